@@ -1,0 +1,56 @@
+# `make` alone explains itself: each target's line after `##` is its help.
+
+SHELL := /bin/sh
+PREFIX ?= /usr/local
+export SONOBUOY_GIT_SHA ?= $(shell git rev-parse HEAD 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help build check test bench install man static image kit e2e clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+build: ## the release binary, target/release/sonobuoy
+	cargo build --locked --release
+
+check: ## format, lints, docs and house rules, without the long tests
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --document-private-items
+	cargo check --locked --no-default-features --lib
+	cargo test --locked --test main tidy
+
+test: ## everything that is checked before a release
+	./scripts/test
+
+bench: ## measurements, as ratios taken in one run
+	cargo bench --locked
+
+install: build man ## binary, man pages and completions below PREFIX (/usr/local)
+	install -D -m 0755 target/release/sonobuoy $(DESTDIR)$(PREFIX)/bin/sonobuoy
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 0644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	target/release/sonobuoy completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sonobuoy
+	target/release/sonobuoy completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sonobuoy
+	target/release/sonobuoy completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sonobuoy.fish
+
+man: build ## man pages, in target/man
+	rm -rf target/man
+	target/release/sonobuoy man target/man
+
+static: ## a fully static binary
+	./scripts/static
+
+image: ## an image archive for any container runtime
+	./scripts/image
+
+kit: ## one tar for a machine without network
+	./scripts/kit
+
+e2e: ## the tests that need a cluster: KUBECONFIG and IMAGE name it
+	./tests/e2e/run
+
+clean: ## remove everything that was built
+	cargo clean

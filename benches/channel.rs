@@ -1,0 +1,437 @@
+//! What the secure channel costs, as ratios taken in one run, and how much memory its ends take at most.
+//!
+//! The servers under measure are processes of their own: this program again, with a role as its first argument.
+//! Everything is written under `BENCH_DIR`, `/dev/shm` where that is not set, so that the disk is not what is measured.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for developers"
+)]
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, StreamOwned};
+use sonobuoy::client::Access;
+use sonobuoy::outside::{Authority, serve_alone, server_config};
+use sonobuoy::stop::Stop;
+
+const PLUGIN: &str = "bench";
+const MIB: u64 = 1 << 20;
+const ROUNDS: usize = 5;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["raw", dir] => raw(Path::new(dir)),
+        ["aggregator", dir, nodes] => aggregator(Path::new(dir), nodes),
+        [] => measure(&["upload", "memory", "crowd", "slow"]),
+        ref chosen => measure(chosen),
+    }
+}
+
+fn measure(chosen: &[&str]) {
+    let base = std::env::var_os("BENCH_DIR").map_or_else(
+        || if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() },
+        PathBuf::from,
+    );
+    println!(
+        "written under {}, {} processors",
+        base.display(),
+        std::thread::available_parallelism().unwrap()
+    );
+    for &name in chosen {
+        match name {
+            "upload" => upload(&base),
+            "memory" => memory(&base),
+            "crowd" => crowd(&base),
+            "slow" => slow(&base),
+            other => panic!("there is no measurement `{other}`; there are upload, memory, crowd, slow"),
+        }
+    }
+}
+
+/// One big upload through the aggregator, beside the same bytes through TLS alone into a file.
+fn upload(base: &Path) {
+    const SIZE: u64 = 1024 * MIB;
+    let raw = Server::start("raw", base, 0);
+    let ours = Server::start("aggregator", base, ROUNDS);
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..ROUNDS {
+        let begin = Instant::now();
+        let mut stream = raw.connect();
+        pour(&mut stream, SIZE).unwrap();
+        stream.conn.send_close_notify();
+        stream.flush().unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        times[0].push(begin.elapsed());
+
+        let begin = Instant::now();
+        let mut stream = ours.connect();
+        stream.write_all(head(round, SIZE).as_bytes()).unwrap();
+        pour(&mut stream, SIZE).unwrap();
+        assert_eq!(status(&mut stream).unwrap(), 200);
+        times[1].push(begin.elapsed());
+        std::fs::remove_file(ours.stored(round)).unwrap();
+    }
+    let [raw_time, our_time] = times.map(median);
+    let rate = |time: Duration| 1024.0 / time.as_secs_f64();
+    println!(
+        "upload of 1 GiB: TLS alone into a file {:.0} MiB/s, aggregator {:.0} MiB/s",
+        rate(raw_time),
+        rate(our_time)
+    );
+    verdict("upload, ratio", raw_time.as_secs_f64() / our_time.as_secs_f64(), 0.8, Better::Larger);
+    verdict("upload, aggregator's peak memory in MiB", ours.peak(), 12.0, Better::Smaller);
+}
+
+/// The program's own worker beside the aggregator, with a small and a large file.
+fn memory(base: &Path) {
+    for (size, name) in [(64 * MIB, "64 MiB"), (1024 * MIB, "1 GiB")] {
+        // The node called `global` is the cluster.
+        let ours = Server::start_for("aggregator", base, "global");
+        let results = base.join(format!("bench-{}-results", std::process::id()));
+        std::fs::create_dir_all(&results).unwrap();
+        let file = results.join("big.bin");
+        let mut out = File::create(&file).unwrap();
+        for _ in 0..size / MIB {
+            out.write_all(&vec![7; usize::try_from(MIB).unwrap()]).unwrap();
+        }
+        std::fs::write(results.join("done"), file.to_str().unwrap()).unwrap();
+        let mut worker = Command::new(env!("CARGO_BIN_EXE_sonobuoy"))
+            .args(["worker", "single-node", "--sleep=-1"])
+            .env("AGGREGATOR_URL", &ours.access.aggregator_url)
+            .env("CA_CERT", &ours.access.ca_cert)
+            .env("CLIENT_CERT", &ours.access.client_cert)
+            .env("CLIENT_KEY", &ours.access.client_key)
+            .env("RESULT_TYPE", PLUGIN)
+            .env("NODE_NAME", "global")
+            .env("RESULTS_DIR", &results)
+            .env("SONOBUOY_RESULTS_DIR", &results)
+            .env("SONOBUOY_PROGRESS_PORT", "0")
+            .env("SONOBUOY_DONE_FILE_DELAY", "0")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let arrived = ours.dir.join(format!("plugins/{PLUGIN}/results/global/big.bin"));
+        let (never, begin) = (Stop::new(), Instant::now());
+        while !arrived.exists() {
+            assert!(worker.try_wait().unwrap().is_none(), "the worker ended before its result arrived");
+            assert!(begin.elapsed() < Duration::from_secs(120), "the result never arrived");
+            never.wait(Duration::from_millis(20));
+        }
+        verdict(&format!("{name}, worker's peak memory in MiB"), peak(&worker), 10.0, Better::Smaller);
+        verdict(&format!("{name}, aggregator's peak memory in MiB"), ours.peak(), 12.0, Better::Smaller);
+        let _ = worker.kill();
+        let _ = worker.wait();
+        std::fs::remove_dir_all(&results).unwrap();
+    }
+}
+
+/// All workers of a large cluster at once, each with a connection of its own.
+fn crowd(base: &Path) {
+    const CROWD: usize = 5000;
+    let ours = Server::start("aggregator", base, CROWD);
+    let barrier = Barrier::new(CROWD);
+    let times = Mutex::new(Vec::new());
+    let lost = Mutex::new(Vec::new());
+    let content = |node: usize| format!("{node:08} ").repeat(456)[..4096].to_owned();
+    std::thread::scope(|scope| {
+        for node in 0..CROWD {
+            let (ours, content) = (&ours, &content);
+            let work = move || -> std::io::Result<u16> {
+                let mut stream = ours.try_connect()?;
+                let body = content(node);
+                stream.write_all((head(node, body.len() as u64) + &body).as_bytes())?;
+                status(&mut stream)
+            };
+            let (barrier, times, lost) = (&barrier, &times, &lost);
+            std::thread::Builder::new()
+                .stack_size(128 * 1024)
+                .spawn_scoped(scope, move || {
+                    barrier.wait();
+                    let begin = Instant::now();
+                    match work() {
+                        Ok(200) => times.lock().unwrap().push(begin.elapsed()),
+                        other => lost.lock().unwrap().push(format!("{other:?}")),
+                    }
+                })
+                .unwrap();
+        }
+    });
+    let (times, mut lost) = (times.into_inner().unwrap(), lost.into_inner().unwrap());
+    for node in 0..CROWD {
+        if std::fs::read_to_string(ours.stored(node)).ok() != Some(content(node)) {
+            lost.push(format!("node {node} has no result"));
+        }
+    }
+    lost.iter().take(5).for_each(|reason| println!("  lost: {reason}"));
+    println!(
+        "crowd of {CROWD}: half after {:?}, 99 of 100 after {:?}",
+        percent(&times, 50),
+        percent(&times, 99)
+    );
+    verdict("crowd, lost", lost.len() as f64, 0.0, Better::Smaller);
+    verdict("crowd, aggregator's peak memory in MiB", ours.peak(), 48.0, Better::Smaller);
+}
+
+/// Ordinary uploads with and without slow clients beside them.
+fn slow(base: &Path) {
+    const UPLOADS: usize = 200;
+    const SLOW: usize = 50;
+    let ours = Server::start("aggregator", base, UPLOADS * ROUNDS * 2 + SLOW * ROUNDS);
+    let mut tails = [Vec::new(), Vec::new()];
+    for round in 0..ROUNDS {
+        for (kind, tail) in tails.iter_mut().enumerate() {
+            let end = Stop::new();
+            let slow = if kind == 1 { SLOW } else { 0 };
+            let ready = Barrier::new(slow + 1);
+            std::thread::scope(|scope| {
+                for number in 0..slow {
+                    let (ours, ready, end) = (&ours, &ready, &end);
+                    scope.spawn(move || {
+                        let mut stream = ours.connect();
+                        let node = UPLOADS * ROUNDS * 2 + round * SLOW + number;
+                        stream.write_all(head(node, 100 * MIB).as_bytes()).unwrap();
+                        ready.wait();
+                        // Clients know nothing of each other: fifty that wake in the same moment would measure the
+                        // crowd, not the slowness.
+                        end.wait(Duration::from_millis(number as u64 * 2));
+                        // 10 KiB/s.
+                        while !end.wait(Duration::from_millis(100)) {
+                            stream.write_all(&[7; 1024]).unwrap();
+                        }
+                    });
+                }
+                ready.wait();
+                let first = (round * 2 + kind) * UPLOADS;
+                tail.push(percent(&uploads(&ours, first..first + UPLOADS), 99));
+                end.stop();
+            });
+        }
+    }
+    let [alone, beside] = tails.map(median);
+    println!("99 of 100 uploads of 1 MiB took {alone:?} alone, {beside:?} beside {SLOW} slow clients");
+    verdict("slow, ratio", beside.as_secs_f64() / alone.as_secs_f64(), 1.3, Better::Smaller);
+}
+
+/// Uploads of 1 MiB, four at a time; how long each took.
+fn uploads(ours: &Server, nodes: std::ops::Range<usize>) -> Vec<Duration> {
+    let (nodes, times) = (Mutex::new(nodes), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let Some(node) = nodes.lock().unwrap().next() else { break };
+                    let begin = Instant::now();
+                    let mut stream = ours.connect();
+                    stream.write_all(head(node, MIB).as_bytes()).unwrap();
+                    pour(&mut stream, MIB).unwrap();
+                    assert_eq!(status(&mut stream).unwrap(), 200);
+                    times.lock().unwrap().push(begin.elapsed());
+                }
+            });
+        }
+    });
+    times.into_inner().unwrap()
+}
+
+/// A server under measure.
+struct Server {
+    process: Child,
+    dir: PathBuf,
+    access: Access,
+    client: Arc<ClientConfig>,
+}
+
+impl Server {
+    fn start(role: &str, base: &Path, nodes: usize) -> Self {
+        Self::start_for(role, base, &nodes.to_string())
+    }
+
+    fn start_for(role: &str, base: &Path, nodes: &str) -> Self {
+        // A folder around the run's, for what the aggregator keeps beside it.
+        let dir = base.join(format!("bench-{}-{role}", std::process::id())).join("run");
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg(role).arg(&dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if role == "aggregator" {
+            command.arg(nodes);
+        }
+        let mut process = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let [aggregator_url, ca_cert, client_cert, client_key] = serde_json::from_str(&line).unwrap();
+        let access = Access { aggregator_url, ca_cert, client_cert, client_key };
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(access.ca_cert.as_bytes()).unwrap()).unwrap();
+        let chain = vec![CertificateDer::from_pem_slice(access.client_cert.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(access.client_key.as_bytes()).unwrap();
+        let client = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .unwrap();
+        Self { process, dir, access, client: Arc::new(client) }
+    }
+
+    fn connect(&self) -> StreamOwned<ClientConnection, TcpStream> {
+        self.try_connect().unwrap()
+    }
+
+    fn try_connect(&self) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+        let socket = TcpStream::connect(self.access.aggregator_url.trim_start_matches("https://"))?;
+        socket.set_nodelay(true)?;
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        Ok(StreamOwned::new(ClientConnection::new(Arc::clone(&self.client), name).unwrap(), socket))
+    }
+
+    fn stored(&self, node: usize) -> PathBuf {
+        self.dir.join(format!("plugins/{PLUGIN}/results/n{node}/result"))
+    }
+
+    fn peak(&self) -> f64 {
+        peak(&self.process)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The end of its input is the end of the server.
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(self.dir.parent().unwrap());
+    }
+}
+
+/// The role of the aggregator, for so many nodes or the one of that name.
+fn aggregator(dir: &Path, nodes: &str) {
+    let names: Vec<String> = match nodes.parse::<usize>() {
+        Ok(count) => (0..count).map(|node| format!("n{node}")).collect(),
+        Err(_) => vec![nodes.into()],
+    };
+    let stop = Stop::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until_input_ends();
+            stop.stop();
+        });
+        serve_alone(dir, PLUGIN, &names, None, tell, &stop).unwrap();
+    });
+}
+
+/// The role of the ceiling: TLS into a file, nothing else.
+fn raw(dir: &Path) {
+    let authority = Authority::new(Duration::from_secs(3600)).unwrap();
+    let client = authority.client(PLUGIN).unwrap();
+    let config =
+        server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    tell(Access {
+        aggregator_url: format!("https://{}", listener.local_addr().unwrap()),
+        ca_cert: authority.certificate_pem(),
+        client_cert: client.cert_pem,
+        client_key: client.key_pem,
+    });
+    std::thread::spawn(move || {
+        until_input_ends();
+        std::process::exit(0);
+    });
+    let path = dir.join("raw");
+    for socket in listener.incoming() {
+        let mut stream =
+            StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket.unwrap());
+        let mut file = File::create(&path).unwrap();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match stream.read(&mut buffer).unwrap() {
+                0 => break,
+                got => file.write_all(&buffer[..got]).unwrap(),
+            }
+        }
+        file.sync_data().unwrap();
+        stream.write_all(b"k").unwrap();
+        stream.flush().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+fn tell(access: Access) {
+    let parts = [access.aggregator_url, access.ca_cert, access.client_cert, access.client_key];
+    println!("{}", serde_json::to_string(&parts).unwrap());
+    std::io::stdout().flush().unwrap();
+}
+
+fn until_input_ends() {
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+fn head(node: usize, length: u64) -> String {
+    format!(
+        "PUT /api/v1/results/by-node/n{node}/{PLUGIN} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
+    )
+}
+
+fn pour(stream: &mut impl Write, size: u64) -> std::io::Result<()> {
+    let piece: Vec<u8> =
+        (0..64 * 1024_u32).map(|number| (number * 7 + number / 251).to_le_bytes()[0]).collect();
+    for _ in 0..size / piece.len() as u64 {
+        stream.write_all(&piece)?;
+    }
+    stream.flush()
+}
+
+/// The status of the answer, all of which is read.
+fn status(stream: &mut impl Read) -> std::io::Result<u16> {
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let text = String::from_utf8_lossy(&answer);
+    text.split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .ok_or_else(|| std::io::Error::other(text.into_owned()))
+}
+
+/// The most memory that a process ever had, in MiB.
+fn peak(process: &Child) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+}
+
+fn percent(times: &[Duration], percent: usize) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    sorted
+        .get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or_default()
+}
+
+fn median(times: Vec<Duration>) -> Duration {
+    percent(&times, 50)
+}
+
+enum Better {
+    Larger,
+    Smaller,
+}
+
+fn verdict(what: &str, value: f64, limit: f64, better: Better) {
+    let (good, sign) = match better {
+        Better::Larger => (value >= limit, "at least"),
+        Better::Smaller => (value <= limit, "at most"),
+    };
+    println!("{} {what}: {value:.2} ({sign} {limit})", if good { "ok  " } else { "OVER" });
+}

@@ -1,0 +1,39 @@
+//! The aggregator by itself on loopback, for programs that measure or attack it from outside.
+//!
+//! Nothing of a run but the channel: no plugin is started, no status published, no archive packed.
+
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+
+use super::{Aggregator, Settings};
+use crate::backplane::server_config;
+use crate::client::Access;
+use crate::http::{Limits, Server};
+use crate::protocol::ResultId;
+use crate::stop::Stop;
+
+/// Takes results in under `run_dir` until `stop`. Once it listens, `ready` is given what the workers of `plugin`
+/// would get.
+pub fn serve_alone(
+    run_dir: &Path,
+    plugin: &str,
+    nodes: &[String],
+    limits: Option<Limits>,
+    ready: impl FnOnce(Access),
+    stop: &Stop,
+) -> anyhow::Result<()> {
+    let expected: Vec<ResultId> = nodes.iter().map(|node| ResultId::on_node(plugin, node)).collect();
+    let aggregator = Aggregator::open(run_dir, &expected, Settings::default())?;
+    let authority = aggregator.authority();
+    let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1")?)?;
+    let server = Server::bind("127.0.0.1:0")?.tls(tls).limits(limits.unwrap_or_default());
+    let client = authority.client(plugin)?;
+    ready(Access {
+        aggregator_url: format!("https://{}", server.local_addr()),
+        ca_cert: authority.certificate_pem(),
+        client_cert: client.cert_pem,
+        client_key: client.key_pem,
+    });
+    let (_failures, receiver) = sync_channel(1);
+    aggregator.serve(&server, receiver, stop)
+}

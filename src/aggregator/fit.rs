@@ -1,0 +1,237 @@
+//! Makes a status document small enough for the annotation that carries it.
+//!
+//! What people look for stays longest: first long texts are shortened, then nodes that are done are folded into
+//! one entry with a count, then nodes at work, then failed ones beyond the first. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::status::{self, Entry, Run};
+
+/// The size of a status document that an annotation can hold: the API refuses more than 256 KiB of annotations in
+/// all, and quotes in the document are escaped on the way.
+pub const ANNOTATION_BYTES: usize = 200 << 10;
+
+/// What stands for the node in an entry of many.
+const MANY: &str = "*";
+
+/// `run` in at most `limit` bytes of JSON, marked as truncated if anything had to go.
+pub fn fit(mut run: Run, limit: usize) -> Run {
+    if size(&run) <= limit {
+        return run;
+    }
+    run.truncated = true;
+    for (text, list) in [(200, 1_000), (100, 100), (60, 10)] {
+        shorten(&mut run, text, list);
+        if size(&run) <= limit {
+            return run;
+        }
+    }
+    let stages: [fn(&Entry) -> bool; 4] = [
+        |entry| entry.status == status::COMPLETE && entry.result_status != "failed",
+        |entry| entry.status == status::COMPLETE,
+        |entry| entry.status == status::RUNNING && entry.message.is_none(),
+        |entry| entry.status == status::RUNNING,
+    ];
+    for folds in stages {
+        fold(&mut run, 0, folds);
+        if size(&run) <= limit {
+            return run;
+        }
+    }
+    for kept in [200, 20, 0] {
+        fold(&mut run, kept, |entry| entry.node != MANY);
+        if size(&run) <= limit {
+            return run;
+        }
+    }
+    // Only thousands of plugins get here; the run as a whole is still worth telling.
+    run.plugins = Some(Vec::new());
+    run.error = run.error.map(|error| cut(error, limit / 8));
+    run
+}
+
+fn size(run: &Run) -> usize {
+    serde_json::to_vec(run).map_or(usize::MAX, |json| json.len())
+}
+
+/// Cuts every text after `text` characters and every list of names after `list`.
+fn shorten(run: &mut Run, text: usize, list: usize) {
+    for entry in run.plugins.iter_mut().flatten() {
+        entry.message = entry.message.take().map(|message| cut(message, text));
+        if let Some(progress) = &mut entry.progress {
+            progress.msg = cut(std::mem::take(&mut progress.msg), text);
+            for names in [&mut progress.failures, &mut progress.errors] {
+                names.truncate(list);
+                for name in names {
+                    *name = cut(std::mem::take(name), text);
+                }
+            }
+        }
+    }
+}
+
+fn cut(mut text: String, most: usize) -> String {
+    if let Some((at, _)) = text.char_indices().nth(most) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
+}
+
+/// Folds the entries of each plugin that `folds` says, beyond the first `kept`, into one for each pair of status
+/// and result. It stands where the first of them stood.
+fn fold(run: &mut Run, kept: usize, folds: impl Fn(&Entry) -> bool) {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut places: BTreeMap<(String, String, String), usize> = BTreeMap::new();
+    let mut entries: Vec<Entry> = Vec::new();
+    for entry in run.plugins.take().unwrap_or_default() {
+        let key = (entry.plugin.clone(), entry.status.clone(), entry.result_status.clone());
+        if entry.node == MANY {
+            // From an earlier stage; later entries of its kind join it.
+            places.insert(key, entries.len());
+            entries.push(entry);
+            continue;
+        }
+        if !folds(&entry) {
+            entries.push(entry);
+            continue;
+        }
+        let seen = seen.entry(entry.plugin.clone()).or_default();
+        *seen += 1;
+        if *seen <= kept {
+            entries.push(entry);
+            continue;
+        }
+        match places.get(&key) {
+            Some(at) => join(&mut entries[*at], &entry),
+            None => {
+                places.insert(key, entries.len());
+                entries.push(first(entry));
+            }
+        }
+    }
+    run.plugins = Some(entries);
+}
+
+fn first(entry: Entry) -> Entry {
+    Entry {
+        plugin: entry.plugin,
+        node: MANY.into(),
+        status: entry.status,
+        result_status: entry.result_status,
+        result_counts: entry.result_counts,
+        count: Some(1),
+        timed_out: entry.timed_out,
+        message: entry.message,
+        ..Entry::default()
+    }
+}
+
+fn join(many: &mut Entry, one: &Entry) {
+    many.count = Some(many.count.unwrap_or(1) + one.count.unwrap_or(1));
+    many.timed_out |= one.timed_out;
+    if let Some(counts) = &one.result_counts {
+        let sums = many.result_counts.get_or_insert_default();
+        for (status, count) in counts {
+            *sums.entry(status.clone()).or_default() += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Progress;
+
+    /// `nodes` nodes: the first `failed` failed with words, the next `running` at work, the rest done.
+    fn run(nodes: usize, failed: usize, running: usize) -> Run {
+        let entry = |number| {
+            let mut entry = Entry {
+                plugin: "systemd-logs".into(),
+                node: format!("ip-10-0-0-{number:05}.eu-central-1.compute.internal"),
+                status: status::COMPLETE.into(),
+                result_status: "passed".into(),
+                result_counts: Some([("passed".into(), 2)].into()),
+                ..Entry::default()
+            };
+            if number < failed {
+                entry.status = status::FAILED.into();
+                entry.message = Some("no pod was scheduled on the node, ".repeat(20));
+            } else if number < failed + running {
+                entry.status = status::RUNNING.into();
+                entry.result_counts = None;
+                entry.last_heartbeat = Some(7);
+                entry.progress = Some(Progress {
+                    failures: vec!["[sig-network] a test".into(); 50],
+                    ..Progress::default()
+                });
+            }
+            entry
+        };
+        Run { plugins: Some((0..nodes).map(entry).collect()), ..Run::default() }
+    }
+
+    fn total(run: &Run) -> u64 {
+        run.plugins.iter().flatten().map(|entry| entry.count.unwrap_or(1)).sum()
+    }
+
+    #[test]
+    fn any_number_of_nodes_fits_and_none_is_forgotten() {
+        for (nodes, failed, running) in [
+            (100, 5, 5),
+            (5_000, 0, 5_000),
+            (5_000, 3, 100),
+            (5_000, 5_000, 0),
+            (10_000, 2_000, 4_000),
+            (10_000, 1, 0),
+        ] {
+            let document = run(nodes, failed, running);
+            let whole = size(&document);
+            let fitted = fit(document, ANNOTATION_BYTES);
+            assert!(size(&fitted) <= ANNOTATION_BYTES, "{nodes} {failed} {running}: {}", size(&fitted));
+            assert_eq!(total(&fitted), nodes as u64, "{nodes} {failed} {running}");
+            assert_eq!(fitted.truncated, whole > ANNOTATION_BYTES, "{nodes} {failed} {running}");
+        }
+    }
+
+    #[test]
+    fn failures_are_shown_before_what_went_well() {
+        let fitted = fit(run(10_000, 30, 0), ANNOTATION_BYTES);
+        let entries = fitted.plugins.unwrap();
+        assert_eq!(entries.len(), 31);
+        assert!(entries[..30].iter().all(|entry| entry.status == status::FAILED && entry.message.is_some()));
+        let many = &entries[30];
+        assert_eq!((many.node.as_str(), many.count), ("*", Some(9_970)));
+        assert_eq!(many.result_counts.as_ref().unwrap()["passed"], 2 * 9_970);
+    }
+
+    #[test]
+    fn long_lists_are_shortened_before_nodes_are_folded() {
+        let mut document = run(3, 0, 0);
+        document.plugins.as_mut().unwrap()[0].progress = Some(Progress {
+            msg: "ä".repeat(50_000),
+            failures: vec!["[sig-network] a test with a long name ".repeat(10); 6_000],
+            ..Progress::default()
+        });
+        let fitted = fit(document, ANNOTATION_BYTES);
+        assert!(fitted.truncated && size(&fitted) <= ANNOTATION_BYTES);
+        let entries = fitted.plugins.unwrap();
+        assert_eq!(entries.len(), 3);
+        assert!(entries.iter().all(|entry| entry.count.is_none()));
+        assert!(entries[0].progress.as_ref().unwrap().failures.len() >= 100);
+    }
+
+    #[test]
+    fn a_small_document_stays_as_it_is() {
+        let document = run(10, 2, 2);
+        assert_eq!(fit(document.clone(), ANNOTATION_BYTES), document);
+    }
+
+    #[test]
+    fn thousands_of_plugins_leave_at_least_the_run() {
+        let entry = |number| Entry { plugin: format!("{number:0100}"), ..Entry::default() };
+        let document = Run { plugins: Some((0..9_000).map(entry).collect()), ..Run::default() };
+        let fitted = fit(document, ANNOTATION_BYTES);
+        assert!(size(&fitted) <= ANNOTATION_BYTES && fitted.truncated);
+    }
+}

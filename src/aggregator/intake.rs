@@ -1,0 +1,229 @@
+//! A body on its way to the disk: counted, digested, and stopped when it is too large or the disk too full.
+//!
+//! Knows nothing of what the body means. Remembers by itself why it stopped, because whoever reads through it
+//! (a decompressor, an unpacker) wraps errors until nothing can be told from them. Starts a thread beside a large
+//! body and joins it.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+
+use ring::digest;
+
+use super::disk::free_bytes;
+
+/// How much is read between two looks at the free space. A full gzip window of zeros this long unpacks to 64 MiB,
+/// so that the default reserve is not passed between two looks.
+const LOOK_EVERY: u64 = 64 << 10;
+
+/// A body of which so much was taken is large: digesting it beside is worth a thread.
+const LARGE: u64 = 2 << 20;
+/// How much goes to that thread at a time, and how many times it may be behind.
+const BLOCK: usize = 256 << 10;
+const BLOCKS: usize = 3;
+/// So many threads help at most; beyond, the processors are busy anyway.
+const MOST_HELPERS: usize = 4;
+
+/// Why a body was not taken to its end.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// It is longer than allowed.
+    TooLarge,
+    /// The disk would become too full; how much is left.
+    DiskFull(u64),
+    /// The sender: gone, silent, or not framing as it should.
+    Sender(io::Error),
+}
+
+/// A body being read.
+pub(super) struct Intake<'a, R> {
+    body: R,
+    dir: &'a Path,
+    most: u64,
+    reserve: u64,
+    digest: digest::Context,
+    taken: u64,
+    look_at: u64,
+    trouble: Option<Trouble>,
+}
+
+impl<'a, R: Read> Intake<'a, R> {
+    /// Reads `body` up to `most` bytes while the disk of `dir` has `reserve` bytes left.
+    pub(super) fn new(body: R, dir: &'a Path, most: u64, reserve: u64) -> Self {
+        let digest = digest::Context::new(&digest::SHA256);
+        Self { body, dir, most, reserve, digest, taken: 0, look_at: 0, trouble: None }
+    }
+
+    /// Why it stopped, if it did so early.
+    pub(super) fn trouble(&mut self) -> Option<Trouble> {
+        self.trouble.take()
+    }
+
+    /// How much was read so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Copies what is left into `out`. The digest of a large body is computed on a thread beside.
+    pub(super) fn copy_to(&mut self, out: &mut impl Write) -> io::Result<()> {
+        // No read brings more than one record of TLS; more room would only cost memory, in each of 512 threads.
+        let mut buffer = vec![0; 16 << 10];
+        let large = self.taken.saturating_add(LARGE);
+        let mut asked = false;
+        loop {
+            match self.read(&mut buffer)? {
+                0 => return Ok(()),
+                count => out.write_all(&buffer[..count])?,
+            }
+            if self.taken >= large && !asked {
+                asked = true;
+                if let Some(_helper) = Helper::hire() {
+                    return self.copy_beside(out);
+                }
+            }
+        }
+    }
+
+    /// As above, with a thread that digests while this one reads and writes.
+    fn copy_beside(&mut self, out: &mut impl Write) -> io::Result<()> {
+        let mut digest = std::mem::replace(&mut self.digest, digest::Context::new(&digest::SHA256));
+        let result = std::thread::scope(|scope| {
+            let (full, blocks) = sync_channel::<(Vec<u8>, usize)>(BLOCKS);
+            let (spent, empty) = sync_channel(BLOCKS + 1);
+            for _ in 0..=BLOCKS {
+                let _ = spent.send(vec![0; BLOCK]);
+            }
+            let digest = &mut digest;
+            std::thread::Builder::new().name("digest".into()).stack_size(64 << 10).spawn_scoped(
+                scope,
+                move || {
+                    for (block, length) in blocks {
+                        digest.update(&block[..length]);
+                        // At the end nobody wants it back.
+                        let _ = spent.send(block);
+                    }
+                },
+            )?;
+            let gone = || io::Error::other("the thread that digests is gone");
+            loop {
+                let mut block = empty.recv().map_err(|_| gone())?;
+                let mut length = 0;
+                while length < BLOCK {
+                    match self.take(&mut block[length..])? {
+                        0 => break,
+                        count => length += count,
+                    }
+                }
+                out.write_all(&block[..length])?;
+                full.send((block, length)).map_err(|_| gone())?;
+                if length < BLOCK {
+                    return Ok(());
+                }
+            }
+        });
+        self.digest = digest;
+        result
+    }
+
+    /// SHA-256 of what was read.
+    pub(super) fn digest(self) -> digest::Digest {
+        self.digest.finish()
+    }
+
+    fn stop(&mut self, trouble: Trouble) -> io::Error {
+        self.trouble = Some(trouble);
+        io::Error::other("the body was not taken to its end")
+    }
+}
+
+impl<R: Read> Intake<'_, R> {
+    /// Reads without digesting.
+    fn take(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.trouble.is_some() {
+            return Err(io::Error::other("the body was not taken to its end"));
+        }
+        if self.taken >= self.look_at {
+            self.look_at = self.taken + LOOK_EVERY;
+            let free = free_bytes(self.dir);
+            if free < self.reserve {
+                return Err(self.stop(Trouble::DiskFull(free)));
+            }
+        }
+        let count = loop {
+            match self.body.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.stop(Trouble::Sender(error))),
+                Ok(count) => break count,
+            }
+        };
+        self.taken += count as u64;
+        if self.taken > self.most {
+            return Err(self.stop(Trouble::TooLarge));
+        }
+        Ok(count)
+    }
+}
+
+impl<R: Read> Read for Intake<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.take(buffer)?;
+        self.digest.update(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+/// The right to one thread beside an upload.
+struct Helper;
+
+static HELPERS: AtomicUsize = AtomicUsize::new(0);
+
+impl Helper {
+    fn hire() -> Option<Self> {
+        let more = |hired| (hired < MOST_HELPERS).then_some(hired + 1);
+        HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        HELPERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_the_same_whoever_computes_it() {
+        let helped = usize::try_from(LARGE).unwrap();
+        for size in [0, 1, helped - 1, helped, helped + 1, helped + BLOCK, helped + 5 * BLOCK + 77] {
+            let body: Vec<u8> = (0..size).map(|n| (n % 251).to_le_bytes()[0]).collect();
+            // Pieces that fit into no block.
+            let (first, second) = body.split_at(size / 3);
+            let mut intake = Intake::new(first.chain(second), Path::new("/"), u64::MAX, 0);
+            let mut out = Vec::new();
+            intake.copy_to(&mut out).unwrap();
+            assert!(out == body, "{size}");
+            assert_eq!(intake.digest().as_ref(), digest::digest(&digest::SHA256, &body).as_ref(), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_large_body_that_breaks_is_an_error_with_its_reason() {
+        struct Cut(u64);
+        impl Read for Cut {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.0 = self.0.checked_sub(buffer.len() as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+                Ok(buffer.len())
+            }
+        }
+        let mut intake = Intake::new(Cut(LARGE * 2), Path::new("/"), u64::MAX, 0);
+        intake.copy_to(&mut io::sink()).unwrap_err();
+        assert!(matches!(intake.trouble(), Some(Trouble::Sender(_))));
+        let mut intake = Intake::new(Cut(LARGE * 9), Path::new("/"), LARGE * 2, 0);
+        intake.copy_to(&mut io::sink()).unwrap_err();
+        assert!(matches!(intake.trouble(), Some(Trouble::TooLarge)));
+    }
+}

@@ -1,0 +1,275 @@
+//! Receives results: who may send, where they are kept, what the status says.
+//!
+//! Given the results that are expected, a server to answer on and a channel of findings, an [`Aggregator`] takes
+//! everything in, says when it is complete, and publishes the status document. Knows neither Kubernetes nor
+//! drivers nor how results are processed: `pipeline` brings those together. Killed and opened again on the same
+//! run directory, it goes on where it was.
+//!
+//! Threads, each running until its [`Stop`]: [`Aggregator::serve`] is one that takes findings in beside those of
+//! the server, [`Aggregator::publish`] is one.
+
+mod alone;
+#[cfg(test)]
+mod crash_tests;
+mod disk;
+mod disposition;
+mod fit;
+#[cfg(test)]
+mod fixture;
+mod intake;
+mod journal;
+#[cfg(test)]
+mod original_tests;
+mod progress;
+mod report;
+mod server;
+mod state;
+mod store;
+#[cfg(test)]
+mod store_tests;
+#[cfg(test)]
+mod wire_fixture;
+#[cfg(test)]
+mod wire_tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+pub use self::alone::serve_alone;
+#[allow(unused_imports, reason = "their user is being furnished")]
+pub use self::fit::{ANNOTATION_BYTES, fit};
+pub use self::store::Limits;
+use self::store::{Store, state_dir};
+use crate::backplane::Authority;
+use crate::http::Server;
+use crate::protocol::{Failure, Finding, ResultId};
+use crate::status;
+use crate::stop::Stop;
+
+/// How often the intake of findings looks whether it should end, and whether a retry window closed.
+const LOOK: Duration = Duration::from_millis(200);
+/// How often ages of heartbeats are published when nothing else changes.
+const REFRESH: Duration = Duration::from_secs(30);
+/// How often the last state is offered to a publisher that fails, before it is given up.
+const LAST_ATTEMPTS: u32 = 5;
+
+/// How an aggregator behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is taken, and how much of it.
+    pub limits: Limits,
+    /// After a spoiled upload its worker has so long to try again, counted from the last attempt.
+    pub retry_window: Duration,
+    /// All attempts together have so long.
+    pub retry_limit: Duration,
+    /// A worker that was not heard of for so long is named in the status. Workers beat every 15 s, and pulling an
+    /// image takes a while.
+    pub silence: Duration,
+    /// The status is published at most so often.
+    pub publish_every: Duration,
+    /// How long the run may take; its certificates are valid for longer.
+    pub valid: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            retry_window: Duration::from_secs(120),
+            retry_limit: Duration::from_secs(600),
+            silence: Duration::from_secs(120),
+            publish_every: Duration::from_secs(2),
+            valid: Duration::from_secs(48 * 3_600),
+        }
+    }
+}
+
+/// Why waiting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// Every result is in, or an error stands for it.
+    Complete,
+    /// The time is over.
+    TimeOver,
+    /// Somebody asked to stop.
+    Stopped,
+}
+
+/// The receiving end of a run.
+pub struct Aggregator {
+    store: Store,
+    authority: Authority,
+    settings: Settings,
+}
+
+impl Aggregator {
+    /// Opens the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
+    pub fn open(run_dir: &Path, expected: &[ResultId], settings: Settings) -> anyhow::Result<Self> {
+        let open = || {
+            let store = Store::open(run_dir, expected, settings.limits.clone())?;
+            let authority = kept_authority(&state_dir(run_dir).join("authority.pem"), settings.valid)?;
+            anyhow::Ok(Self { store, authority, settings })
+        };
+        open().with_context(|| format!("run directory `{}`", run_dir.display()))
+    }
+
+    /// The authority of the run, the same after a restart.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// All results that the run expects.
+    #[cfg(test)]
+    pub fn expected(&self) -> Vec<ResultId> {
+        self.store.lock().ids().cloned().collect()
+    }
+
+    /// Those that have neither come nor failed.
+    pub fn outstanding(&self) -> Vec<ResultId> {
+        let state = self.store.lock();
+        let open = |id: &&ResultId| state.standing(id).is_some_and(|standing| !standing.settled());
+        state.ids().filter(open).cloned().collect()
+    }
+
+    /// Answers workers on `server` and takes `findings` in, until `stop`.
+    pub fn serve(&self, server: &Server, findings: Receiver<Finding>, stop: &Stop) -> anyhow::Result<()> {
+        std::thread::scope(|scope| {
+            std::thread::Builder::new()
+                .name("findings".into())
+                .spawn_scoped(scope, move || self.take_findings(&findings, stop))
+                .context("starting a thread")?;
+            server.run(stop, |request| server::answer(&self.store, request))
+        })
+    }
+
+    /// Waits until each result that is expected of `plugin` has come or failed. A result whose upload was spoiled is
+    /// waited for as long as it may be sent again.
+    pub fn wait(&self, plugin: &str, deadline: Option<Instant>, stop: &Stop) -> Waited {
+        loop {
+            let event = stop.child();
+            {
+                let mut state = self.store.lock();
+                if state.settled(plugin) {
+                    return Waited::Complete;
+                }
+                state.wait_here(event.clone());
+            }
+            if stop.stopped() {
+                return Waited::Stopped;
+            }
+            match deadline {
+                Some(deadline) if !event.wait_until(deadline) => {
+                    event.stop();
+                    return Waited::TimeOver;
+                }
+                Some(_) => {}
+                None => event.wait_forever(),
+            }
+        }
+    }
+
+    /// Notes a failure, as if it had come down the channel.
+    pub fn record(&self, failure: &Failure) {
+        self.store.record(failure);
+    }
+
+    /// Notes that the workers of `plugin` are being started, so that their silence means something.
+    pub fn launched(&self, plugin: &str) {
+        self.store.lock().launched(plugin, Instant::now());
+    }
+
+    /// Notes what processing made of the results of `plugin`: for each its status and its leaves by status.
+    pub fn processed(&self, plugin: &str, of: impl Fn(&ResultId) -> Option<(String, BTreeMap<String, u64>)>) {
+        self.store.lock().processed(plugin, of);
+    }
+
+    /// Notes that the archive is there: the run is complete and will not be taken up again.
+    pub fn finished(&self, archive: status::Archive) {
+        self.store.lock().finished(archive);
+        self.store.discard_state();
+    }
+
+    /// Notes that the run ended without an archive.
+    pub fn failed(&self, error: impl Into<String>) {
+        self.store.lock().failed(error.into());
+    }
+
+    /// The status document as it is now.
+    pub fn status(&self) -> status::Run {
+        self.store.lock().document(self.settings.silence, Instant::now())
+    }
+
+    /// Gives the status document to `send` whenever it changed, but not too often, until `stop`; then once more,
+    /// so that the last thing sent is the last state. What could not be sent is sent again.
+    pub fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> anyhow::Result<()>) {
+        let mut pace = self.settings.publish_every;
+        while !stop.stopped() {
+            let changed = stop.child();
+            self.store.lock().look_here(changed.clone());
+            match send(&self.status()) {
+                Ok(()) => pace = self.settings.publish_every,
+                Err(error) => {
+                    log::warn!("the status could not be published: {error:#}");
+                    pace = (pace * 2).min(REFRESH);
+                }
+            }
+            let failed = pace != self.settings.publish_every;
+            if !stop.wait(pace) && !failed {
+                changed.wait(REFRESH);
+            }
+            changed.stop();
+        }
+        for attempt in 1..=LAST_ATTEMPTS {
+            let Err(error) = send(&self.status()) else { return };
+            log::warn!("the last status could not be published: {error:#}");
+            if attempt < LAST_ATTEMPTS {
+                // Nobody asks this one to stop: the time is bounded by the attempts.
+                Stop::new().wait(self.settings.publish_every);
+            }
+        }
+    }
+
+    fn take_findings(&self, findings: &Receiver<Finding>, stop: &Stop) {
+        let mut open = true;
+        while !stop.stopped() {
+            if open {
+                match findings.recv_timeout(LOOK) {
+                    Ok(finding) => self.take(finding),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => open = false,
+                }
+            } else {
+                stop.wait(LOOK);
+            }
+            self.store.give_up(self.settings.retry_window, self.settings.retry_limit);
+        }
+        findings.try_iter().for_each(|finding| self.take(finding));
+    }
+
+    fn take(&self, finding: Finding) {
+        match finding {
+            Finding::Failure(failure) => self.store.record(&failure),
+            Finding::Trouble(id, trouble) => self.store.lock().trouble(&id, trouble),
+            Finding::Expect(id) => {
+                if let Err(error) = self.store.expect(&id) {
+                    log::warn!("a result of `{id}` will not be taken: {error:#}");
+                }
+            }
+        }
+    }
+}
+
+/// The authority in the file `path`, or a new one, which is then kept there.
+fn kept_authority(path: &Path, valid: Duration) -> anyhow::Result<Authority> {
+    if path.exists() {
+        let text = std::fs::read_to_string(path).with_context(|| format!("`{}`", path.display()))?;
+        return Authority::from_pem(&text).with_context(|| format!("`{}`", path.display()));
+    }
+    let authority = Authority::new(valid)?;
+    disk::keep_private(path, &authority.to_pem())?;
+    Ok(authority)
+}

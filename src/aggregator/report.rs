@@ -1,0 +1,49 @@
+//! Reports of workers that there is no result: how they are recognised and what is kept of them.
+
+use serde_json::{Map, Value};
+
+/// No report is longer; a pod description is some tens of KiB.
+pub(super) const LONGEST: u64 = 1 << 20;
+
+/// Whether a nameless body is the report of an older worker: an object with `error` and nothing else.
+pub(super) fn is_bare(body: &[u8]) -> bool {
+    serde_json::from_slice::<Map<String, Value>>(body)
+        .is_ok_and(|report| report.len() == 1 && report.get("error").is_some_and(Value::is_string))
+}
+
+/// The report in `body`; a body that is none becomes the sentence of one.
+pub(super) fn parse(body: &[u8]) -> Map<String, Value> {
+    match serde_json::from_slice::<Map<String, Value>>(body) {
+        Ok(report) if report.get("error").is_some_and(Value::is_string) => report,
+        _ => {
+            let text = String::from_utf8_lossy(body);
+            let text = if text.trim().is_empty() { "the worker gave no reason" } else { text.trim() };
+            Map::from_iter([("error".to_owned(), Value::from(text))])
+        }
+    }
+}
+
+/// What people read of it.
+pub(super) fn sentence(report: &Map<String, Value>) -> String {
+    report.get("error").and_then(Value::as_str).unwrap_or("unknown error").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_recognised_and_anything_else_becomes_one() {
+        for (body, bare, error) in [
+            (r#"{"error":"no file"}"#, true, "no file"),
+            (r#"{"error":"no file","pod":{}}"#, false, "no file"),
+            (r#"{"error":1}"#, false, r#"{"error":1}"#),
+            ("disk on fire\n", false, "disk on fire"),
+            ("", false, "the worker gave no reason"),
+            ("[", false, "["),
+        ] {
+            assert_eq!(is_bare(body.as_bytes()), bare, "{body}");
+            assert_eq!(sentence(&parse(body.as_bytes())), error, "{body}");
+        }
+    }
+}

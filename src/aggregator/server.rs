@@ -1,0 +1,203 @@
+//! What a request asks for, whether its sender may, and what it is answered.
+//!
+//! A request becomes one [`Action`] or a refusal before its body is looked at. Connections, framing and time limits
+//! are those of `http`; files are the store's.
+
+use std::io::{self, Read};
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::progress;
+use super::store::{Refusal, Store, Upload};
+use crate::backplane;
+use crate::clock;
+use crate::http::{Request, Response};
+use crate::protocol::{DIGEST_HEADER, ERROR_HEADER, FINAL_HEADER, ResultId, Route};
+
+/// The largest progress update; a suite with all of its 7,000 tests failed needs about 1 MiB.
+const LARGEST_PROGRESS: u64 = 4 << 20;
+
+/// All that can be asked for.
+#[derive(Debug, PartialEq)]
+enum Action {
+    /// Take this result.
+    Submit(ResultId),
+    /// Take this progress.
+    Update(ResultId),
+    /// Note that the worker lives.
+    Hear(ResultId),
+}
+
+/// Answers one request.
+pub(super) fn answer(store: &Store, request: &mut Request) -> Response {
+    let caller = request.peer.certificate.as_ref().and_then(backplane::plugin_of);
+    let action = match action(&request.method, &request.path, caller.as_deref()) {
+        Ok(action) => action,
+        Err(refusal) => return refusal,
+    };
+    match action {
+        Action::Submit(id) => {
+            store.lock().hear(&id, Instant::now());
+            submit(store, &id, request)
+        }
+        Action::Update(id) => update(store, &id, request),
+        Action::Hear(id) => {
+            if store.lock().hear(&id, Instant::now()) {
+                Response::empty(200)
+            } else {
+                unexpected(&id)
+            }
+        }
+    }
+}
+
+/// What `method` and `path` ask for, if the plugin `caller`, as its certificate names it, may ask so.
+fn action(method: &str, path: &str, caller: Option<&str>) -> Result<Action, Response> {
+    let Some(route) = Route::parse(path) else {
+        return Err(Response::text(404, "no such path"));
+    };
+    let (allowed, action) = match route {
+        Route::Result(id) => ("PUT", Action::Submit(id)),
+        Route::Progress(id) => ("POST", Action::Update(id)),
+        Route::Health(id) => ("GET", Action::Hear(id)),
+    };
+    if method != allowed {
+        return Err(Response::empty(405).header("allow", allowed));
+    }
+    let (Action::Submit(id) | Action::Update(id) | Action::Hear(id)) = &action;
+    if caller != Some(&id.plugin) {
+        let caller = caller.unwrap_or("none");
+        return Err(Response::text(
+            403,
+            format_args!("`{id}` is not for the certificate of plugin `{caller}`"),
+        ));
+    }
+    Ok(action)
+}
+
+fn submit(store: &Store, id: &ResultId, request: &mut Request) -> Response {
+    let header = |name: &str| request.headers.get(name).map(str::to_owned);
+    let digest = match header(DIGEST_HEADER).as_deref().map(wanted_digest) {
+        Some(Err(())) => {
+            return Response::text(400, format_args!("`{DIGEST_HEADER}` is not `sha-256=:<base64>:`"));
+        }
+        Some(Ok(digest)) => digest,
+        None => None,
+    };
+    let (kind, disposition) = (header("Content-Type"), header("Content-Disposition"));
+    let is_error = header(ERROR_HEADER).is_some();
+    let length = request.declared_length();
+    let body = request.body();
+    let upload =
+        Upload { body, length, kind: kind.as_deref(), disposition: disposition.as_deref(), digest, is_error };
+    match store.accept(id, upload) {
+        Ok(digest) => {
+            Response::empty(200).header("repr-digest", format!("sha-256=:{}:", STANDARD.encode(digest)))
+        }
+        Err(refusal) => {
+            let response = Response::text(code(&refusal), format_args!("`{id}`: {refusal}"));
+            if matches!(refusal, Refusal::Malformed(_)) {
+                response.header(FINAL_HEADER, "true")
+            } else {
+                response
+            }
+        }
+    }
+}
+
+/// The code that stands for `refusal`.
+pub(super) fn code(refusal: &Refusal) -> u16 {
+    match refusal {
+        Refusal::Digest | Refusal::Cut(_) => 400,
+        Refusal::Unexpected => 403,
+        Refusal::Stalled => 408,
+        Refusal::Duplicate => 409,
+        Refusal::TooLarge(_) => 413,
+        Refusal::Malformed(_) | Refusal::Broken(_) => 500,
+        Refusal::DiskFull(_) => 507,
+    }
+}
+
+fn update(store: &Store, id: &ResultId, request: &mut Request) -> Response {
+    if !store.lock().hear(id, Instant::now()) {
+        return unexpected(id);
+    }
+    let too_large = || Response::text(413, format_args!("progress is larger than {LARGEST_PROGRESS} bytes"));
+    if request.declared_length().is_some_and(|length| length > LARGEST_PROGRESS) {
+        return too_large();
+    }
+    let mut body = Vec::new();
+    if let Err(error) = request.body().take(LARGEST_PROGRESS + 1).read_to_end(&mut body) {
+        return Response::empty(if error.kind() == io::ErrorKind::TimedOut { 408 } else { 400 });
+    }
+    if body.len() as u64 > LARGEST_PROGRESS {
+        return too_large();
+    }
+    let Some(progress) = progress::decode(&body) else {
+        return Response::empty(400);
+    };
+    store.lock().progress(id, progress, clock::now());
+    Response::empty(200)
+}
+
+fn unexpected(id: &ResultId) -> Response {
+    Response::text(403, format_args!("`{id}`: {}", Refusal::Unexpected))
+}
+
+/// The SHA-256 in a `Repr-Digest` (RFC 9530); `Ok(None)` if it holds only other kinds of digest.
+fn wanted_digest(header: &str) -> Result<Option<[u8; 32]>, ()> {
+    for member in header.split(',') {
+        let (kind, value) = member.trim().split_once('=').ok_or(())?;
+        let value = value.strip_prefix(':').and_then(|value| value.strip_suffix(':')).ok_or(())?;
+        if kind.eq_ignore_ascii_case("sha-256") {
+            let bytes = STANDARD.decode(value).map_err(|_| ())?;
+            return bytes.try_into().map(Some).map_err(|_| ());
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(method: &str, path: &str, caller: Option<&str>, expected: Result<Action, u16>) {
+        let got = action(method, path, caller).map_err(|refusal| refusal.status());
+        assert_eq!(got, expected, "{method} {path} from {caller:?}");
+    }
+
+    #[test]
+    fn a_request_is_one_action_or_a_refusal() {
+        let (global, node) = (ResultId::global("p"), ResultId::on_node("p", "n"));
+        let p = Some("p");
+        check("PUT", "/api/v1/results/global/p", p, Ok(Action::Submit(global.clone())));
+        check("PUT", "/api/v1/results/by-node/n/p", p, Ok(Action::Submit(node.clone())));
+        check("PUT", "/api/v1/results/by_node/n/p", p, Ok(Action::Submit(node.clone())));
+        check("POST", "/api/v1/progress/by-node/n/p", p, Ok(Action::Update(node.clone())));
+        check("GET", "/api/v1/health/by-node/n/p", p, Ok(Action::Hear(node)));
+        check("GET", "/api/v1/health/global/p", p, Ok(Action::Hear(global)));
+        check("POST", "/api/v1/results/global/p", p, Err(405));
+        check("PUT", "/api/v1/progress/global/p", p, Err(405));
+        check("HEAD", "/api/v1/health/global/p", p, Err(405));
+        check("put", "/api/v1/results/global/p", p, Err(405));
+        check("PUT", "/api/v1/results/global/q", p, Err(403));
+        check("PUT", "/api/v1/results/global/p", None, Err(403));
+        check("PUT", "/api/v1/results/global/p/", p, Err(404));
+        check("GET", "/", p, Err(404));
+        check("GET", "/api/v1/results/global/..", p, Err(404));
+    }
+
+    #[test]
+    fn digests_are_those_of_rfc_9530() {
+        let zeros = STANDARD.encode([0; 32]);
+        assert_eq!(wanted_digest(&format!("sha-256=:{zeros}:")), Ok(Some([0; 32])));
+        assert_eq!(wanted_digest(&format!("sha-512=:AA==:, SHA-256=:{zeros}:")), Ok(Some([0; 32])));
+        assert_eq!(wanted_digest("sha-512=:AA==:"), Ok(None));
+        for bad in ["", "sha-256", "sha-256=AA==", "sha-256=:AA==:", "sha-256=:%%:", "sha-256=::"] {
+            assert_eq!(wanted_digest(bad), Err(()), "{bad}");
+        }
+    }
+}

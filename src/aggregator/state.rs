@@ -1,0 +1,516 @@
+//! What is expected, what stands where, and who was heard of when: the state of a run without any I/O.
+//!
+//! Every change is one method, made under the store's lock, which is never held longer. Waiters leave a [`Stop`]
+//! here that a change ends. What the state looks like from outside is the status document.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use super::progress;
+use crate::item;
+
+use crate::protocol::{Failure, Progress, ResultId};
+use crate::status::{self, Archive, Entry, Run};
+use crate::stop::Stop;
+
+/// What stands in the place of one expected result.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Standing {
+    /// Nothing yet.
+    Awaited,
+    /// The last upload could not be stored; its sender may try again for a while.
+    Spoiled {
+        /// When the first upload was spoiled.
+        first: Instant,
+        /// When the last one was.
+        last: Instant,
+        /// Why.
+        reason: String,
+    },
+    /// An error, which a real result still replaces.
+    Failed {
+        /// The sentence.
+        error: String,
+        /// Whether a time limit was the reason.
+        timed_out: bool,
+    },
+    /// The real result.
+    Accepted,
+}
+
+impl Standing {
+    /// Whether nothing more has to come.
+    pub(super) fn settled(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Accepted)
+    }
+}
+
+/// One expected result.
+struct Slot {
+    id: ResultId,
+    standing: Standing,
+    /// Somebody is just putting files in place.
+    busy: bool,
+    launched: Option<Instant>,
+    heard: Option<Instant>,
+    /// What is wrong just now, as whoever watches the plugin says.
+    trouble: Option<String>,
+    progress: Option<Progress>,
+    result_status: String,
+    result_counts: Option<BTreeMap<String, u64>>,
+}
+
+/// How the run as a whole ended.
+enum End {
+    Archive(Archive),
+    Error(String),
+}
+
+/// The state of a run.
+#[derive(Default)]
+pub(super) struct State {
+    slots: Vec<Slot>,
+    index: HashMap<ResultId, usize>,
+    end: Option<End>,
+    /// Told of every change that people would see.
+    onlookers: Vec<Stop>,
+    /// Told when something settled or is not busy any more.
+    waiters: Vec<Stop>,
+}
+
+/// Why a slot cannot be taken just now.
+#[derive(Debug, PartialEq)]
+pub(super) enum Taken {
+    /// Nobody expects it.
+    Unexpected,
+    /// The real result is there.
+    Duplicate,
+    /// Somebody else is at it.
+    Busy,
+}
+
+impl State {
+    /// A state that expects `ids`, each once.
+    pub(super) fn new(ids: Vec<ResultId>) -> Self {
+        let mut state = Self::default();
+        for id in ids {
+            state.add(id, None);
+        }
+        state
+    }
+
+    /// Expects one more result, of a plugin that is under way.
+    pub(super) fn expect(&mut self, id: ResultId, now: Instant) {
+        self.add(id, Some(now));
+        wake(&mut self.onlookers);
+    }
+
+    /// Whether nothing more has to come of `plugin`.
+    pub(super) fn settled(&self, plugin: &str) -> bool {
+        self.slots.iter().filter(|slot| slot.id.plugin == plugin).all(|slot| slot.standing.settled())
+    }
+
+    /// Notes trouble that may pass, or that it has passed.
+    pub(super) fn trouble(&mut self, id: &ResultId, trouble: Option<String>) {
+        if let Some(slot) = self.slot(id) {
+            slot.trouble = trouble;
+            wake(&mut self.onlookers);
+        }
+    }
+
+    /// All expected results in their order.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &ResultId> {
+        self.slots.iter().map(|slot| &slot.id)
+    }
+
+    /// What stands in the place of `id`, if it is expected.
+    pub(super) fn standing(&self, id: &ResultId) -> Option<&Standing> {
+        self.index.get(id).map(|at| &self.slots[*at].standing)
+    }
+
+    /// Whether a time limit stands in the place of `id`.
+    pub(super) fn timed_out(&self, id: &ResultId) -> bool {
+        matches!(self.standing(id), Some(Standing::Failed { timed_out: true, .. }))
+    }
+
+    /// Whether a result for `id` would be taken.
+    pub(super) fn takes(&self, id: &ResultId) -> Result<(), Taken> {
+        match self.standing(id) {
+            None => Err(Taken::Unexpected),
+            Some(Standing::Accepted) => Err(Taken::Duplicate),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Takes the slot of `id` for a change of files, which [`State::settle`] or [`State::release`] ends.
+    pub(super) fn take(&mut self, id: &ResultId) -> Result<(), Taken> {
+        self.takes(id)?;
+        let slot = self.slot(id).ok_or(Taken::Unexpected)?;
+        if std::mem::replace(&mut slot.busy, true) { Err(Taken::Busy) } else { Ok(()) }
+    }
+
+    /// Gives the slot back with nothing changed.
+    pub(super) fn release(&mut self, id: &ResultId) {
+        if let Some(slot) = self.slot(id) {
+            slot.busy = false;
+        }
+        wake(&mut self.waiters);
+    }
+
+    /// Puts `standing` in place of what was there, and gives the slot back.
+    pub(super) fn settle(&mut self, id: &ResultId, standing: Standing) {
+        if let Some(slot) = self.slot(id) {
+            slot.standing = standing;
+            slot.busy = false;
+        }
+        wake(&mut self.waiters);
+        wake(&mut self.onlookers);
+    }
+
+    /// Notes that an upload for `id` could not be stored. What stands there already is not touched.
+    pub(super) fn spoil(&mut self, id: &ResultId, reason: String, now: Instant) {
+        let Some(slot) = self.slot(id) else { return };
+        let first = match slot.standing {
+            Standing::Awaited => now,
+            Standing::Spoiled { first, .. } => first,
+            Standing::Failed { .. } | Standing::Accepted => return,
+        };
+        slot.standing = Standing::Spoiled { first, last: now, reason };
+        wake(&mut self.waiters);
+        wake(&mut self.onlookers);
+    }
+
+    /// Those whose last upload was spoiled more than `window` ago, or the first one more than `limit`.
+    pub(super) fn given_up(
+        &self,
+        window: Duration,
+        limit: Duration,
+        now: Instant,
+    ) -> Vec<(ResultId, String)> {
+        let over = |since: &Instant, span| now.saturating_duration_since(*since) >= span;
+        self.slots
+            .iter()
+            .filter_map(|slot| match &slot.standing {
+                Standing::Spoiled { first, last, reason } if over(last, window) || over(first, limit) => {
+                    Some((slot.id.clone(), reason.clone()))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Notes that the worker of `id` spoke; false if nobody expects it.
+    pub(super) fn hear(&mut self, id: &ResultId, now: Instant) -> bool {
+        let Some(slot) = self.slot(id) else { return false };
+        let first = slot.heard.replace(now).is_none();
+        // Later ones change only an age, which is not worth telling at once.
+        if first {
+            wake(&mut self.onlookers);
+        }
+        true
+    }
+
+    /// Lays `update` over the progress of `id`; false if nobody expects it.
+    pub(super) fn progress(&mut self, id: &ResultId, update: Progress, now: String) -> bool {
+        let Some(slot) = self.slot(id) else { return false };
+        let before = slot.progress.take();
+        slot.progress = Some(progress::merged(id, before, update, now));
+        wake(&mut self.onlookers);
+        true
+    }
+
+    /// Notes that `plugin` was started: from now on its workers may be missed.
+    pub(super) fn launched(&mut self, plugin: &str, now: Instant) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.id.plugin == plugin) {
+            slot.launched.get_or_insert(now);
+        }
+    }
+
+    /// Notes what processing made of the results of `plugin`: for each its status and its leaves by status. One that
+    /// processing did not see is passed over.
+    pub(super) fn processed(
+        &mut self,
+        plugin: &str,
+        of: impl Fn(&ResultId) -> Option<(String, BTreeMap<String, u64>)>,
+    ) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.id.plugin == plugin) {
+            if let Some((status, counts)) = of(&slot.id) {
+                slot.result_status = status;
+                slot.result_counts = Some(counts);
+            }
+        }
+        wake(&mut self.onlookers);
+    }
+
+    /// Notes that the archive is there and the run over.
+    pub(super) fn finished(&mut self, archive: Archive) {
+        self.end = Some(End::Archive(archive));
+        wake(&mut self.onlookers);
+    }
+
+    /// Notes that the run ended without an archive.
+    pub(super) fn failed(&mut self, error: String) {
+        self.end = Some(End::Error(error));
+        wake(&mut self.onlookers);
+    }
+
+    /// Ends `waiter` at the next change of what stands where.
+    pub(super) fn wait_here(&mut self, waiter: Stop) {
+        // Those who gave up waiting have stopped theirs.
+        self.waiters.retain(|waiter| !waiter.stopped());
+        self.waiters.push(waiter);
+    }
+
+    /// Ends `onlooker` at the next change of anything that the document shows.
+    pub(super) fn look_here(&mut self, onlooker: Stop) {
+        self.onlookers.retain(|onlooker| !onlooker.stopped());
+        self.onlookers.push(onlooker);
+    }
+
+    /// The status document. A worker is named as silent when nothing was heard of it for `silence`.
+    pub(super) fn document(&self, silence: Duration, now: Instant) -> Run {
+        let settled = self.slots.iter().filter(|slot| slot.standing.settled()).count();
+        let mut run = Run {
+            plugins: Some(self.slots.iter().map(|slot| slot.entry(silence, now)).collect()),
+            ..Run::default()
+        };
+        if !self.slots.is_empty() {
+            // Exact for any number of nodes there can be.
+            #[allow(clippy::cast_precision_loss, reason = "exact below 2^52")]
+            let share = settled as f64 / self.slots.len() as f64;
+            run.percent_complete = Some((share * 10_000.0).floor() / 10_000.0);
+        }
+        match &self.end {
+            Some(End::Archive(archive)) => {
+                run.status = status::COMPLETE.into();
+                run.archive = archive.clone();
+            }
+            Some(End::Error(error)) => {
+                run.status = status::FAILED.into();
+                run.error = Some(error.clone());
+            }
+            None if settled == self.slots.len() => run.status = status::POST_PROCESSING.into(),
+            None => {}
+        }
+        run
+    }
+
+    fn add(&mut self, id: ResultId, launched: Option<Instant>) {
+        if self.index.contains_key(&id) {
+            return;
+        }
+        self.index.insert(id.clone(), self.slots.len());
+        self.slots.push(Slot {
+            id,
+            standing: Standing::Awaited,
+            busy: false,
+            launched,
+            heard: None,
+            trouble: None,
+            progress: None,
+            result_status: String::new(),
+            result_counts: None,
+        });
+    }
+
+    fn slot(&mut self, id: &ResultId) -> Option<&mut Slot> {
+        self.index.get(id).map(|at| &mut self.slots[*at])
+    }
+}
+
+impl Slot {
+    fn entry(&self, silence: Duration, now: Instant) -> Entry {
+        let since = |then: Instant| now.saturating_duration_since(then);
+        let mut entry = Entry {
+            plugin: self.id.plugin.clone(),
+            node: self.id.node.clone(),
+            status: status::RUNNING.into(),
+            result_status: self.result_status.clone(),
+            result_counts: self.result_counts.clone(),
+            progress: self.progress.clone(),
+            last_heartbeat: self.heard.map(|then| since(then).as_secs()),
+            ..Entry::default()
+        };
+        match &self.standing {
+            Standing::Awaited => entry.message = self.trouble.clone().or_else(|| self.silent(silence, now)),
+            Standing::Spoiled { reason, .. } => {
+                entry.message = Some(format!("the last upload was refused and may be sent again: {reason}"));
+            }
+            // Nothing went wrong: there is nobody who could send anything.
+            Standing::Failed { error, .. } if error.starts_with(Failure::SKIPPED) => {
+                entry.status = status::COMPLETE.into();
+                entry.result_status = item::SKIPPED.into();
+                entry.message = Some(error.clone());
+            }
+            Standing::Failed { error, timed_out } => {
+                entry.status = status::FAILED.into();
+                entry.message = Some(error.clone());
+                entry.timed_out = *timed_out;
+            }
+            Standing::Accepted => {
+                entry.status = status::COMPLETE.into();
+                // Its age says nothing once the worker has done its work.
+                entry.last_heartbeat = None;
+            }
+        }
+        entry
+    }
+
+    /// What is probably wrong with a worker that says nothing.
+    fn silent(&self, silence: Duration, now: Instant) -> Option<String> {
+        let quiet = now.saturating_duration_since(self.heard.or(self.launched)?);
+        (quiet >= silence).then(|| {
+            let seconds = quiet.as_secs();
+            match self.heard {
+                None => format!(
+                    "the worker has not been heard of in {seconds} s since the plugin was started: its image may not \
+                     be there yet, it cannot reach the aggregator (name service, network policy, firewall), or it is \
+                     of a version without heartbeats"
+                ),
+                Some(_) => format!(
+                    "the worker was last heard of {seconds} s ago: its node or the network to it may be down, or it \
+                     is of a version without heartbeats"
+                ),
+            }
+        })
+    }
+}
+
+fn wake(waiting: &mut Vec<Stop>) {
+    for stop in waiting.drain(..) {
+        stop.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_secs(60);
+
+    fn failed(error: &str) -> Standing {
+        Standing::Failed { error: error.into(), timed_out: false }
+    }
+
+    fn document(state: &State, now: Instant) -> Run {
+        state.document(SILENCE, now)
+    }
+
+    #[test]
+    fn the_run_is_processed_once_everything_is_in_failures_included() {
+        let ids = [ResultId::global("a"), ResultId::on_node("b", "n1"), ResultId::on_node("b", "n2")];
+        let mut state = State::new(ids.to_vec());
+        let now = Instant::now();
+        let mut seen = Vec::new();
+        for standing in [Standing::Accepted, failed("no"), Standing::Accepted] {
+            let run = document(&state, now);
+            seen.push((run.status, run.percent_complete.unwrap()));
+            let id = &ids[seen.len() - 1];
+            state.take(id).unwrap();
+            state.settle(id, standing);
+        }
+        let run = document(&state, now);
+        seen.push((run.status.clone(), run.percent_complete.unwrap()));
+        let words = [status::RUNNING, status::RUNNING, status::RUNNING, status::POST_PROCESSING];
+        let expected: Vec<(String, f64)> =
+            words.into_iter().map(str::to_owned).zip([0.0, 0.3333, 0.6666, 1.0]).collect();
+        assert_eq!(seen, expected);
+        let entries = run.plugins.unwrap();
+        let told: Vec<_> = entries.iter().map(|e| (e.node.as_str(), e.status.as_str())).collect();
+        assert_eq!(told, [("global", "complete"), ("n1", "failed"), ("n2", "complete")]);
+        assert_eq!(entries[1].message.as_deref(), Some("no"));
+        state.finished(Archive { size: 7, ..Archive::default() });
+        assert_eq!(document(&state, now).status, status::COMPLETE);
+        state.failed("disk on fire".into());
+        let run = document(&state, now);
+        assert_eq!((run.status.as_str(), run.error.as_deref()), (status::FAILED, Some("disk on fire")));
+    }
+
+    #[test]
+    fn a_slot_is_taken_by_one_at_a_time_and_never_after_its_result() {
+        let id = ResultId::global("a");
+        let mut state = State::new(vec![id.clone()]);
+        assert_eq!(state.take(&ResultId::global("b")), Err(Taken::Unexpected));
+        assert_eq!(state.take(&id), Ok(()));
+        assert_eq!(state.take(&id), Err(Taken::Busy));
+        state.release(&id);
+        assert_eq!(state.take(&id), Ok(()));
+        state.settle(&id, failed("no"));
+        assert_eq!(state.take(&id), Ok(()), "an error may be replaced");
+        state.settle(&id, Standing::Accepted);
+        assert_eq!(state.take(&id), Err(Taken::Duplicate));
+    }
+
+    #[test]
+    fn spoiled_uploads_are_given_up_after_window_or_limit() {
+        let id = ResultId::global("a");
+        let mut state = State::new(vec![id.clone()]);
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let given_up = |state: &State, now| {
+            !state.given_up(Duration::from_secs(120), Duration::from_secs(600), now).is_empty()
+        };
+        for minute in 0..10 {
+            state.spoil(&id, "bad".into(), at(minute * 60));
+            assert!(!given_up(&state, at(minute * 60 + 59)), "{minute}");
+        }
+        assert!(given_up(&state, at(600)), "the limit counts from the first");
+        state.settle(&id, Standing::Awaited);
+        state.spoil(&id, "bad".into(), at(0));
+        assert!(!given_up(&state, at(119)) && given_up(&state, at(120)));
+        state.settle(&id, Standing::Accepted);
+        state.spoil(&id, "late".into(), at(0));
+        assert_eq!(state.standing(&id), Some(&Standing::Accepted));
+    }
+
+    #[test]
+    fn silent_workers_are_named_with_the_likely_cause() {
+        let ids = [ResultId::global("never"), ResultId::global("once"), ResultId::global("later")];
+        let mut state = State::new(ids.to_vec());
+        let start = Instant::now();
+        state.launched("never", start);
+        state.launched("once", start);
+        assert!(state.hear(&ids[1], start + Duration::from_secs(5)));
+        assert!(!state.hear(&ResultId::global("x"), start));
+        let messages = |seconds| {
+            let run = document(&state, start + Duration::from_secs(seconds));
+            run.plugins.unwrap().into_iter().map(|entry| entry.message).collect::<Vec<_>>()
+        };
+        assert_eq!(messages(59), [None, None, None]);
+        let [never, once, later] = &messages(65)[..] else { panic!() };
+        assert!(never.as_ref().unwrap().contains("not been heard of in 65 s since the plugin was started"));
+        assert!(once.as_ref().unwrap().contains("last heard of 60 s ago"));
+        assert_eq!(*later, None, "what was not started is not missed");
+        let entries = document(&state, start + Duration::from_secs(22)).plugins.unwrap();
+        assert_eq!(entries.iter().map(|e| e.last_heartbeat).collect::<Vec<_>>(), [None, Some(17), None]);
+    }
+
+    #[test]
+    fn results_of_processing_reach_every_node_that_has_some() {
+        let nodes = ["n1", "n2", "n3"].map(|node| ResultId::on_node("d", node));
+        let mut state = State::new([&nodes[..], &[ResultId::global("j")]].concat());
+        let counts = BTreeMap::from([("passed".to_owned(), 2)]);
+        state.processed("d", |id| (id.node != "n2").then(|| (format!("of {}", id.node), counts.clone())));
+        let entries = document(&state, Instant::now()).plugins.unwrap();
+        let told: Vec<_> = entries.iter().map(|entry| entry.result_status.as_str()).collect();
+        assert_eq!(told, ["of n1", "", "of n3", ""], "a node without an item stops nobody");
+        assert_eq!(
+            (entries[2].result_counts.as_ref(), entries[1].result_counts.as_ref()),
+            (Some(&counts), None)
+        );
+    }
+
+    #[test]
+    fn those_who_wait_are_told_once() {
+        let id = ResultId::global("a");
+        let mut state = State::new(vec![id.clone()]);
+        let (waiter, onlooker) = (Stop::new(), Stop::new());
+        state.wait_here(waiter.clone());
+        state.look_here(onlooker.clone());
+        state.progress(&id, Progress::default(), "now".into());
+        assert!(onlooker.stopped() && !waiter.stopped(), "progress is no result");
+        state.settle(&id, Standing::Accepted);
+        assert!(waiter.stopped());
+        assert!(state.waiters.is_empty() && state.onlookers.is_empty());
+    }
+}

@@ -1,0 +1,506 @@
+//! The results of a run on the disk: taken in as streams, put in place whole, remembered over a crash.
+//!
+//! A result lies in `plugins/<plugin>/results/<node>/`, an error that stands for one in
+//! `plugins/<plugin>/errors/<node>/error.json`. Both are made as a folder beside the run directory, on the same
+//! disk, and renamed into place, so that what is there is always whole. What must outlive a crash but is no
+//! result (journal, authority, half-taken bodies) is in the folder `<run directory>.state`, which no archive
+//! holds.
+//!
+//! Two uploads of the same result may run at once: the first that is complete wins, the other is a duplicate.
+//! Nothing is written or read under the lock. Does not know HTTP, nor who may send. Starts no thread.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use super::disk::{free_bytes, make_dir, put_in_place, remove, sync_tree, write_new};
+use super::disposition::file_name;
+use super::intake::{Intake, Trouble};
+use super::journal::{Journal, Record};
+use super::report;
+use super::state::{Standing, State, Taken};
+use crate::protocol::{Failure, GZIP, ResultId};
+use crate::{archive, clock};
+
+/// What is taken, and how much of it.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes of one body. An end-to-end suite sends tens of MiB, logs of a large node some GiB.
+    pub result: u64,
+    /// What a gzip tar may unpack to.
+    pub unpacked: archive::Limits,
+    /// Bytes that stay free on the disk, so that status, logs and errors can still be written.
+    pub reserve: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { result: 10 << 30, unpacked: archive::Limits::default(), reserve: 64 << 20 }
+    }
+}
+
+/// A body and what its sender says about it.
+pub(super) struct Upload<'a, R> {
+    /// The body.
+    pub(super) body: R,
+    /// Its length, if the sender said so.
+    pub(super) length: Option<u64>,
+    /// `Content-Type`.
+    pub(super) kind: Option<&'a str>,
+    /// `Content-Disposition`.
+    pub(super) disposition: Option<&'a str>,
+    /// SHA-256 that it must have.
+    pub(super) digest: Option<[u8; 32]>,
+    /// Whether it is a worker's report that there is no result.
+    pub(super) is_error: bool,
+}
+
+/// Why a body was not taken.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// Nobody expects this result.
+    Unexpected,
+    /// It is already there.
+    Duplicate,
+    /// It is beyond the limits.
+    TooLarge(String),
+    /// It is not what its digest says.
+    Digest,
+    /// Its sender went away or broke the framing.
+    Cut(io::Error),
+    /// Its sender fell silent.
+    Stalled,
+    /// It claims to be a gzip tar and is none, or a damaged one.
+    Malformed(String),
+    /// The disk is full, or nearly so.
+    DiskFull(String),
+    /// Storing it failed.
+    Broken(anyhow::Error),
+}
+
+/// The store of one run.
+pub struct Store {
+    plugins: PathBuf,
+    incoming: PathBuf,
+    journal: Journal,
+    limits: Limits,
+    state: Mutex<State>,
+    /// Told when a slot is not busy any more.
+    free: Condvar,
+    number: AtomicU64,
+}
+
+/// The folder beside `run_dir` for what must outlive a crash but belongs into no archive.
+pub fn state_dir(run_dir: &Path) -> PathBuf {
+    let mut name = run_dir.file_name().unwrap_or_default().to_owned();
+    name.push(".state");
+    run_dir.with_file_name(name)
+}
+
+impl Store {
+    /// Opens the store of the run in `run_dir`. If that run was begun before, it goes on as it was, and what was
+    /// expected then is what is expected now; otherwise `expected` is.
+    pub fn open(run_dir: &Path, expected: &[ResultId], limits: Limits) -> anyhow::Result<Self> {
+        for id in expected {
+            ensure!(
+                is_name(&id.plugin) && is_name(&id.node),
+                "`{id}` cannot be expected: plugin and node must be usable as names of folders"
+            );
+        }
+        let (plugins, state_dir) = (run_dir.join("plugins"), state_dir(run_dir));
+        make_dir(&plugins, 0o755)?;
+        make_dir(&state_dir, 0o700)?;
+        let incoming = state_dir.join("incoming");
+        remove(&incoming)?;
+        make_dir(&incoming, 0o700)?;
+        let (journal, records) = Journal::open(&state_dir.join("journal"))?;
+        let begun = records.iter().any(|record| matches!(record, Record::Expected(_)));
+        let ids = if begun {
+            // Nodes that joined later stand in records of their own.
+            let known = records.iter().filter_map(|record| match record {
+                Record::Expected(ids) => Some(ids.as_slice()),
+                _ => None,
+            });
+            let ids = known.collect::<Vec<_>>().concat();
+            if ids != expected {
+                log::warn!("the run goes on with the {} results that it expected before", ids.len());
+            }
+            ids
+        } else {
+            journal.append(&Record::Expected(expected.to_vec())).context("journal")?;
+            expected.to_vec()
+        };
+        let store = Self {
+            plugins,
+            incoming,
+            journal,
+            limits,
+            state: Mutex::new(State::new(ids)),
+            free: Condvar::new(),
+            number: AtomicU64::new(0),
+        };
+        store.resume(records)?;
+        Ok(store)
+    }
+
+    /// The state, to look at or to change; not to be held across anything slow.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is made whole before anything that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a body in. When this returns a digest, the result is in place and stays there.
+    pub(super) fn accept<R: Read>(&self, id: &ResultId, upload: Upload<'_, R>) -> Result<[u8; 32], Refusal> {
+        self.lock().takes(id)?;
+        let place = self.new_place();
+        let taken = self.take_in(id, upload, &place);
+        if let Err(error) = remove(&place) {
+            log::warn!("{error:#}");
+        }
+        if let Err(refusal) = &taken {
+            self.note(id, refusal);
+        }
+        taken
+    }
+
+    /// Expects one more result, of a node that has joined.
+    pub fn expect(&self, id: &ResultId) -> anyhow::Result<()> {
+        ensure!(is_name(&id.node), "its node's name is not usable as that of a folder");
+        if self.lock().standing(id).is_none() {
+            self.journal.append(&Record::Expected(vec![id.clone()])).context("journal")?;
+            self.lock().expect(id.clone(), Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Puts an error in the place of a result that will not come. What is there already stays. A failure for the
+    /// whole of a plugin that runs on nodes counts for each node whose result is outstanding.
+    pub fn record(&self, failure: &Failure) {
+        let ids: Vec<ResultId> = {
+            let state = self.lock();
+            let meant = |id: &&ResultId| {
+                **id == failure.id || failure.id.is_global() && id.plugin == failure.id.plugin
+            };
+            let all = state.ids().filter(meant);
+            all.filter(|id| state.standing(id).is_some_and(|standing| !standing.settled())).cloned().collect()
+        };
+        if ids.is_empty() {
+            log::info!("`{}` has its result or expects none; left out: {}", failure.id, failure.error());
+        }
+        for id in ids {
+            match self.put_error(&id, &failure.report, failure.timed_out) {
+                Ok(()) => {}
+                // A result came meanwhile, which is better news.
+                Err(Refusal::Duplicate | Refusal::Unexpected) => {}
+                Err(refusal) => {
+                    log::error!("`{id}`: its error could not be stored: {refusal}");
+                    // It must count all the same, or the run would wait for ever.
+                    if let Ok(busy) = self.claim(&id) {
+                        let (error, timed_out) = (failure.error().to_owned(), failure.timed_out);
+                        busy.settle(Standing::Failed { error, timed_out });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Turns spoiled uploads that nobody repeated within `window`, or `limit` in all, into errors.
+    pub(super) fn give_up(&self, window: Duration, limit: Duration) {
+        let given_up = self.lock().given_up(window, limit, Instant::now());
+        for (id, reason) in given_up {
+            self.record(&Failure::new(id, format!("the result could not be stored: {reason}")));
+        }
+    }
+
+    /// Removes what only a restart needed. The results stay.
+    pub fn discard_state(&self) {
+        if let Some(dir) = self.incoming.parent()
+            && let Err(error) = remove(dir)
+        {
+            log::warn!("{error:#}");
+        }
+    }
+
+    fn take_in<R: Read>(
+        &self,
+        id: &ResultId,
+        upload: Upload<'_, R>,
+        place: &Path,
+    ) -> Result<[u8; 32], Refusal> {
+        let most = if upload.is_error { report::LONGEST } else { self.limits.result };
+        if upload.length.is_some_and(|length| length > most) {
+            return Err(Refusal::TooLarge(format!("more than {most} bytes")));
+        }
+        self.has_room(upload.length.unwrap_or(0))?;
+        make_dir(place, 0o755)?;
+        let mut intake = Intake::new(upload.body, &self.incoming, most, self.limits.reserve);
+        let stored = if upload.is_error {
+            read_all(&mut intake).map(Some)
+        } else {
+            self.store_body(&mut intake, upload.kind, upload.disposition, place)
+        };
+        if let Some(trouble) = intake.trouble() {
+            return Err(refusal(trouble, most, self.limits.reserve));
+        }
+        let report = stored?;
+        let size = intake.taken();
+        let digest: [u8; 32] = intake.digest().as_ref().try_into().map_err(anyhow::Error::from)?;
+        if upload.digest.is_some_and(|expected| expected != digest) {
+            return Err(Refusal::Digest);
+        }
+        match report {
+            // A time limit says more about the run than what the worker says after it.
+            Some(_) if self.lock().timed_out(id) => {}
+            Some(body) => self.put_error(id, &report::parse(&body), false)?,
+            None => self.put_result(id, place, &digest, size)?,
+        }
+        Ok(digest)
+    }
+
+    /// Writes a body into the folder `place`; hands it back instead if it turns out to be a report of an error.
+    fn store_body<R: Read>(
+        &self,
+        intake: &mut Intake<'_, R>,
+        kind: Option<&str>,
+        disposition: Option<&str>,
+        place: &Path,
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        // Older workers report errors as nameless bodies of the type that the result would have had.
+        let mut start = Vec::new();
+        if disposition.is_none() {
+            intake.by_ref().take(report::LONGEST).read_to_end(&mut start).map_err(anyhow::Error::from)?;
+            if report::is_bare(&start) {
+                return Ok(Some(start));
+            }
+        }
+        if kind == Some(GZIP) {
+            archive::unpack(start.chain(intake.by_ref()), place, &self.limits.unpacked)?;
+            // The archive may end before the body does.
+            intake.copy_to(&mut io::sink()).map_err(anyhow::Error::from)?;
+            sync_tree(place)?;
+        } else {
+            write_new(&place.join(file_name(disposition)), |file| {
+                file.write_all(&start)?;
+                intake.copy_to(file)
+            })?;
+        }
+        Ok(None)
+    }
+
+    /// Renames the folder `place` to where the result of `id` belongs, unless another upload was faster.
+    fn put_result(&self, id: &ResultId, place: &Path, digest: &[u8; 32], size: u64) -> Result<(), Refusal> {
+        let busy = self.claim(id)?;
+        let (target, errors) = (self.results(id), self.errors(id));
+        remove(&target)?;
+        put_in_place(place, &target)?;
+        let record = Record::Accepted { id: id.clone(), sha256: hex(digest), size, at: clock::now() };
+        if let Err(error) = self.journal.append(&record) {
+            // Not acknowledged, so it must not look as if it were.
+            remove(&target)?;
+            return Err(anyhow::Error::from(error).context("journal").into());
+        }
+        busy.settle(Standing::Accepted);
+        // Only now: until the result is certain the error stands.
+        if let Err(error) = remove(&errors) {
+            log::warn!("`{id}`: {error:#}");
+        }
+        Ok(())
+    }
+
+    /// Puts `error.json` in the place of the result of `id`, unless a real one is there.
+    fn put_error(
+        &self,
+        id: &ResultId,
+        report: &serde_json::Map<String, serde_json::Value>,
+        timed_out: bool,
+    ) -> Result<(), Refusal> {
+        let error = report::sentence(report);
+        let place = self.new_place();
+        let body = serde_json::to_vec(report).map_err(anyhow::Error::from)?;
+        let busy = self.claim(id)?;
+        make_dir(&place, 0o755)?;
+        write_new(&place.join("error.json"), |file| file.write_all(&body))?;
+        let errors = self.errors(id);
+        remove(&errors)?;
+        put_in_place(&place, &errors)?;
+        let record = Record::Failed { id: id.clone(), error: error.clone(), timed_out, at: clock::now() };
+        self.journal.append(&record).context("journal")?;
+        log::warn!("`{id}` failed: {error}");
+        busy.settle(Standing::Failed { error, timed_out });
+        Ok(())
+    }
+
+    /// Waits until nobody else puts files in place for `id`, and is then the one who does.
+    fn claim<'a>(&'a self, id: &'a ResultId) -> Result<Busy<'a>, Refusal> {
+        let mut state = self.lock();
+        loop {
+            match state.take(id) {
+                Ok(()) => return Ok(Busy { store: self, id, settled: false }),
+                // Renames and a line of journal: this is over in moments.
+                Err(Taken::Busy) => state = self.free.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Err(taken) => return Err(taken.into()),
+            }
+        }
+    }
+
+    fn has_room(&self, length: u64) -> Result<(), Refusal> {
+        let free = free_bytes(&self.incoming);
+        if free < self.limits.reserve.saturating_add(length.min(self.limits.result)) {
+            return Err(refusal(Trouble::DiskFull(free), self.limits.result, self.limits.reserve));
+        }
+        Ok(())
+    }
+
+    /// Notes why an upload was not taken, if that is not just about the connection.
+    fn note(&self, id: &ResultId, refusal: &Refusal) {
+        match refusal {
+            Refusal::Unexpected | Refusal::Duplicate => log::info!("`{id}`: {refusal}"),
+            Refusal::Cut(_) | Refusal::Stalled => log::warn!("`{id}`: {refusal}"),
+            // It will not be smaller the next time.
+            Refusal::TooLarge(_) => self.record(&Failure::new(id.clone(), refusal.to_string())),
+            _ => {
+                log::error!("`{id}`: {refusal}");
+                self.lock().spoil(id, refusal.to_string(), Instant::now());
+            }
+        }
+    }
+
+    /// Brings the state to what journal and disk say together. A result that is in place but not journalled is
+    /// whole, since it was renamed there; its sender was not told, and will be told so when it tries again.
+    fn resume(&self, records: Vec<Record>) -> anyhow::Result<()> {
+        let mut failed = std::collections::HashMap::new();
+        for record in records {
+            if let Record::Failed { id, error, timed_out, .. } = record {
+                failed.insert(id, Standing::Failed { error, timed_out });
+            }
+        }
+        let ids: Vec<ResultId> = self.lock().ids().cloned().collect();
+        for id in ids {
+            let (results, errors) = (self.results(&id), self.errors(&id));
+            if results.is_dir() {
+                remove(&errors)?;
+                self.lock().settle(&id, Standing::Accepted);
+            } else if let (Some(standing), true) = (failed.remove(&id), errors.is_dir()) {
+                self.lock().settle(&id, standing);
+            } else {
+                remove(&errors)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a folder can be made before it is put in place; nobody else gets this one.
+    fn new_place(&self) -> PathBuf {
+        self.incoming.join(self.number.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+
+    fn results(&self, id: &ResultId) -> PathBuf {
+        self.plugins.join(&id.plugin).join("results").join(&id.node)
+    }
+
+    fn errors(&self, id: &ResultId) -> PathBuf {
+        self.plugins.join(&id.plugin).join("errors").join(&id.node)
+    }
+}
+
+/// The right to change the files of one result; given back on every way out.
+struct Busy<'a> {
+    store: &'a Store,
+    id: &'a ResultId,
+    settled: bool,
+}
+
+impl Busy<'_> {
+    fn settle(mut self, standing: Standing) {
+        self.settled = true;
+        self.store.lock().settle(self.id, standing);
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.store.lock().release(self.id);
+        }
+        self.store.free.notify_all();
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unexpected => f.write_str("no such result is expected"),
+            Self::Duplicate => f.write_str("the result is already there"),
+            Self::TooLarge(reason) => write!(f, "the result is too large: {reason}"),
+            Self::Digest => f.write_str("the body is not what its digest says"),
+            Self::Cut(error) => write!(f, "the body was cut: {error}"),
+            Self::Stalled => f.write_str("the body stopped coming"),
+            Self::Malformed(reason) => write!(f, "the gzip tar is damaged: {reason}"),
+            Self::DiskFull(reason) => write!(f, "the results disk is full: {reason}"),
+            Self::Broken(error) => write!(f, "the result could not be stored: {error:#}"),
+        }
+    }
+}
+
+impl From<Taken> for Refusal {
+    fn from(taken: Taken) -> Self {
+        match taken {
+            Taken::Unexpected => Self::Unexpected,
+            Taken::Duplicate | Taken::Busy => Self::Duplicate,
+        }
+    }
+}
+
+impl From<anyhow::Error> for Refusal {
+    fn from(error: anyhow::Error) -> Self {
+        let full = |cause: &(dyn std::error::Error + 'static)| {
+            cause.downcast_ref::<io::Error>().is_some_and(|error| {
+                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            })
+        };
+        if error.chain().any(full) { Self::DiskFull(format!("{error:#}")) } else { Self::Broken(error) }
+    }
+}
+
+impl From<archive::Error> for Refusal {
+    fn from(error: archive::Error) -> Self {
+        match error {
+            archive::Error::Malformed(reason) => Self::Malformed(reason),
+            archive::Error::TooLarge(reason) => Self::TooLarge(reason),
+            archive::Error::Input(error) | archive::Error::Output(error) => anyhow::Error::from(error).into(),
+        }
+    }
+}
+
+fn refusal(trouble: Trouble, most: u64, reserve: u64) -> Refusal {
+    match trouble {
+        Trouble::TooLarge => Refusal::TooLarge(format!("more than {most} bytes")),
+        Trouble::DiskFull(free) => {
+            Refusal::DiskFull(format!("{free} bytes are left, of which {reserve} stay in reserve"))
+        }
+        Trouble::Sender(error)
+            if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) =>
+        {
+            Refusal::Stalled
+        }
+        Trouble::Sender(error) => Refusal::Cut(error),
+    }
+}
+
+fn read_all<R: Read>(intake: &mut Intake<'_, R>) -> Result<Vec<u8>, Refusal> {
+    let mut body = Vec::new();
+    intake.copy_to(&mut body).map_err(anyhow::Error::from)?;
+    Ok(body)
+}
+
+fn is_name(text: &str) -> bool {
+    !matches!(text, "" | "." | "..") && text.len() <= 255 && !text.contains(['/', '\\', '\0'])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

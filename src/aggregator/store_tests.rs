@@ -1,0 +1,362 @@
+//! The store by itself: what is taken, what replaces what, what a crash leaves.
+
+use std::io::{self, Read};
+use std::time::Duration;
+
+use tar::EntryType as Kind;
+
+use super::Limits;
+use super::fixture::{Scratch, bomb, limits, plain, put, put_tar, send, tar_gz};
+use super::server::code;
+use super::state::Standing;
+use super::store::{Refusal, Store, Upload, state_dir};
+use crate::protocol::{Failure, GZIP, ResultId};
+
+fn node(name: &str) -> ResultId {
+    ResultId::on_node("p", name)
+}
+
+#[track_caller]
+fn check(result: Result<(), Refusal>, expected: u16) {
+    let got = result.as_ref().map_or_else(code, |()| 200);
+    assert_eq!(got, expected, "{result:?}");
+}
+
+fn settled(store: &Store, id: &ResultId) -> bool {
+    store.lock().standing(id).is_some_and(Standing::settled)
+}
+
+#[test]
+fn files_and_archives_lie_where_readers_look() {
+    let scratch = Scratch::new();
+    let global = ResultId::global("e2e");
+    let store = scratch.open(&[node("a"), node("b"), global.clone()]);
+    check(put(&store, &node("a"), "a.xml", b"<a/>"), 200);
+    let tar = tar_gz(&[
+        (Kind::Directory, "./", 0o000, "", b""),
+        (Kind::Regular, "./e2e.log", 0o644, "", b"log"),
+        (Kind::Regular, "deep/er/junit.xml", 0o400, "", b"<x/>"),
+    ]);
+    check(put_tar(&store, &global, &tar), 200);
+    check(send(&store, &node("b"), plain(b"")), 200);
+    assert_eq!(
+        scratch.tree(),
+        [
+            "plugins/e2e/results/global/deep/er/junit.xml=<x/>",
+            "plugins/e2e/results/global/e2e.log=log",
+            "plugins/p/results/a/a.xml=<a/>",
+            "plugins/p/results/b/result=",
+        ]
+    );
+    assert_eq!(scratch.leftovers(), 0);
+}
+
+#[test]
+fn only_the_exact_type_is_unpacked() {
+    let scratch = Scratch::new();
+    let tar = tar_gz(&[(Kind::Regular, "x", 0o644, "", b"x")]);
+    for (number, kind) in
+        ["application/x-gzip", "application/gzip; x=y", "Application/gzip", ""].into_iter().enumerate()
+    {
+        let id = node(&number.to_string());
+        let store = Scratch::new();
+        let store = store.open(std::slice::from_ref(&id));
+        check(send(&store, &id, Upload { kind: Some(kind), ..plain(&tar) }), 200);
+    }
+    let store = scratch.open(&[node("a")]);
+    check(send(&store, &node("a"), Upload { kind: Some(GZIP), ..plain(&tar) }), 200);
+    assert_eq!(scratch.tree(), ["plugins/p/results/a/x=x"]);
+}
+
+#[test]
+fn duplicates_and_strangers_are_refused() {
+    let scratch = Scratch::new();
+    let store = scratch.open(&[node("a")]);
+    check(put(&store, &node("x"), "a", b"1"), 403);
+    check(put(&store, &ResultId::global("p"), "a", b"1"), 403);
+    check(put(&store, &node("a"), "a", b"1"), 200);
+    check(put(&store, &node("a"), "b", b"2"), 409);
+    assert_eq!(scratch.tree(), ["plugins/p/results/a/a=1"]);
+}
+
+#[test]
+fn a_failed_upload_leaves_nothing_and_may_be_repeated() {
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    let good = tar_gz(&[(Kind::Regular, "only", 0o644, "", b"1")]);
+    let noise: Vec<u8> = (0..4_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let large =
+        tar_gz(&[(Kind::Regular, "first", 0o444, "", b"1"), (Kind::Regular, "second", 0o644, "", &noise)]);
+    for end in [0, 1, 5, large.len() / 2, large.len() - 1] {
+        check(put_tar(&store, &id, &large[..end]), 500);
+    }
+    let mut corrupt = large.clone();
+    corrupt[large.len() / 2] ^= 0xff;
+    check(put_tar(&store, &id, &corrupt), 500);
+    check(put_tar(&store, &id, b"no gzip"), 500);
+    assert!(!settled(&store, &id), "it may be repeated");
+    assert!(
+        store.lock().document(Duration::MAX, std::time::Instant::now()).plugins.unwrap()[0].message.is_some()
+    );
+    check(put_tar(&store, &id, &good), 200);
+    assert_eq!(scratch.tree(), ["plugins/p/results/a/only=1"], "nothing of the failed ones is left");
+    assert_eq!(scratch.leftovers(), 0);
+}
+
+#[test]
+fn spoiled_uploads_are_given_up_after_their_window() {
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    check(put_tar(&store, &id, b"no gzip"), 500);
+    store.give_up(Duration::from_secs(60), Duration::from_secs(60));
+    assert!(!settled(&store, &id));
+    store.give_up(Duration::ZERO, Duration::from_secs(60));
+    assert!(settled(&store, &id));
+    assert!(
+        scratch.tree()[0]
+            .starts_with("plugins/p/errors/a/error.json={\"error\":\"the result could not be stored")
+    );
+    check(put(&store, &id, "late", b"1"), 200);
+    assert_eq!(scratch.tree(), ["plugins/p/errors/", "plugins/p/results/a/late=1"]);
+}
+
+#[test]
+fn hostile_archives_harm_nothing_outside_their_folder() {
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    let tar = tar_gz(&[
+        (Kind::Regular, "../../../../../climbed", 0o644, "", b"1"),
+        (Kind::Regular, "/absolute", 0o4755, "", b"2"),
+        (Kind::Symlink, "out", 0o777, "../../../../..", b""),
+        (Kind::Regular, "out/through", 0o644, "", b"3"),
+        (Kind::Symlink, "etc", 0o777, "/etc", b""),
+        (Kind::Link, "hard", 0o644, "/etc/passwd", b""),
+        (Kind::Char, "null", 0o666, "", b""),
+        (Kind::Block, "disk", 0o666, "", b""),
+        (Kind::Fifo, "pipe", 0o666, "", b""),
+        (Kind::Directory, "closed", 0o000, "", b""),
+        (Kind::Regular, "closed/inside", 0o000, "", b"4"),
+    ]);
+    check(put_tar(&store, &id, &tar), 200);
+    assert_eq!(scratch.strangers(), Vec::<String>::new());
+    let tree = scratch.tree();
+    for line in &tree {
+        assert!(!line.contains("climbed") && !line.contains("null") && !line.contains("pipe"), "{tree:?}");
+        assert!(!line.contains("etc@") && !line.contains("disk") && !line.contains("hard"), "{tree:?}");
+    }
+    assert!(tree.contains(&"plugins/p/results/a/closed/inside=4".to_owned()), "{tree:?}");
+    let mode = |name: &str| {
+        let path = scratch.run().join("plugins/p/results/a").join(name);
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions()) & 0o7777
+    };
+    assert_eq!(mode("absolute") & 0o7000, 0, "set-user-id bits are dropped");
+    assert_eq!(mode("closed") & 0o700, 0o700, "folders stay removable");
+}
+
+#[test]
+fn bombs_and_floods_are_stopped() {
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    check(put_tar(&store, &id, &bomb(16 << 20)), 413);
+    let name = |number: usize| format!("{number}");
+    let names: Vec<String> = (0..1_001).map(name).collect();
+    let many: Vec<_> = names.iter().map(|name| (Kind::Regular, name.as_str(), 0o644, "", &b""[..])).collect();
+    check(put_tar(&store, &id, &tar_gz(&many)), 413);
+    check(put(&store, &id, "large", &vec![0; (2 << 20) + 1]), 413);
+    let declared = Upload { length: Some(1 << 50), ..plain(b"") };
+    check(send(&store, &id, declared), 413);
+    let tree = scratch.tree();
+    assert!(tree.len() == 1 && tree[0].starts_with("plugins/p/errors/a/error.json"), "{tree:?}");
+    assert_eq!(scratch.leftovers(), 0);
+    check(put(&store, &id, "small", &vec![0; 2 << 20]), 200);
+}
+
+#[test]
+fn a_wrong_digest_is_refused_and_a_right_one_taken() {
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    check(send(&store, &id, Upload { digest: Some([0; 32]), ..plain(b"abc") }), 400);
+    let digest = ring::digest::digest(&ring::digest::SHA256, b"abc");
+    let digest: [u8; 32] = digest.as_ref().try_into().unwrap();
+    assert_eq!(store.accept(&id, Upload { digest: Some(digest), ..plain(b"abc") }).unwrap(), digest);
+}
+
+#[test]
+fn errors_stand_until_a_real_result_comes() {
+    let scratch = Scratch::new();
+    let (a, b) = (node("a"), node("b"));
+    let store = scratch.open(&[a.clone(), b.clone()]);
+    store.record(&Failure::new(a.clone(), "image not found"));
+    store.record(&Failure::new(a.clone(), "a second one"));
+    store.record(&Failure::new(node("x"), "nobody expects it"));
+    assert_eq!(scratch.tree(), [r#"plugins/p/errors/a/error.json={"error":"image not found"}"#]);
+    check(send(&store, &a, Upload { is_error: true, ..plain(b"{\"error\":\"no file\"}") }), 200);
+    assert_eq!(scratch.tree(), [r#"plugins/p/errors/a/error.json={"error":"no file"}"#]);
+    check(put(&store, &a, "real", b"1"), 200);
+    store.record(&Failure::new(a.clone(), "too late"));
+    check(send(&store, &a, Upload { is_error: true, ..plain(b"{\"error\":\"no\"}") }), 409);
+    store.record(&Failure::new(ResultId::global("p"), "launch failed"));
+    assert_eq!(
+        scratch.tree(),
+        [r#"plugins/p/errors/b/error.json={"error":"launch failed"}"#, "plugins/p/results/a/real=1"]
+    );
+}
+
+#[test]
+fn the_error_convention_of_older_workers_is_an_error() {
+    let scratch = Scratch::new();
+    let (a, b) = (node("a"), node("b"));
+    let store = scratch.open(&[a.clone(), b.clone()]);
+    let body = br#"{"error":"open /tmp/x: no such file"}"#;
+    check(send(&store, &a, Upload { kind: Some(GZIP), ..plain(body) }), 200);
+    assert!(scratch.tree()[0].starts_with("plugins/p/errors/a/error.json="));
+    check(put(&store, &b, "named.json", body), 200);
+    assert!(
+        scratch.tree().iter().any(|line| line.starts_with("plugins/p/results/b/named.json=")),
+        "a named file is a result"
+    );
+}
+
+#[test]
+fn a_time_limit_is_not_talked_away_by_a_worker() {
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    store.record(&Failure { timed_out: true, ..Failure::new(id.clone(), "timeout after 1h") });
+    check(send(&store, &id, Upload { is_error: true, ..plain(b"{\"error\":\"killed\"}") }), 200);
+    assert_eq!(scratch.tree(), [r#"plugins/p/errors/a/error.json={"error":"timeout after 1h"}"#]);
+}
+
+#[test]
+fn of_two_uploads_at_once_the_first_complete_one_wins() {
+    struct Slow<'a>(&'a std::sync::Barrier, bool);
+    impl Read for Slow<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if std::mem::replace(&mut self.1, true) {
+                return Ok(0);
+            }
+            // Until both are under way nobody gets to the end.
+            self.0.wait();
+            buffer[0] = b'x';
+            Ok(1)
+        }
+    }
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    let barrier = std::sync::Barrier::new(2);
+    let upload = || {
+        let body = Slow(&barrier, false);
+        let upload = Upload {
+            body,
+            length: None,
+            kind: None,
+            disposition: Some("a;filename=f"),
+            digest: None,
+            is_error: false,
+        };
+        store.accept(&id, upload).map_or_else(|refusal| code(&refusal), |_| 200)
+    };
+    let mut codes =
+        std::thread::scope(|scope| [scope.spawn(upload), scope.spawn(upload)].map(|t| t.join().unwrap()));
+    codes.sort_unstable();
+    assert_eq!(codes, [200, 409]);
+    assert_eq!((scratch.tree(), scratch.leftovers()), (vec!["plugins/p/results/a/f=x".to_owned()], 0));
+}
+
+#[test]
+fn a_cut_or_stalled_body_is_not_stored() {
+    struct Cut(io::ErrorKind);
+    impl Read for Cut {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+    }
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    let tar = tar_gz(&[(Kind::Regular, "x", 0o644, "", &[1; 1_000])]);
+    let start = &tar[..tar.len() / 2];
+    for (kind, expected) in [(io::ErrorKind::UnexpectedEof, 400), (io::ErrorKind::TimedOut, 408)] {
+        for content_type in [None, Some(GZIP)] {
+            let body = start.chain(Cut(kind));
+            let upload = Upload {
+                body,
+                length: None,
+                kind: content_type,
+                disposition: Some("a;filename=f"),
+                digest: None,
+                is_error: false,
+            };
+            check(store.accept(&id, upload).map(|_| ()), expected);
+        }
+    }
+    assert_eq!((scratch.tree(), scratch.leftovers()), (vec!["plugins/".to_owned()], 0));
+    check(put(&store, &id, "f", b"1"), 200);
+}
+
+#[test]
+fn a_nearly_full_disk_is_left_alone() {
+    let scratch = Scratch::new();
+    let id = node("a");
+    let limits = Limits { reserve: u64::MAX / 2, ..limits() };
+    let store = Store::open(&scratch.run(), std::slice::from_ref(&id), limits).unwrap();
+    check(put(&store, &id, "f", b"1"), 507);
+    let document = store.lock().document(Duration::MAX, std::time::Instant::now());
+    let message = document.plugins.unwrap()[0].message.clone().unwrap();
+    assert!(message.contains("disk is full") && message.contains("reserve"), "{message}");
+    assert_eq!(scratch.leftovers(), 0);
+}
+
+#[test]
+fn a_run_goes_on_where_it_was_killed() {
+    let scratch = Scratch::new();
+    let ids = ["accepted", "failed", "replaced", "unacknowledged", "open"].map(node);
+    {
+        let store = scratch.open(&ids);
+        check(put(&store, &ids[0], "f", b"1"), 200);
+        store.record(&Failure { timed_out: true, ..Failure::new(ids[1].clone(), "timeout") });
+        store.record(&Failure::new(ids[2].clone(), "too early"));
+        check(put(&store, &ids[2], "f", b"2"), 200);
+    }
+    let plugin = scratch.run().join("plugins/p");
+    // What a crash can leave: between a rename and its record, and in the middle of an upload.
+    std::fs::create_dir_all(plugin.join("results/unacknowledged")).unwrap();
+    std::fs::write(plugin.join("results/unacknowledged/f"), "3").unwrap();
+    std::fs::create_dir_all(plugin.join("errors/replaced")).unwrap();
+    std::fs::create_dir_all(plugin.join("errors/open")).unwrap();
+    std::fs::create_dir_all(state_dir(&scratch.run()).join("incoming/7/deep")).unwrap();
+    let store = scratch.open(&[node("somebody else")]);
+    let standing = |id| store.lock().standing(id).cloned();
+    assert_eq!(standing(&ids[0]), Some(Standing::Accepted));
+    assert_eq!(standing(&ids[1]), Some(Standing::Failed { error: "timeout".into(), timed_out: true }));
+    assert_eq!(standing(&ids[2]), Some(Standing::Accepted));
+    assert_eq!(standing(&ids[3]), Some(Standing::Accepted), "it was whole, so it is not asked for again");
+    assert_eq!(standing(&ids[4]), Some(Standing::Awaited));
+    assert_eq!(standing(&node("somebody else")), None);
+    assert_eq!(scratch.leftovers(), 0);
+    assert_eq!(
+        scratch.tree(),
+        [
+            r#"plugins/p/errors/failed/error.json={"error":"timeout"}"#,
+            "plugins/p/results/accepted/f=1",
+            "plugins/p/results/replaced/f=2",
+            "plugins/p/results/unacknowledged/f=3",
+        ]
+    );
+    check(put(&store, &ids[0], "f", b"1"), 409);
+    check(put(&store, &ids[4], "f", b"4"), 200);
+}
+
+#[test]
+fn names_that_are_no_folders_cannot_be_expected() {
+    let scratch = Scratch::new();
+    for id in [node(".."), node("a/b"), node(""), ResultId::global("a\0b"), node(&"n".repeat(256))] {
+        assert!(Store::open(&scratch.run(), &[id], limits()).is_err());
+    }
+}

@@ -1,0 +1,130 @@
+//! What the tests over the wire share: a running aggregator with real mutual TLS, and a client that is free to
+//! misbehave.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+
+use super::{Aggregator, Settings};
+use crate::backplane::{Authority, Credentials, server_config};
+use crate::client::{Access, Client, Retry};
+use crate::http::Server;
+use crate::protocol::{Finding, ResultId};
+use crate::stop::Stop;
+
+/// An aggregator that answers.
+pub(super) struct Running<'a> {
+    pub(super) aggregator: &'a Aggregator,
+    pub(super) address: SocketAddr,
+    pub(super) failures: SyncSender<Finding>,
+    stop: Stop,
+}
+
+impl Drop for Running<'_> {
+    /// A failed assertion must not leave the server running, or the test hangs.
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+/// Serves the run in `run_dir` while `test` runs.
+pub(super) fn serving<T>(
+    run_dir: &Path,
+    expected: &[ResultId],
+    settings: Settings,
+    test: impl FnOnce(&Running<'_>) -> T,
+) -> T {
+    let aggregator = Aggregator::open(run_dir, expected, settings).unwrap();
+    let server = server(&aggregator);
+    let (failures, receiver) = sync_channel(8);
+    let running =
+        Running { aggregator: &aggregator, address: server.local_addr(), failures, stop: Stop::new() };
+    let stop = running.stop.clone();
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| aggregator.serve(&server, receiver, &stop));
+        let result = test(&running);
+        drop(running);
+        serving.join().unwrap().unwrap();
+        result
+    })
+}
+
+/// A server on a free port with the certificate of the run.
+pub(super) fn server(aggregator: &Aggregator) -> Server {
+    let authority = aggregator.authority();
+    let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap()).unwrap();
+    Server::bind("127.0.0.1:0").unwrap().tls(tls)
+}
+
+/// What a worker of `plugin` gets to know.
+pub(super) fn access(authority: &Authority, address: SocketAddr, plugin: &str) -> Access {
+    let identity = authority.client(plugin).unwrap();
+    Access {
+        aggregator_url: format!("https://{address}"),
+        ca_cert: authority.certificate_pem(),
+        client_cert: identity.cert_pem,
+        client_key: identity.key_pem,
+    }
+}
+
+impl Running<'_> {
+    /// The project's own client, trying once.
+    pub(super) fn client(&self, id: &ResultId) -> Client {
+        let access = access(self.aggregator.authority(), self.address, &id.plugin);
+        let retry = Retry { limit: Duration::ZERO, ..Retry::default() };
+        Client::new(&access, id.clone()).unwrap().with_retry(retry)
+    }
+
+    /// A connection as `plugin` on which anything can be written.
+    pub(super) fn connect(&self, plugin: &str) -> Connection {
+        Connection::open(&access(self.aggregator.authority(), self.address, plugin), self.address).unwrap()
+    }
+
+    /// Sends a request with a body of known length as `plugin`, and returns status and head of the answer.
+    pub(super) fn ask(&self, plugin: &str, start: &str, headers: &str, body: &[u8]) -> (u16, String) {
+        let mut connection = self.connect(plugin);
+        let head = format!(
+            "{start} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+            body.len()
+        );
+        connection.write(head.as_bytes());
+        connection.write(body);
+        connection.answer()
+    }
+}
+
+/// A connection of a client without manners.
+pub(super) struct Connection(StreamOwned<ClientConnection, TcpStream>);
+
+impl Connection {
+    pub(super) fn open(access: &Access, address: SocketAddr) -> io::Result<Self> {
+        let credentials =
+            Credentials::read(&access.ca_cert, &access.client_cert, &access.client_key).unwrap();
+        let config = Arc::new(credentials.client_config().unwrap());
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let socket = TcpStream::connect(address)?;
+        socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+        Ok(Self(StreamOwned::new(ClientConnection::new(config, name).unwrap(), socket)))
+    }
+
+    /// Writes; a peer that went away shows in the answer.
+    pub(super) fn write(&mut self, bytes: &[u8]) {
+        let _ = self.0.write_all(bytes).and_then(|()| self.0.flush());
+    }
+
+    /// Status and the whole text of what comes until the end; 0 if nothing does.
+    pub(super) fn answer(&mut self) -> (u16, String) {
+        let mut bytes = Vec::new();
+        // Peers that refuse need not say goodbye.
+        let _ = self.0.read_to_end(&mut bytes);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        (status, text)
+    }
+}

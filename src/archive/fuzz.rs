@@ -1,0 +1,52 @@
+//! What must hold of archives of any bytes; called by the fuzzer and, with its corpus, by a test.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use super::{Limits, unpack};
+
+/// A gzip tar of any bytes, and a gzip of a tar of any bytes, are unpacked inside their folder or refused, within
+/// the limits.
+pub fn consistent(bytes: &[u8]) {
+    let mut stored = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    stored.write_all(bytes).expect("memory");
+    let shm = Path::new("/dev/shm");
+    let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+    let outer = base.join(format!("sonobuoy-fuzz-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let limits = Limits { entries: 50, total: 1 << 20, file: 1 << 19 };
+    for archive in [bytes, &stored.finish().expect("memory")] {
+        let into = outer.join("in");
+        fs::create_dir_all(&into).expect("a folder");
+        let done = unpack(archive, &into, &limits);
+        assert_eq!(fs::read_dir(&outer).expect("a folder").count(), 1, "something lies outside");
+        let (files, size) = inside(&into, &into.canonicalize().expect("a folder"));
+        assert!(size <= limits.total && files <= 10_000);
+        if let Ok(done) = done {
+            assert!(done.bytes <= limits.total && done.files <= limits.entries);
+        }
+        fs::remove_dir_all(&outer).expect("no folder");
+    }
+}
+
+/// How many files there are and their bytes; nothing leads out and nothing is locked or privileged.
+fn inside(dir: &Path, root: &Path) -> (u64, u64) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (mut files, mut size) = (0, 0);
+    for entry in fs::read_dir(dir).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let meta = fs::symlink_metadata(&path).expect("an entry");
+        files += 1;
+        if meta.is_symlink() {
+            assert!(path.canonicalize().expect("no dangling link").starts_with(root), "{path:?} leads out");
+        } else if meta.is_dir() {
+            assert_eq!(meta.permissions().mode() & 0o7700, 0o700);
+            let (below, bytes) = inside(&path, root);
+            (files, size) = (files + below, size + bytes);
+        } else {
+            assert!(meta.is_file() && meta.permissions().mode() & 0o7600 == 0o600);
+            size += meta.len();
+        }
+    }
+    (files, size)
+}

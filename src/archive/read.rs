@@ -1,0 +1,248 @@
+//! One entry of a tar after the other, of any dialect, with a bound on everything that must be held.
+//!
+//! The `tar` crate reads single headers; the walk is ours because long names and extended headers of hostile
+//! archives may claim any size, and because reports read archives of a gigabyte in one pass.
+
+use std::io::{self, Read};
+
+use super::Error;
+
+/// Tars are made of blocks of this size.
+const BLOCK: u64 = 512;
+/// How large a long name or an extended header may be; systems end at 4 KiB for a path.
+const EXTENSION_LIMIT: u64 = 1 << 20;
+/// How much may follow the end marker before reading stops: padding of tapes is 10 KiB.
+const TRAILER_LIMIT: u64 = 1 << 20;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link.
+    Symlink,
+    /// A hard link, a device, a pipe: nothing that is taken from strangers.
+    Other,
+}
+
+/// The head of one entry.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The name as it stands in the archive.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Length of the content.
+    pub size: u64,
+    /// Where a link points.
+    pub target: Vec<u8>,
+}
+
+/// Reads a tar from a stream of its uncompressed bytes. Reading from it gives the content of the current entry.
+pub struct Reader<R> {
+    input: R,
+    /// Content of the current entry that was not read yet, and the padding after it.
+    left: u64,
+    padding: u64,
+    done: bool,
+}
+
+/// What extended headers say about the entry that follows them.
+#[derive(Default)]
+struct Extended {
+    name: Option<Vec<u8>>,
+    target: Option<Vec<u8>>,
+    size: Option<u64>,
+}
+
+impl<R: Read> Reader<R> {
+    /// Starts before the first entry.
+    pub fn new(input: R) -> Self {
+        Self { input, left: 0, padding: 0, done: false }
+    }
+
+    /// The next entry, after skipping what was left of the one before; `None` at the end, when the compressed
+    /// stream was read to its end too and is known to be whole.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
+        let mut extended = Extended::default();
+        loop {
+            self.skip(self.left + self.padding)?;
+            (self.left, self.padding) = (0, 0);
+            let Some(header) = self.header()? else { return Ok(None) };
+            let size = header.entry_size().map_err(|error| damaged(&error))?;
+            self.left = size;
+            self.padding = (BLOCK - size % BLOCK) % BLOCK;
+            match header.entry_type().as_byte() {
+                b'L' => extended.name = Some(until_nul(self.extension()?)),
+                b'K' => extended.target = Some(until_nul(self.extension()?)),
+                b'x' | b'X' => parse_pax(&self.extension()?, &mut extended)?,
+                // Global headers hold comments and such, nothing about names.
+                b'g' => {}
+                b'S' => return Err(sparse()),
+                kind => return self.entry(&header, kind, extended).map(Some),
+            }
+        }
+    }
+
+    fn entry(&mut self, header: &tar::Header, kind: u8, extended: Extended) -> Result<Entry, Error> {
+        let name = extended.name.unwrap_or_else(|| header.path_bytes().into_owned());
+        let kind = match kind {
+            // The oldest dialect marks folders by the slash alone.
+            b'0' | 0 if name.ends_with(b"/") => Kind::Folder,
+            b'0' | b'7' | 0 => Kind::File,
+            b'5' => Kind::Folder,
+            b'2' => Kind::Symlink,
+            _ => Kind::Other,
+        };
+        // Only files have content; a size on links is what other tars leave there.
+        let size = extended.size.unwrap_or(self.left);
+        (self.left, self.padding) = match kind {
+            Kind::File | Kind::Other if header.entry_type() != tar::EntryType::Link => {
+                (size, (BLOCK - size % BLOCK) % BLOCK)
+            }
+            _ => (0, 0),
+        };
+        let target = extended.target.unwrap_or_else(|| {
+            header.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default()
+        });
+        Ok(Entry { name, kind, mode: header.mode().unwrap_or(0o644) & 0o7777, size: self.left, target })
+    }
+
+    /// The next header, or `None` at the end marker or the end of the stream.
+    fn header(&mut self) -> Result<Option<tar::Header>, Error> {
+        if self.done {
+            return Ok(None);
+        }
+        let mut header = tar::Header::new_old();
+        let mut filled = 0;
+        while filled < header.as_bytes().len() {
+            let count = retry(|| self.input.read(&mut header.as_mut_bytes()[filled..]))?;
+            match (count, filled) {
+                // Some writers leave the end marker away.
+                (0, 0) => {
+                    self.done = true;
+                    return Ok(None);
+                }
+                (0, _) => return Err(cut()),
+                _ => filled += count,
+            }
+        }
+        if header.as_bytes().iter().all(|byte| *byte == 0) {
+            self.done = true;
+            let mut trailer = (&mut self.input).take(TRAILER_LIMIT);
+            io::copy(&mut trailer, &mut io::sink()).map_err(input_error)?;
+            return Ok(None);
+        }
+        let sum: u32 = header
+            .as_bytes()
+            .iter()
+            .enumerate()
+            .map(|(place, byte)| u32::from(if (148..156).contains(&place) { b' ' } else { *byte }))
+            .sum();
+        match header.cksum() {
+            Ok(stored) if stored == sum => Ok(Some(header)),
+            _ => Err(Error::Malformed("no tar archive: a header's checksum is wrong".into())),
+        }
+    }
+
+    fn extension(&mut self) -> Result<Vec<u8>, Error> {
+        if self.left > EXTENSION_LIMIT {
+            return Err(Error::TooLarge(format!("a name in the archive claims {} bytes", self.left)));
+        }
+        let mut data = Vec::new();
+        self.read_to_end(&mut data).map_err(input_error)?;
+        Ok(data)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<(), Error> {
+        let skipped = io::copy(&mut (&mut self.input).take(count), &mut io::sink()).map_err(input_error)?;
+        if skipped == count { Ok(()) } else { Err(cut()) }
+    }
+}
+
+impl<R: Read> Read for Reader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        if room == 0 {
+            return Ok(0);
+        }
+        let count = self.input.read(&mut buffer[..room])?;
+        if count == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the archive ends in the middle of a file",
+            ));
+        }
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+/// Whose fault a failed read is: what decompression says about its bytes is the sender's, the rest is the disk's
+/// or the connection's.
+pub(super) fn input_error(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
+            Error::Malformed(format!("no sound gzip stream: {error}"))
+        }
+        io::ErrorKind::UnexpectedEof => cut(),
+        _ => Error::Input(error),
+    }
+}
+
+fn retry(mut read: impl FnMut() -> io::Result<usize>) -> Result<usize, Error> {
+    loop {
+        match read() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other.map_err(input_error),
+        }
+    }
+}
+
+fn cut() -> Error {
+    Error::Malformed("the archive ends too early".into())
+}
+
+fn sparse() -> Error {
+    Error::Malformed("the archive holds a sparse file; pack it without `--sparse`".into())
+}
+
+fn damaged(error: &io::Error) -> Error {
+    Error::Malformed(format!("no tar archive: {error}"))
+}
+
+fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
+    if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+        bytes.truncate(end);
+    }
+    bytes
+}
+
+/// Records of the form `<length> <key>=<value>\n`, the length counting the record itself.
+fn parse_pax(mut data: &[u8], extended: &mut Extended) -> Result<(), Error> {
+    let bad = || Error::Malformed("no tar archive: an extended header is damaged".into());
+    while !data.is_empty() && data[0] != 0 {
+        let blank = data.iter().position(|byte| *byte == b' ').ok_or_else(bad)?;
+        let length = std::str::from_utf8(&data[..blank]).ok().and_then(|text| text.parse::<usize>().ok());
+        let length = length.filter(|length| (blank + 2..=data.len()).contains(length)).ok_or_else(bad)?;
+        let record = data[blank + 1..length].strip_suffix(b"\n").ok_or_else(bad)?;
+        data = &data[length..];
+        let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(bad)?;
+        let (key, value) = (&record[..equals], &record[equals + 1..]);
+        match key {
+            b"path" => extended.name = Some(value.to_vec()),
+            b"linkpath" => extended.target = Some(value.to_vec()),
+            b"size" => {
+                let size = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                extended.size = Some(size.ok_or_else(bad)?);
+            }
+            _ if key.starts_with(b"GNU.sparse.") => return Err(sparse()),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! Packing and unpacking against each other and against hostile archives, written header by header.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+/// A folder that is removed with its owner.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sonobuoy-archive-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn gzip(data: &[u8]) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(data).unwrap();
+    out.finish().unwrap()
+}
+
+/// One raw entry, as no honest tool writes it.
+fn entry(name: &str, kind: u8, mode: u32, target: &str, data: &[u8]) -> Vec<u8> {
+    let mut header = tar::Header::new_gnu();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.as_old_mut().linkname[..target.len()].copy_from_slice(target.as_bytes());
+    header.set_entry_type(tar::EntryType::new(kind));
+    header.set_mode(mode);
+    header.set_size(data.len() as u64);
+    header.set_cksum();
+    let mut out = [header.as_bytes(), data].concat();
+    out.resize(out.len().next_multiple_of(512), 0);
+    out
+}
+
+fn file(name: &str, data: &str) -> Vec<u8> {
+    entry(name, b'0', 0o644, "", data.as_bytes())
+}
+
+/// Everything below `dir`: files with content, folders as `/`, links as `-> target`.
+fn tree(dir: &Path) -> BTreeMap<String, String> {
+    fn walk(top: &Path, dir: &Path, out: &mut BTreeMap<String, String>) {
+        for item in fs::read_dir(dir).unwrap() {
+            let path = item.unwrap().path();
+            let name = path.strip_prefix(top).unwrap().to_string_lossy().into_owned();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            if meta.is_dir() {
+                out.insert(name, "/".into());
+                walk(top, &path, out);
+            } else if meta.is_symlink() {
+                out.insert(name, format!("-> {}", fs::read_link(&path).unwrap().display()));
+            } else {
+                out.insert(name, String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned());
+            }
+        }
+    }
+    let mut out = BTreeMap::new();
+    walk(dir, dir, &mut out);
+    out
+}
+
+/// Unpacks `tar` (gzipped here) and compares what lies in the folder; `expected` is `name=content` a word.
+fn check(case: &str, tar: &[Vec<u8>], expected: &[(&str, &str)], skipped: u64) {
+    let outer = Folder::new(&case.replace([' ', '/'], "-"));
+    let dir = outer.0.join("in");
+    fs::create_dir(&dir).unwrap();
+    let done =
+        unpack(&gzip(&tar.concat())[..], &dir, &Limits::default()).unwrap_or_else(|e| panic!("{case}: {e}"));
+    let expected: BTreeMap<_, _> = expected.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    assert_eq!(tree(&dir), expected, "{case}");
+    assert_eq!(done.skipped, skipped, "{case}");
+    assert_eq!(tree(&outer.0).len(), expected.len() + 1, "{case}: something lies outside");
+}
+
+/// Unpacks `archive` as it is, which must be refused with a reason that holds `words`.
+fn refused(case: &str, archive: &[u8], limits: &Limits, words: &str) {
+    let dir = Folder::new(&case.replace([' ', '/'], "-"));
+    let error = unpack(archive, &dir.0, limits).expect_err(case);
+    assert!(error.to_string().contains(words), "{case}: {error}");
+}
+
+#[test]
+fn a_packed_folder_comes_back_whole() {
+    let from = Folder::new("from");
+    let long = format!("{}/{}", "d".repeat(120), "f".repeat(200));
+    fs::create_dir_all(from.0.join("b/empty")).unwrap();
+    fs::create_dir_all(from.0.join(&long).parent().unwrap()).unwrap();
+    for (name, text) in
+        [("b/one", "1"), ("a.txt", "text"), ("done", ""), (&long, "long"), ("b/ä ö", "umlaut")]
+    {
+        fs::write(from.0.join(name), text).unwrap();
+    }
+    fs::set_permissions(from.0.join("b/one"), fs::Permissions::from_mode(0o4555)).unwrap();
+    let mut expected = tree(&from.0);
+    // Neither a link nor the archive itself is packed, but another file of its name is.
+    symlink("/etc/passwd", from.0.join("link")).unwrap();
+    let itself = from.0.join("results.tar.gz");
+    fs::write(from.0.join("b/results.tar.gz"), "another").unwrap();
+    expected.insert("b/results.tar.gz".into(), "another".into());
+    pack(&from.0, Some(&itself), fs::File::create(&itself).unwrap()).unwrap();
+
+    let to = Folder::new("to");
+    let done = unpack(fs::File::open(&itself).unwrap(), &to.0, &Limits::default()).unwrap();
+    assert_eq!(tree(&to.0), expected);
+    assert_eq!((done.files, done.skipped), (6, 0));
+    let mode = fs::metadata(to.0.join("b/one")).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode, 0o755, "no set-user-id bit, writable for a second try");
+}
+
+#[test]
+fn names_are_those_of_the_original() {
+    let from = Folder::new("names");
+    fs::create_dir_all(from.0.join("sub/deep")).unwrap();
+    for name in ["b", "sub/x", "sub.txt", "a"] {
+        fs::write(from.0.join(name), "").unwrap();
+    }
+    let mut reader = Reader::new(std::io::Cursor::new(pack(&from.0, None, Vec::new()).unwrap()));
+    assert!(matches!(reader.next_entry(), Err(Error::Malformed(_))), "it is compressed");
+    let packed = pack(&from.0, None, Vec::new()).unwrap();
+    let mut reader = Reader::new(Gunzip::new(&packed[..]));
+    let mut names = Vec::new();
+    while let Some(entry) = reader.next_entry().unwrap() {
+        names.push(String::from_utf8(entry.name).unwrap());
+    }
+    assert_eq!(names, ["a", "b", "sub", "sub/deep", "sub/x", "sub.txt"]);
+}
+
+#[test]
+fn odd_but_honest_archives_unpack() {
+    check("dot", &[entry("./", b'5', 0o000, "", b""), file("./a", "1")], &[("a", "1")], 0);
+    check("no folders listed", &[file("a/b/c", "1")], &[("a", "/"), ("a/b", "/"), ("a/b/c", "1")], 0);
+    check("absolute names", &[file("/tmp/a", "1")], &[("tmp", "/"), ("tmp/a", "1")], 0);
+    check("harmless dots", &[file("a/../b", "1")], &[("b", "1")], 0);
+    check("the last one wins", &[file("a", "long one"), file("a", "2")], &[("a", "2")], 0);
+    check("locked folder", &[entry("d", b'5', 0, "", b""), file("d/a", "1")], &[("d", "/"), ("d/a", "1")], 0);
+    check(
+        "oldest dialect",
+        &[entry("d/", 0, 0o755, "", b""), entry("a", 0, 0o644, "", b"1")],
+        &[("d", "/"), ("a", "1")],
+        0,
+    );
+    check("no end marker, nothing inside", &[], &[], 0);
+    let pax = entry("x", b'x', 0o644, "", b"18 path=deep/name\n");
+    check("extended header", &[pax, file("short", "1")], &[("deep", "/"), ("deep/name", "1")], 0);
+    let links = [entry("l", b'2', 0o777, "k", b""), entry("k", b'2', 0o777, "a", b""), file("a", "1")];
+    check("links inside", &links, &[("a", "1"), ("k", "-> a"), ("l", "-> k")], 0);
+}
+
+#[test]
+fn nothing_leaves_the_folder() {
+    check("climbing", &[file("../x", "1"), file("a/../../x", "1"), file("ok", "1")], &[("ok", "1")], 2);
+    check("climbing folder", &[entry("../d", b'5', 0o755, "", b"")], &[], 1);
+    for target in ["/etc", "..", "../..", "a/../../x"] {
+        let through = [entry("l", b'2', 0o777, target, b""), file("l/x", "1")];
+        check(&format!("link to {target}"), &through, &[("l", "/"), ("l/x", "1")], 1);
+    }
+    let chain =
+        [entry("d/l", b'2', 0o777, "..", b""), entry("x", b'2', 0o777, "d/l/..", b""), file("d/y", "1")];
+    check("a chain of links", &chain, &[("d", "/"), ("d/l", "-> .."), ("d/y", "1")], 1);
+    let special = [
+        entry("h", b'1', 0o644, "/etc/passwd", b""),
+        entry("c", b'3', 0o644, "", b""),
+        entry("b", b'4', 0o644, "", b""),
+        entry("p", b'6', 0o644, "", b""),
+    ];
+    check("special files", &special, &[], 4);
+}
+
+#[test]
+fn what_is_cut_or_damaged_is_an_error() {
+    let limits = Limits::default();
+    let tar = [file("a", &"text ".repeat(300)), file("b", "2"), vec![0; 1024]].concat();
+    let whole = gzip(&tar);
+    for end in 0..whole.len() {
+        refused("cut gzip", &whole[..end], &limits, "");
+    }
+    refused("cut inside a file", &gzip(&tar[..700]), &limits, "too early");
+    refused("cut inside a header", &gzip(&tar[..300]), &limits, "too early");
+    refused("no gzip", &tar, &limits, "gzip");
+    refused("no tar", &gzip(&[b'x'; 2000]), &limits, "checksum");
+    refused("sparse", &gzip(&entry("s", b'S', 0o644, "", b"")), &limits, "sparse");
+    refused("file as folder", &gzip(&[file("a", "1"), file("a/b", "2")].concat()), &limits, "contradicts");
+    refused("pax", &gzip(&entry("x", b'x', 0o644, "", b"99999 path=a\n")), &limits, "extended header");
+}
+
+#[test]
+fn limits_hold() {
+    let limits = Limits { entries: 3, total: 100, file: 60 };
+    let bytes = |count| file("a", &"x".repeat(count));
+    refused("large file", &gzip(&bytes(61)), &limits, "more than 60");
+    refused("large sum", &gzip(&[bytes(60), bytes(41)].concat()), &limits, "more than 100 bytes");
+    refused("many entries", &gzip(&bytes(1).repeat(4)), &limits, "more than 3 entries");
+    let mut claims = tar::Header::new_gnu();
+    claims.set_entry_type(tar::EntryType::GNULongName);
+    claims.set_size(1 << 50);
+    claims.set_cksum();
+    refused("claimed name", &gzip(claims.as_bytes()), &limits, "claims");
+    let mut device = tar::Header::new_gnu();
+    device.set_entry_type(tar::EntryType::Block);
+    device.set_size(u64::MAX);
+    device.set_cksum();
+    refused("claimed device", &gzip(device.as_bytes()), &limits, "more than 60");
+}
+
+#[test]
+fn an_archive_file_is_there_whole_or_not_at_all() {
+    let folder = Folder::new("file");
+    fs::write(folder.0.join("a"), "1").unwrap();
+    // It may lie in the very folder that it holds.
+    let path = folder.0.join("all.tar.gz");
+    let packed = pack_file(&folder.0, &path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
+    let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(packed, Packed { size: bytes.len() as u64, sha256: digest });
+    let to = Folder::new("file-to");
+    unpack(&bytes[..], &to.0, &Limits::default()).unwrap();
+    assert_eq!(tree(&to.0), BTreeMap::from([("a".to_owned(), "1".to_owned())]));
+
+    fs::remove_file(&path).unwrap();
+    let error = pack_file(&folder.0.join("absent"), &path).unwrap_err().to_string();
+    assert!(error.contains("absent") && error.contains("all.tar.gz"), "{error}");
+    assert_eq!(tree(&folder.0).len(), 1, "nothing is left behind");
+}
+
+#[test]
+fn blocks_compressed_apart_are_one_stream() {
+    let noise = |size: usize| {
+        let mut state = 7_u32;
+        (0..size)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            })
+            .collect::<Vec<u8>>()
+    };
+    for data in [vec![], b"short".to_vec(), vec![0; 5 << 20], noise((3 << 20) + 17), noise(1 << 20)] {
+        let packed = std::thread::scope(|scope| {
+            let mut out = super::parallel::Parallel::new(scope, 3, Vec::new()).unwrap();
+            out.write_all(&data).unwrap();
+            out.finish().unwrap()
+        });
+        let mut back = Vec::new();
+        std::io::Read::read_to_end(&mut flate2::bufread::GzDecoder::new(&packed[..]), &mut back).unwrap();
+        assert!(back == data, "{} bytes", data.len());
+    }
+}

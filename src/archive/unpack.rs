@@ -1,0 +1,206 @@
+//! A gzip tar of a stranger into a folder, without harm.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::read::{Entry, Kind, Reader, input_error};
+use super::{Error, Gunzip, at};
+
+/// How much an archive may unpack to.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Entries of any kind.
+    pub entries: u64,
+    /// Bytes of all files together.
+    pub total: u64,
+    /// Bytes of one file.
+    pub file: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { entries: 1_000_000, total: 40 << 30, file: 10 << 30 }
+    }
+}
+
+/// What came out of an archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unpacked {
+    /// Regular files written.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Entries left out because they would have left the folder or are neither file, folder nor harmless link.
+    pub skipped: u64,
+}
+
+/// Unpacks the gzip tar `input` into the existing folder `into`, which should be empty.
+///
+/// Nothing is written outside `into`: names are cleaned (`./x` and `/x` become `x`), an entry that climbs out with
+/// `..` is skipped, and so are hard links, devices and pipes. Symbolic links are made last, and only when they
+/// lead to something inside. Set-user-id bits and owners are dropped; everything stays writable for its owner.
+/// A later entry replaces an earlier file of the same name. On an error the folder holds what was unpacked so far.
+pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<Unpacked, Error> {
+    let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)));
+    let mut done = Unpacked::default();
+    let (mut entries, mut total) = (0_u64, 0_u64);
+    let mut links = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    while let Some(entry) = reader.next_entry()? {
+        entries += 1;
+        total = total.saturating_add(entry.size);
+        check_limits(&entry, entries, total, limits)?;
+        let Some(name) = clean(&entry.name) else {
+            skip(&mut done, &entry, "its name leaves the folder");
+            continue;
+        };
+        if name.as_os_str().is_empty() {
+            // The packed folder itself, as `./`; its mode is not ours to take over.
+            continue;
+        }
+        let path = into.join(&name);
+        match entry.kind {
+            Kind::Folder => make_folder(&path, entry.mode)?,
+            Kind::File => {
+                write_file(&mut reader, &path, entry.mode, &mut buffer)?;
+                done.files += 1;
+                done.bytes += entry.size;
+            }
+            Kind::Symlink => links.push((path, entry)),
+            Kind::Other => skip(&mut done, &entry, "it is a hard link or a special file"),
+        }
+    }
+    make_links(into, links, &mut done)?;
+    Ok(done)
+}
+
+fn check_limits(entry: &Entry, entries: u64, total: u64, limits: &Limits) -> Result<(), Error> {
+    if entries > limits.entries {
+        return Err(Error::TooLarge(format!("more than {} entries", limits.entries)));
+    }
+    if entry.size > limits.file {
+        return Err(Error::TooLarge(format!(
+            "`{}` has {} bytes, more than {}",
+            show(&entry.name),
+            entry.size,
+            limits.file
+        )));
+    }
+    if total > limits.total {
+        return Err(Error::TooLarge(format!("more than {} bytes unpacked", limits.total)));
+    }
+    Ok(())
+}
+
+/// The name as a path below the folder; empty for the folder itself, `None` if it leads out of it.
+pub(super) fn clean(name: &[u8]) -> Option<PathBuf> {
+    if name.contains(&0) {
+        return None;
+    }
+    let mut path = PathBuf::new();
+    for part in name.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            // `a/../b` is harmless, `../b` is not.
+            b".." => {
+                if !path.pop() {
+                    return None;
+                }
+            }
+            part => path.push(std::ffi::OsStr::from_bytes(part)),
+        }
+    }
+    Some(path)
+}
+
+fn make_folder(path: &Path, mode: u32) -> Result<(), Error> {
+    // Owner bits are added so that what belongs inside can be written, whatever the archive says.
+    let mode = mode & 0o777 | 0o700;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
+    made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
+        .map_err(|error| output_error(path, &error))
+}
+
+fn write_file(reader: &mut impl Read, path: &Path, mode: u32, buffer: &mut [u8]) -> Result<(), Error> {
+    let open = || {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(mode & 0o777 | 0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path)
+    };
+    let mut file = match (open(), path.parent()) {
+        // Archives need not list the folders of their files.
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(parent).and_then(|()| open())
+        }
+        (other, _) => other,
+    }
+    .map_err(|error| output_error(path, &error))?;
+    loop {
+        match reader.read(buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => file.write_all(&buffer[..count]).map_err(|error| output_error(path, &error))?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(input_error(error)),
+        }
+    }
+}
+
+/// Makes the links that lead to something inside. A link may lead through another one, so there is a second round;
+/// since links are made last and replace nothing, no file is ever written through one.
+fn make_links(into: &Path, mut links: Vec<(PathBuf, Entry)>, done: &mut Unpacked) -> Result<(), Error> {
+    if links.is_empty() {
+        return Ok(());
+    }
+    let root = into.canonicalize().map_err(|error| output_error(into, &error))?;
+    for _ in 0..2 {
+        links.retain(|(path, entry)| !make_link(&root, path, &entry.target));
+    }
+    for (_, entry) in &links {
+        skip(done, entry, "it leads to nothing inside the folder");
+    }
+    Ok(())
+}
+
+fn make_link(root: &Path, path: &Path, target: &[u8]) -> bool {
+    let target = Path::new(std::ffi::OsStr::from_bytes(target));
+    let Some(parent) = path.parent() else { return false };
+    if target.is_absolute() || fs::create_dir_all(parent).is_err() {
+        return false;
+    }
+    // Both ends are resolved for real: a chain of links can lead out although each name looks harmless.
+    let inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(root));
+    inside(parent) && inside(&parent.join(target)) && std::os::unix::fs::symlink(target, path).is_ok()
+}
+
+fn output_error(path: &Path, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotADirectory
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::AlreadyExists
+        | io::ErrorKind::InvalidFilename => {
+            Error::Malformed(format!("the archive contradicts itself at {}", at(path, error)))
+        }
+        _ => Error::Output(at(path, error)),
+    }
+}
+
+fn skip(done: &mut Unpacked, entry: &Entry, reason: &str) {
+    // A hostile archive shall not flood the log.
+    if done.skipped < 5 {
+        log::warn!("left out `{}` of an archive: {reason}", show(&entry.name));
+    }
+    done.skipped += 1;
+}
+
+fn show(name: &[u8]) -> String {
+    let mut text: String = String::from_utf8_lossy(name).chars().take(200).collect();
+    text.retain(|c| !c.is_control());
+    text
+}

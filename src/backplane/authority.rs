@@ -1,0 +1,263 @@
+//! The authority of one run: makes itself, the aggregator's certificate and one for each plugin.
+//!
+//! All keys are ECDSA P-256. Subjects are distinct and key identifiers are written, so that OpenSSL builds the
+//! chain, too; it refuses leaves whose subject is their issuer's.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
+};
+use ring::rand::SecureRandom as _;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+
+use super::identity::{self, Identity};
+use super::{der, pem};
+
+/// How far certificates are back-dated: clocks of nodes may be behind the aggregator's.
+const BACK_DATED: Duration = Duration::from_secs(24 * 3600);
+/// What certificates outlive the run's time limit by: starting, retries after the end, clocks that are ahead.
+const SLACK: Duration = Duration::from_secs(48 * 3600);
+/// No run is longer; keeps the arithmetic of dates within what certificates can say.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+/// The longest common name that X.509 allows.
+const COMMON_NAME: usize = 64;
+
+/// The certificate authority of one run. Its key is never written but by [`Authority::to_pem`].
+pub struct Authority {
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+    not_after: Duration,
+}
+
+impl Authority {
+    /// A brand-new authority for a run that may take as long as `valid`.
+    pub fn new(valid: Duration) -> anyhow::Result<Self> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("make the authority's key")?;
+        let not_after = since_1970() + valid.min(LONGEST) + SLACK;
+        let mut params = authority_params(&key);
+        params.serial_number = Some(serial()?);
+        set_validity(&mut params, not_after);
+        let certificate = params.self_signed(&key).context("sign the authority's certificate")?;
+        Ok(Self { certificate: certificate.der().clone(), issuer: Issuer::new(params, key), not_after })
+    }
+
+    /// Reads what [`Authority::to_pem`] wrote, so that an aggregator that starts again is still believed.
+    pub fn from_pem(text: &str) -> anyhow::Result<Self> {
+        let certificate = CertificateDer::from_pem_slice(text.as_bytes())
+            .context("read the authority's certificate")?
+            .into_owned();
+        let key = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes()).context("read the authority's key")?;
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ECDSA_P256_SHA256)
+            .context("use the authority's key")?;
+        let issuer = Issuer::new(authority_params(&key), key);
+        let not_after = not_after(&certificate).context("find the end of the authority's certificate")?;
+        let authority = Self { certificate, issuer, not_after };
+        authority.prove().context("the authority's certificate and key do not belong together")?;
+        Ok(authority)
+    }
+
+    /// Certificate and private key, for a file that nobody else may read.
+    pub fn to_pem(&self) -> String {
+        self.certificate_pem() + &pem("PRIVATE KEY", self.issuer.key().serialized_der())
+    }
+
+    /// The certificate: what workers get as `CA_CERT`.
+    pub fn certificate_pem(&self) -> String {
+        pem("CERTIFICATE", &self.certificate)
+    }
+
+    /// A certificate for the server at the advertised `host`: an IP address or a name, either with or without a
+    /// port.
+    pub fn server(&self, host: &str) -> anyhow::Result<Identity> {
+        let name = host_of(host)?;
+        let mut params = self.leaf(&common_name(&format!("aggregator at {host}")))?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.subject_alt_names = vec![name];
+        self.sign(&params).with_context(|| format!("make the server's certificate for `{host}`"))
+    }
+
+    /// A certificate for all workers of `plugin`.
+    pub fn client(&self, plugin: &str) -> anyhow::Result<Identity> {
+        if plugin.is_empty() {
+            bail!("a plugin without a name cannot have a certificate");
+        }
+        let mut params = self.leaf(&common_name(&format!("plugin {plugin}")))?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let uri = format!("{}{}", identity::PLUGIN_URI, identity::escape(plugin));
+        params.subject_alt_names = vec![SanType::URI(uri.try_into().context("write the plugin's URI")?)];
+        if is_dns_name(plugin) {
+            let name = plugin.try_into().context("write the plugin's DNS name")?;
+            params.subject_alt_names.insert(0, SanType::DnsName(name));
+        }
+        self.sign(&params).with_context(|| format!("make the certificate of plugin `{plugin}`"))
+    }
+
+    fn leaf(&self, name: &str) -> anyhow::Result<CertificateParams> {
+        let mut params = CertificateParams::default();
+        params.serial_number = Some(serial()?);
+        params.distinguished_name = subject(name);
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        set_validity(&mut params, self.not_after);
+        Ok(params)
+    }
+
+    fn sign(&self, params: &CertificateParams) -> anyhow::Result<Identity> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        let sec1 = sec1(&key).context("write the key as SEC1")?;
+        Ok(Identity {
+            cert_pem: pem("CERTIFICATE", certificate.der()),
+            key_pem: pem("EC PRIVATE KEY", &sec1),
+        })
+    }
+
+    /// Signs something and checks it against the certificate.
+    fn prove(&self) -> anyhow::Result<()> {
+        let proof = self.client("proof")?;
+        let leaf = CertificateDer::from_pem_slice(proof.cert_pem.as_bytes())?;
+        let anchor = webpki::anchor_from_trusted_cert(&self.certificate)?;
+        let now = rustls::pki_types::UnixTime::since_unix_epoch(since_1970());
+        let usage = webpki::KeyUsage::client_auth();
+        let algorithms = [webpki::ring::ECDSA_P256_SHA256];
+        webpki::EndEntityCert::try_from(&leaf)?.verify_for_usage(
+            &algorithms,
+            &[anchor],
+            &[],
+            now,
+            usage,
+            None,
+            None,
+        )?;
+        Ok(())
+    }
+}
+
+/// What of the authority's certificate follows from its key alone: all that signing needs.
+fn authority_params(key: &KeyPair) -> CertificateParams {
+    let digest = ring::digest::digest(&ring::digest::SHA256, key.public_key_raw());
+    let mut params = CertificateParams::default();
+    params.distinguished_name = subject(&format!("run authority {}", hex(&digest.as_ref()[..8])));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    params
+}
+
+fn subject(common_name: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::OrganizationName, "Sonobuoy");
+    name.push(DnType::CommonName, common_name);
+    name
+}
+
+/// A text as a common name; one that is too long is cut, and kept distinct by its digest.
+fn common_name(text: &str) -> String {
+    if text.chars().count() <= COMMON_NAME {
+        return text.into();
+    }
+    let digest = hex(&ring::digest::digest(&ring::digest::SHA256, text.as_bytes()).as_ref()[..8]);
+    text.chars().take(COMMON_NAME - digest.len() - 1).chain([' ']).chain(digest.chars()).collect()
+}
+
+/// The name of an advertised address, without its port. `[1.2.3.4]:8080` is how old releases wrote one.
+fn host_of(advertised: &str) -> anyhow::Result<SanType> {
+    let text = advertised.trim();
+    let (host, port) = match text.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+        Some((host, rest)) => (host, rest.strip_prefix(':').unwrap_or(rest)),
+        // More than one colon without brackets is a bare IPv6 address.
+        None if text.matches(':').count() == 1 => text.split_once(':').unwrap_or_default(),
+        None => (text, ""),
+    };
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        bail!("the advertised address `{advertised}` has no number for a port");
+    }
+    let without_zone = host.split('%').next().unwrap_or_default();
+    if let Ok(ip) = without_zone.parse::<IpAddr>() {
+        return Ok(SanType::IpAddress(ip));
+    }
+    let name = host.strip_suffix('.').unwrap_or(host);
+    if !is_dns_name(name) {
+        bail!("the advertised address `{advertised}` is neither an IP address nor a host name");
+    }
+    Ok(SanType::DnsName(name.try_into().context("write the host's name")?))
+}
+
+/// Whether a name can stand as a DNS name: labels of letters, digits, `-` and `_`. Strict readers of
+/// certificates refuse the whole certificate for any other.
+fn is_dns_name(name: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+/// 16 random bytes, positive and never beginning with a zero.
+fn serial() -> anyhow::Result<SerialNumber> {
+    let mut bytes = [0; 16];
+    ring::rand::SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| anyhow::anyhow!("the system gives no random bytes"))?;
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
+}
+
+/// The key as RFC 5915 writes it, with the curve's name, without which readers of SEC1 cannot know the curve.
+fn sec1(key: &KeyPair) -> Option<Vec<u8>> {
+    const HEAD: [u8; 7] = [der::SEQUENCE, 0x77, der::INTEGER, 1, 1, der::OCTET_STRING, 32];
+    const CURVE: [u8; 12] = [0xa0, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+    const PUBLIC: [u8; 5] = [0xa1, 0x44, 3, 0x42, 0];
+    let mut pkcs8 = der::expect(&mut key.serialized_der(), der::SEQUENCE)?;
+    let _version = der::expect(&mut pkcs8, der::INTEGER)?;
+    let _algorithm = der::expect(&mut pkcs8, der::SEQUENCE)?;
+    let mut inner = der::expect(&mut der::expect(&mut pkcs8, der::OCTET_STRING)?, der::SEQUENCE)?;
+    let _version = der::expect(&mut inner, der::INTEGER)?;
+    let secret = der::expect(&mut inner, der::OCTET_STRING).filter(|secret| secret.len() == 32)?;
+    let public = Some(key.public_key_raw()).filter(|public| public.len() == 65)?;
+    Some([&HEAD[..], secret, &CURVE, &PUBLIC, public].concat())
+}
+
+/// The end of a certificate's validity, since 1970.
+fn not_after(certificate: &CertificateDer<'_>) -> Option<Duration> {
+    let outer = der::expect(&mut certificate.as_ref(), der::SEQUENCE)?;
+    let mut fields = der::expect(&mut &*outer, der::SEQUENCE)?;
+    // Version, serial number, algorithm, issuer; then the validity.
+    for _ in 0..4 {
+        der::next(&mut fields)?;
+    }
+    let mut validity = der::expect(&mut fields, der::SEQUENCE)?;
+    der::next(&mut validity)?;
+    let (tag, digits) = der::next(&mut validity)?;
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.is_ascii())?;
+    // UTCTime has two digits of the year, and certificates use it until 2049.
+    let digits = if tag == 0x17 { format!("20{digits}") } else { digits.into() };
+    let part = |from: usize, to: usize| digits.get(from..to);
+    let (date, time) =
+        ((part(0, 4)?, part(4, 6)?, part(6, 8)?), (part(8, 10)?, part(10, 12)?, part(12, 14)?));
+    let text = format!("{}-{}-{}T{}:{}:{}Z", date.0, date.1, date.2, time.0, time.1, time.2);
+    crate::clock::parse_rfc3339(&text)?.duration_since(UNIX_EPOCH).ok()
+}
+
+fn since_1970() -> Duration {
+    // A clock before 1970 is as wrong as one that says 1970; the arithmetic needs the day to back-date.
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().max(BACK_DATED)
+}
+
+/// Makes a certificate valid from a day ago until then, in whole seconds since 1970.
+fn set_validity(params: &mut CertificateParams, not_after: Duration) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + Duration::from_secs((since_1970() - BACK_DATED).as_secs());
+    params.not_after = epoch + Duration::from_secs(not_after.as_secs());
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,82 @@
+//! What a client needs to speak to the aggregator: the authority it trusts, its certificate, its key.
+//!
+//! Reads PEM as the environment of a worker holds it, keys as SEC1 or PKCS#8. Whether the server's name fits is
+//! the TLS library's business.
+
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Why credentials cannot be used, as a sentence that names the faulty part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(String);
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A client's side of the channel, checked: using it later cannot fail for a malformed part.
+pub struct Credentials {
+    authority: CertificateDer<'static>,
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Credentials {
+    /// Reads and checks all three; of each PEM text the first fitting block counts.
+    pub fn read(authority_pem: &str, certificate_pem: &str, key_pem: &str) -> Result<Self, Error> {
+        let authority = certificate(authority_pem, "certificate of the authority")?;
+        let leaf = certificate(certificate_pem, "client certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+            .map_err(|e| Error(format!("the client key is no PEM private key: {e}")))?;
+        let credentials = Self { authority, certificate: leaf, key };
+        credentials.client_config()?;
+        Ok(credentials)
+    }
+
+    /// The authority's certificate, as PEM.
+    pub fn authority_pem(&self) -> String {
+        super::pem("CERTIFICATE", &self.authority)
+    }
+
+    /// The client's certificate, as PEM.
+    pub fn certificate_pem(&self) -> String {
+        super::pem("CERTIFICATE", &self.certificate)
+    }
+
+    /// The client's key, as PEM in the form in which it was read.
+    pub fn key_pem(&self) -> String {
+        match &self.key {
+            PrivateKeyDer::Sec1(der) => super::pem("EC PRIVATE KEY", der.secret_sec1_der()),
+            PrivateKeyDer::Pkcs1(der) => super::pem("RSA PRIVATE KEY", der.secret_pkcs1_der()),
+            key => super::pem("PRIVATE KEY", key.secret_der()),
+        }
+    }
+
+    /// TLS settings that trust this authority alone and show this certificate.
+    pub fn client_config(&self) -> Result<rustls::ClientConfig, Error> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots
+            .add(self.authority.clone())
+            .map_err(|e| Error(format!("the certificate of the authority cannot be trusted: {e}")))?;
+        let mut config =
+            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(|e| Error(format!("TLS cannot be set up: {e}")))?
+                .with_root_certificates(roots)
+                .with_client_auth_cert(vec![self.certificate.clone()], self.key.clone_key())
+                .map_err(|e| Error(format!("client certificate and key cannot be used: {e}")))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificate(pem: &str, what: &str) -> Result<CertificateDer<'static>, Error> {
+    CertificateDer::from_pem_slice(pem.as_bytes())
+        .map_err(|e| Error(format!("the {what} is no PEM certificate: {e}")))
+}

@@ -1,0 +1,49 @@
+//! Just enough DER to find the parts of a key and the end of a certificate.
+
+/// One element off the front of `input`: its tag and its content. `None` if it is cut or longer than 64 KiB.
+pub(super) fn next<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let (&tag, rest) = input.split_first()?;
+    let (&first, mut rest) = rest.split_first()?;
+    let length = match first {
+        0..=0x7f => usize::from(first),
+        0x81 | 0x82 => {
+            let (bytes, after) = rest.split_at_checked(usize::from(first - 0x80))?;
+            rest = after;
+            bytes.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte))
+        }
+        _ => return None,
+    };
+    let (content, after) = rest.split_at_checked(length)?;
+    *input = after;
+    Some((tag, content))
+}
+
+/// The content of the next element, which must have this tag.
+pub(super) fn expect<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
+    next(input).and_then(|(found, content)| (found == tag).then_some(content))
+}
+
+pub(super) const INTEGER: u8 = 0x02;
+pub(super) const OCTET_STRING: u8 = 0x04;
+pub(super) const SEQUENCE: u8 = 0x30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_come_off_the_front_and_cut_ones_do_not() {
+        let mut long = vec![0x04, 0x82, 0x01, 0x00];
+        long.extend([7; 256]);
+        long.extend([0x02, 0x01, 0x05]);
+        let mut input = long.as_slice();
+        assert_eq!(expect(&mut input, OCTET_STRING).map(<[u8]>::len), Some(256));
+        assert_eq!(next(&mut input), Some((INTEGER, &[5][..])));
+        assert_eq!(next(&mut input), None);
+        for cut in
+            [&[][..], &[0x30], &[0x30, 0x02, 1], &[0x30, 0x80], &[0x30, 0x83, 0, 0, 1, 1], &[0x30, 0x81]]
+        {
+            assert_eq!(next(&mut &*cut), None, "{cut:x?}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! TLS settings of a server that lets in only certificates of its own authority.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::Identity;
+
+/// Settings that demand a client certificate signed by `authority_pem` and show `identity`, with its authority
+/// behind it. TLS 1.2 and 1.3; nothing is kept to resume a session, for every worker comes once.
+pub fn server_config(authority_pem: &str, identity: &Identity) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+    let authority = CertificateDer::from_pem_slice(authority_pem.as_bytes())
+        .context("read the certificate of the run's authority")?;
+    let certificate = CertificateDer::from_pem_slice(identity.cert_pem.as_bytes())
+        .context("read the server's certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).context("read the server's key")?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority.clone()).context("trust the run's authority")?;
+    let clients =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .context("set up the check of client certificates")?;
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .context("set up TLS")?
+        .with_client_cert_verifier(clients)
+        .with_single_cert(vec![certificate, authority], key)
+        .context("use the server's certificate and key")?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,116 @@
+//! What follows the end of a run in one command: fetching, reports, a verdict, cleaning up.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::ArgMatches;
+
+use super::{output, report, request};
+use crate::deploy::{Failure, Removal, Retrieval};
+use crate::kube::Client;
+
+/// Where the aggregator keeps its archives.
+const ARCHIVES: &str = "/tmp/sonobuoy";
+/// How long a deletion may take before it is left to itself.
+const DELETION: Duration = Duration::from_secs(3_600);
+
+/// The archive could not be fetched, as with `sonobuoy retrieve`.
+const TRANSFER: u8 = 2;
+
+/// What was asked for.
+pub struct Afterwards<'a> {
+    matches: &'a ArgMatches,
+    retrieve: Option<PathBuf>,
+    /// Whether the archive itself is looked into.
+    reads: bool,
+    /// Whether there may be roles to delete, if anything is.
+    delete: Option<bool>,
+}
+
+impl<'a> Afterwards<'a> {
+    /// What the flags say.
+    pub fn asked(matches: &'a ArgMatches) -> Result<Self> {
+        let text =
+            |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
+        let reads = ["junit", "html"].iter().any(|id| text(id).is_some());
+        Ok(Self {
+            matches,
+            retrieve: text("retrieve").map(PathBuf::from),
+            reads: reads || text("fail-on").is_some_and(|limit| limit != "never"),
+            delete: if matches.get_flag("delete") { Some(request::rbac(matches)?) } else { None },
+        })
+    }
+
+    /// Whether there is anything to do.
+    pub fn is_asked(&self) -> bool {
+        self.reads || self.retrieve.is_some() || self.delete.is_some()
+    }
+
+    /// Does all of it. The run is deleted only when its archive is safe.
+    pub fn run(&self, client: &Client, namespace: &str) -> Result<ExitCode> {
+        let mut code = 0;
+        if self.reads || self.retrieve.is_some() {
+            // An archive that nobody wants to keep is read from a folder that goes again.
+            let passing = self.retrieve.is_none().then(Passing::new).transpose()?;
+            let into = passing.as_ref().map(|folder| folder.0.as_path()).or(self.retrieve.as_deref());
+            let into = into.unwrap_or(Path::new("."));
+            let retrieval = Retrieval { client, namespace, from: ARCHIVES, into, name: None, partial: false };
+            let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
+            let paths = match retrieval.fetch(client.stop()) {
+                Ok(paths) => paths,
+                Err(Failure::NotReady(error)) => return Err(error.context(kept)),
+                Err(Failure::Transfer(error)) => {
+                    log::error!("error retrieving results: {error:#}; {kept}");
+                    return Ok(ExitCode::from(TRANSFER));
+                }
+            };
+            code = self.report(&paths)?;
+        }
+        if let Some(rbac) = self.delete {
+            let removal = Removal { namespace: namespace.to_owned(), rbac, all: false, dry_run: false };
+            removal.issue(client)?.wait(client, DELETION, &mut |state| log::info!("{state}"))?;
+        }
+        Ok(ExitCode::from(code))
+    }
+
+    /// Names the archives, or shows what is in the newest; gives the exit code.
+    fn report(&self, paths: &[PathBuf]) -> Result<u8> {
+        // A claim that outlives runs holds the archives of all; names begin with the time.
+        let newest = paths.iter().max().filter(|_| self.reads);
+        if let Some(path) = newest {
+            return report::report(self.matches, path, None, self.retrieve.is_some())
+                .with_context(|| format!("could not process archive: {}", path.display()));
+        }
+        for path in paths {
+            output::print(&format!("{}\n", path.display()))?;
+        }
+        Ok(0)
+    }
+}
+
+/// A folder of our own that goes when it is no longer needed.
+struct Passing(PathBuf);
+
+impl Passing {
+    fn new() -> Result<Self> {
+        for attempt in 0..100 {
+            let path = std::env::temp_dir().join(format!("sonobuoy-{}-{attempt}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot make `{}`", path.display())),
+            }
+        }
+        bail!("no folder could be made in `{}`", std::env::temp_dir().display())
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,53 @@
+//! The cluster that a command line names: `--kubeconfig`, `--context`, `--as`, `--request-timeout`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use clap::ArgMatches;
+
+use super::usage;
+use crate::clock;
+use crate::kube::{Client, Config, Method, Options, Request};
+use crate::plugin::release;
+use crate::stop::Stop;
+
+/// A client for the cluster; nothing is sent yet.
+pub fn client(matches: &ArgMatches, stop: &Stop) -> anyhow::Result<Client> {
+    let text = |id: &str| matches.get_one::<String>(id).filter(|value| !value.is_empty()).cloned();
+    let request_timeout = match text("request-timeout") {
+        None => None,
+        // kubectl takes a bare number for seconds.
+        Some(limit) => Some(
+            clock::parse_duration(&limit)
+                .or_else(|| clock::parse_duration(&format!("{limit}s")))
+                .ok_or_else(|| {
+                    usage::error(format!(
+                        "invalid argument {limit:?} for \"--request-timeout\": write 30s or 2m"
+                    ))
+                })?,
+        ),
+    };
+    let options = Options {
+        path: text("kubeconfig").map(PathBuf::from),
+        context: text("context"),
+        as_user: text("as"),
+        as_groups: matches.get_many("as-group").unwrap_or_default().cloned().collect(),
+        request_timeout,
+    };
+    Ok(Client::new(Config::load(&options)?, stop)?)
+}
+
+/// What the API server says about its version, as `v1.31.2`, with whatever vendors add.
+pub fn version(client: &Client) -> anyhow::Result<String> {
+    let answer =
+        client.send(&Request::raw(Method::Get, "/version")).context("asking the cluster for its version")?;
+    let version = answer.get("gitVersion").and_then(serde_json::Value::as_str);
+    version.map(str::to_owned).ok_or_else(|| anyhow!("the cluster does not say which version it is"))
+}
+
+/// The release of Kubernetes that the cluster runs.
+pub fn release(client: &Client) -> anyhow::Result<String> {
+    let version = version(client)?;
+    release::of_server(&version)
+        .ok_or_else(|| anyhow!("the cluster calls its version `{version}`, which names no release"))
+}

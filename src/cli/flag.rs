@@ -1,0 +1,195 @@
+//! The kinds of flags, and the flag sets that several commands share.
+//!
+//! Owns how a flag's value is written (`--x=v`, bare, lists, any case), not what it means. Every flag's id is its long name.
+//! Switches are plain here, so that help, man pages and completions show them so; [`accepting_values`] turns
+//! them into what is parsed: a script may write `--all=true` and `--all=false`.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Arg, ArgAction, Command};
+
+/// The namespace of a run unless told otherwise.
+pub const NAMESPACE: &str = "sonobuoy";
+/// What `--rbac` takes.
+const RBAC: &[&str] = &["Enable", "Disable", "Detect"];
+/// What `--wait-output` takes.
+const WAIT_OUTPUT: &[&str] = &["Silent", "Spinner", "Progress"];
+/// What ends a command with another code than 0 although it did its work.
+const FAIL_ON: &[&str] = &["failed", "unknown", "incomplete", "never"];
+
+/// A command whose repeated flags do as those of the original do: the last one counts.
+pub fn command(name: &'static str, about: &'static str) -> Command {
+    Command::new(name).about(about).args_override_self(true).disable_help_subcommand(true)
+}
+
+/// A flag with one word as its value; the last use counts.
+pub fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help).allow_hyphen_values(true)
+}
+
+/// A flag that may be repeated, each use adding one value as it stands.
+pub fn repeated(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    text(name, value, help).action(ArgAction::Append)
+}
+
+/// A flag that takes commas and repeats; its first use replaces the default.
+pub fn list(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    repeated(name, value, help).value_delimiter(',')
+}
+
+/// A flag that is there or not.
+pub fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).help(help).action(ArgAction::SetTrue)
+}
+
+/// A flag with a whole number.
+pub fn number(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    text(name, value, help).value_parser(whole)
+}
+
+/// A flag with one of `values`, written in any case, read in the spelling given here.
+pub fn choice(name: &'static str, values: &'static [&'static str], help: &'static str) -> Arg {
+    let canonical = move |given: String| -> String {
+        values.iter().find(|value| value.eq_ignore_ascii_case(&given)).map_or(given, |value| (*value).into())
+    };
+    text(name, "WORD", help).ignore_case(true).value_parser(PossibleValuesParser::new(values).map(canonical))
+}
+
+/// A flag whose value needs `=`, with another meaning when it is bare.
+pub fn bare(arg: Arg, meaning: &'static str) -> Arg {
+    arg.num_args(0..=1).require_equals(true).default_missing_value(meaning)
+}
+
+/// `-n`, `--namespace`.
+pub fn namespace() -> Arg {
+    text("namespace", "NAME", "Namespace of the run").short('n').default_value(NAMESPACE)
+}
+
+/// How the cluster is reached.
+pub fn cluster() -> Vec<Arg> {
+    let heading = "Cluster";
+    vec![
+        text(
+            "kubeconfig",
+            "FILE",
+            "Kubeconfig instead of $KUBECONFIG, ~/.kube/config or the pod's service account",
+        )
+        .help_heading(heading),
+        text("context", "NAME", "Context of the kubeconfig to use").help_heading(heading),
+        text("as", "USER", "User to impersonate").help_heading(heading),
+        repeated("as-group", "GROUP", "Group to impersonate").help_heading(heading),
+        text("request-timeout", "DURATION", "Time limit of one request, such as 30s; 0 for none")
+            .help_heading(heading),
+    ]
+}
+
+/// `--rbac` with its default.
+pub fn rbac(default: &'static str) -> Arg {
+    choice("rbac", RBAC, "Whether RBAC objects are made; Detect asks the cluster").default_value(default)
+}
+
+/// `--wait` and `--wait-output`.
+pub fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
+    [
+        bare(number("wait", "MINUTES", wait), meaning).default_value("0").hide_default_value(true),
+        choice("wait-output", WAIT_OUTPUT, "What is printed while waiting").default_value("Progress"),
+    ]
+}
+
+/// `--fail-on`.
+pub fn fail_on() -> Arg {
+    choice(
+        "fail-on",
+        FAIL_ON,
+        "Exit with 3 (failed) or 4 (unknown, incomplete) when results are this bad or worse",
+    )
+    .default_value("never")
+}
+
+/// `--credentials`, of a run's own status service.
+pub fn credentials() -> Arg {
+    text("credentials", "FILE", "Credentials of the run's own status service [default: /tmp/sonobuoy.json]")
+}
+
+/// `--kubernetes-version`.
+pub fn kubernetes_version() -> Arg {
+    text(
+        "kubernetes-version",
+        "VERSION",
+        "Version the images are for: v1.2.3, `auto` asks the cluster, `ignore` leaves it open, `latest` is the newest build",
+    )
+}
+
+/// `--plugin-env`.
+pub fn plugin_env() -> Arg {
+    repeated("plugin-env", "PLUGIN.NAME=VALUE", "Environment variable of a plugin; an empty value removes it")
+}
+
+/// `--e2e-repo` and `--e2e-repo-config`.
+pub fn repositories() -> [Arg; 2] {
+    [
+        text("e2e-repo", "REGISTRY", "Registry that holds the images of the e2e tests"),
+        text("e2e-repo-config", "FILE", "File that names registries for the images of the e2e tests"),
+    ]
+}
+
+/// The flags every command takes, before or after its name.
+pub fn global() -> Vec<Arg> {
+    let ignored = |name| text(name, "VALUE", "Accepted for old scripts, ignored").hide(true);
+    let ignored_switch = |name| switch(name, "Accepted for old scripts, ignored").hide(true);
+    let level = Arg::new("level")
+        .long("level")
+        .value_name("LEVEL")
+        .help("How much is logged")
+        .ignore_case(true)
+        .value_parser(PossibleValuesParser::new(crate::logger::LEVELS))
+        .default_value("info")
+        .help_heading("Everywhere");
+    let mut flags = vec![
+        level,
+        switch("debug", "The same as --level=debug").short('d').hide(true),
+        // Manifests and images of the original pass these to the aggregator and the workers.
+        ignored("v").short('v'),
+        ignored_switch("logtostderr"),
+        ignored_switch("alsologtostderr"),
+        ignored("log_dir"),
+        ignored("log_file"),
+        ignored("log_file_max_size"),
+        ignored_switch("add_dir_header"),
+        ignored_switch("one_output"),
+        ignored_switch("skip_headers"),
+        ignored_switch("skip_log_headers"),
+        ignored("stderrthreshold"),
+        ignored("vmodule"),
+        ignored("log_backtrace_at"),
+    ];
+    for flag in &mut flags {
+        *flag = std::mem::take(flag).global(true);
+    }
+    flags
+}
+
+/// The command, and all below it, with switches that also take `=true` and `=false`.
+pub fn accepting_values(command: Command) -> Command {
+    command
+        .mut_args(|arg| match arg.get_action() {
+            ArgAction::SetTrue => bare(arg.action(ArgAction::Set), "true")
+                .value_name("BOOL")
+                .default_value("false")
+                .value_parser(boolean),
+            _ => arg,
+        })
+        .mut_subcommands(accepting_values)
+}
+
+fn whole(word: &str) -> Result<i64, &'static str> {
+    word.parse().map_err(|_| "write a whole number")
+}
+
+/// The words that the original's flag library takes for a bool.
+fn boolean(word: &str) -> Result<bool, String> {
+    match word {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("write true or false".into()),
+    }
+}

@@ -1,0 +1,127 @@
+//! `sonobuoy gather`: this program as a plugin's own container, or by hand on a node.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ArgMatches;
+use serde_json::Value;
+
+use super::{output, signal};
+use crate::gather::journal::{self, Since, Wanted};
+use crate::gather::logs::{self, Form};
+use crate::gather::{self, Node, Outbox, reach};
+use crate::stop::Stop;
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(ExitCode::SUCCESS) };
+    let gathered = match name {
+        "host-facts" => host_facts(matches),
+        "systemd-logs" => systemd_logs(matches),
+        "log-summary" => log_summary(matches),
+        "network" => network(matches),
+        journal::INSIDE => return inside(matches),
+        _ => Err(super::absent("gather")),
+    };
+    stay(matches, gathered)
+}
+
+/// A container of a DaemonSet that ends is started again, and gathers again: it has to stay, also after a failure.
+fn stay(matches: &ArgMatches, gathered: Result<()>) -> Result<ExitCode> {
+    let seconds = matches.get_one::<i64>("sleep").copied().unwrap_or(0);
+    if seconds != 0 {
+        if let Err(error) = &gathered {
+            log::error!("{error:#}");
+        }
+        let stop = Stop::new();
+        let waker = stop.clone();
+        signal::on(&[signal::SIGTERM, signal::SIGINT], move || waker.stop())?;
+        match u64::try_from(seconds) {
+            Ok(seconds) => drop(stop.wait(Duration::from_secs(seconds))),
+            Err(_) => stop.wait_forever(),
+        }
+    }
+    gathered.map(|()| ExitCode::SUCCESS)
+}
+
+fn host_facts(matches: &ArgMatches) -> Result<()> {
+    let facts = Node::open(&chroot(matches)).map(|node| gather::host_facts(&node));
+    let document = facts.as_ref().map_or_else(|error| gather::no_facts(&format!("{error:#}")), Value::clone);
+    let text = format!("{document:#}\n");
+    match outbox(matches)? {
+        Some(outbox) => {
+            let path = outbox.put("host-facts.json", text.as_bytes())?;
+            outbox.done(&path)?;
+        }
+        None => output::print(&text)?,
+    }
+    facts.map(drop)
+}
+
+fn systemd_logs(matches: &ArgMatches) -> Result<()> {
+    let max_size = matches.get_one::<String>("max-size").map(|text| {
+        logs::size(text).ok_or_else(|| anyhow!("`--max-size {text}` is not a size; write bytes, or 500M, 2G"))
+    });
+    let form = Form {
+        gzip: matches.get_flag("gzip"),
+        summary: matches.get_flag("summary"),
+        max_size: max_size.transpose()?,
+    };
+    let outbox =
+        outbox(matches)?.context("there is no folder for the log: name one with --output or $RESULTS_DIR")?;
+    logs::keep(Node::open(&chroot(matches)), &wanted(matches), &form, &outbox)
+}
+
+fn log_summary(matches: &ArgMatches) -> Result<()> {
+    let outbox = outbox(matches)?;
+    let (item, outcome) = logs::summarise(Node::open(&chroot(matches)), &wanted(matches));
+    match outbox {
+        Some(outbox) => logs::leave(logs::SUMMARY, &item, &outbox)?,
+        None => output::print(&logs::text(&item)?)?,
+    }
+    outcome
+}
+
+fn network(matches: &ArgMatches) -> Result<()> {
+    let outbox = outbox(matches)?;
+    let item = reach::network(&reach::Surroundings::read());
+    match outbox {
+        Some(outbox) => logs::leave("network.yaml", &item, &outbox),
+        None => output::print(&logs::text(&item)?),
+    }
+}
+
+fn wanted(matches: &ArgMatches) -> Wanted {
+    let since = matches.get_one::<String>("since").cloned().or_else(|| variable("LOG_MINUTES"));
+    Wanted {
+        since: since.map_or(Since::Minutes(60), |text| Since::read(&text)),
+        units: matches.get_many("unit").unwrap_or_default().cloned().collect(),
+        priority: matches.get_one("priority").cloned(),
+    }
+}
+
+fn inside(matches: &ArgMatches) -> Result<ExitCode> {
+    let words: Vec<String> = matches.get_many("call").unwrap_or_default().cloned().collect();
+    let [root, program, args @ ..] = &words[..] else { bail!("a root and a program are wanted") };
+    journal::inside(root.as_ref(), program, args)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The flag, else the variable that plugins have set since the first version, else the root.
+fn chroot(matches: &ArgMatches) -> PathBuf {
+    let given = matches.get_one::<String>("chroot").cloned().or_else(|| variable("CHROOT_DIR"));
+    given.unwrap_or_else(|| "/".into()).into()
+}
+
+/// The folder for results, if there is to be one.
+fn outbox(matches: &ArgMatches) -> Result<Option<Outbox>> {
+    let given = matches.get_one::<String>("output").cloned();
+    let folder = given.or_else(|| variable("RESULTS_DIR")).or_else(|| variable("SONOBUOY_RESULTS_DIR"));
+    folder.map(|folder| Outbox::open(folder.as_ref()).context("no result can be left")).transpose()
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}

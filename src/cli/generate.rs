@@ -1,0 +1,130 @@
+//! `sonobuoy gen`: prints what a run would create, its configuration, and plugin definitions.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::ArgMatches;
+use serde_json::json;
+
+use super::{output, request, usage};
+use crate::deploy;
+use crate::plugin::{self, Definition, Driver, pod};
+use crate::yaml;
+
+/// Runs the command or the one below it.
+pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
+    let text = match matches.subcommand() {
+        None => manifest(matches)?,
+        Some(("config", matches)) => format!("{}\n", request::settings(matches)?.to_json()),
+        Some(("default-image-config", _)) => format!("{}\n", yaml::write(&registries())),
+        Some(("plugin", matches)) => match matches.subcommand() {
+            None => format!("{}\n", definition(matches)?.to_yaml()),
+            Some((name, matches)) => built_in(name, matches)?,
+        },
+        Some((name, _)) => return Err(super::absent(&format!("gen {name}"))),
+    };
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn manifest(matches: &ArgMatches) -> Result<String> {
+    if let Some(file) = matches.get_one::<String>("file").filter(|file| !file.is_empty()) {
+        return given(file);
+    }
+    if matches.get_one::<String>("status-service").is_some_and(|kind| kind != "none") {
+        bail!(
+            "certificates of a status service are made by `run` alone, which keeps the way in; leave --status-service out"
+        );
+    }
+    let objects = request::plan(matches, None)?.manifest()?;
+    Ok(format!("{}\n", deploy::to_yaml(&objects)))
+}
+
+/// The manifest that the user has already.
+fn given(file: &str) -> Result<String> {
+    if file != "-" {
+        return std::fs::read_to_string(file).with_context(|| format!("cannot read `{file}`"));
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+    Ok(text)
+}
+
+fn built_in(name: &str, matches: &ArgMatches) -> Result<String> {
+    let plan = request::plan(matches, Some(name))?;
+    match &plan.prepared()?[..] {
+        [definition] => Ok(definition.to_yaml()),
+        _ => bail!("there is no built-in plugin `{name}`"),
+    }
+}
+
+/// A new definition from flags.
+fn definition(matches: &ArgMatches) -> Result<Definition> {
+    let text = |id: &str| matches.get_one::<String>(id).cloned().unwrap_or_default();
+    let many = |id: &str| matches.get_many::<String>(id).into_iter().flatten();
+    let driver = Driver::parse(&text("type")).unwrap_or(Driver::Job);
+    let mut spec =
+        json!({"name": "plugin", "image": text("image"), "command": many("cmd").collect::<Vec<_>>()});
+    if many("arg").next().is_some() {
+        spec["args"] = json!(many("arg").collect::<Vec<_>>());
+    }
+    let mut definition = Definition::new(text("name"), driver, spec);
+    definition.config.result_format = text("format");
+    definition.config.description = text("description");
+    definition.config.source_url = text("url");
+    if !["raw", "junit", "gojson", "manual", "e2e"].contains(&definition.config.result_format.as_str()) {
+        log::warn!(
+            "result format `{}` is unknown; results will be read as raw",
+            definition.config.result_format
+        );
+    }
+    let env: BTreeMap<String, String> = many("env")
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    definition.set_env(&env);
+    let labels = many("node-selector").map(|label| match label.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key, value)),
+        _ => {
+            Err(usage::error(format!("invalid argument {label:?} for \"--node-selector\": write KEY=VALUE")))
+        }
+    });
+    let labels = labels.collect::<Result<BTreeMap<_, _>>>()?;
+    if matches.get_flag("show-default-podspec") {
+        definition.pod_spec = Some(pod::default_spec(driver, pod::SERVICE_ACCOUNT));
+    } else if !labels.is_empty() {
+        // The original writes the selector alone; scripts edit this text, and a pod spec is used as it is given.
+        definition.pod_spec = Some(json!({"containers": null}));
+        log::warn!(
+            "with --node-selector alone the plugin's pod has none of the defaults, such as restartPolicy; \
+             --show-default-podspec writes them out"
+        );
+    }
+    if let Some(spec) = &mut definition.pod_spec {
+        for (key, value) in labels {
+            spec["nodeSelector"][key] = json!(value);
+        }
+    }
+    for path in many("configmap") {
+        definition.config_map.insert(request::base_name(path)?, request::read_text(path)?);
+    }
+    plugin::check(&definition)?;
+    Ok(definition)
+}
+
+/// Where the images of the e2e tests come from, in the keys of a file for `--e2e-repo-config`.
+pub fn registries() -> serde_json::Value {
+    json!({
+        "buildImageRegistry": "registry.k8s.io/build-image",
+        "dockerGluster": "docker.io/gluster",
+        "dockerLibraryRegistry": "docker.io/library",
+        "e2eRegistry": "gcr.io/kubernetes-e2e-test-images",
+        "e2eVolumeRegistry": "gcr.io/kubernetes-e2e-test-images/volume",
+        "gcEtcdRegistry": "registry.k8s.io",
+        "gcRegistry": "registry.k8s.io",
+        "promoterE2eRegistry": "registry.k8s.io/e2e-test-images",
+        "sigStorageRegistry": "registry.k8s.io/sig-storage",
+    })
+}

@@ -1,0 +1,25 @@
+//! `sonobuoy get`: parts of a run.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::ArgMatches;
+
+use super::{cluster, output};
+use crate::kube::{Resource, Selector};
+use crate::stop::Stop;
+
+/// Runs `get pod`: the names of plugin pods, one a line.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let Some((_, matches)) = matches.subcommand() else { bail!("name what to get: pod") };
+    let client = cluster::client(matches, &Stop::new())?;
+    let namespace = matches.get_one::<String>("namespace").cloned().unwrap_or_default();
+    let mut labels = "sonobuoy-component=plugin".to_owned();
+    if let Some(plugin) = matches.get_one::<String>("plugin").filter(|plugin| !plugin.is_empty()) {
+        labels.push_str(&format!(",sonobuoy-plugin={plugin}"));
+    }
+    let pods = client.list(&Resource::PODS, &namespace, &Selector::labels(labels))?;
+    let names = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str());
+    output::print(&names.map(|name| format!("{name}\n")).collect::<String>())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,106 @@
+//! `sonobuoy run --local`: a whole run on this machine.
+//!
+//! Says on stderr what happens, on stdout what came of it. The first Ctrl-C, SIGTERM or SIGHUP ends the plugins,
+//! keeps what has arrived and still makes the archive; the second ends at once, without archive.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, bail};
+use clap::ArgMatches;
+
+use super::{report, request, signal};
+use crate::driver;
+use crate::pipeline::Local;
+use crate::status;
+use crate::stop::Stop;
+
+/// What a shell reports for a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    if matches.get_many::<String>("plugin").is_none() {
+        bail!(
+            "--local runs nothing by itself; name a plugin whose command is on this machine with `-p FILE`"
+        );
+    }
+    let plan = request::local_plan(matches)?;
+    let definitions = plan.prepared()?;
+    let nodes = matches.get_one::<i64>("local-nodes").copied().unwrap_or(1);
+    let nodes = usize::try_from(nodes).ok().filter(|nodes| (1..=1000).contains(nodes));
+    let Some(nodes) = nodes else { bail!("--local-nodes takes a number from 1 to 1000") };
+    let local = Local {
+        definitions: &definitions,
+        config: plan.run,
+        nodes,
+        out: matches.get_one::<String>("retrieve").map_or_else(|| ".".into(), PathBuf::from),
+        program: std::env::current_exe().context("cannot find this program's own file")?,
+        worker_env: worker_env(),
+    };
+    local.check()?;
+    std::fs::create_dir_all(&local.out).with_context(|| format!("cannot make `{}`", local.out.display()))?;
+    // Hours of work are not lost to a folder that could have been looked at before.
+    rustix::fs::access(&local.out, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).with_context(
+        || {
+            format!(
+                "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
+                local.out.display()
+            )
+        },
+    )?;
+
+    let stop = Stop::new();
+    let asked = stop.clone();
+    let again = AtomicBool::new(false);
+    signal::on(&[signal::SIGHUP, signal::SIGINT, signal::SIGTERM], move || {
+        if again.swap(true, Ordering::SeqCst) {
+            driver::local::end_strays();
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+        asked.stop_because("it was interrupted");
+    })?;
+    let mut told = HashMap::new();
+    let ended = local.run(|status| tell(status, &mut told), &stop)?;
+    let names: Vec<String> = definitions.iter().map(|definition| definition.name().to_owned()).collect();
+    // There is no cluster whose health could be shown.
+    let code = report::report(matches, &ended.archive, Some(&names), true)?;
+    if stop.stopped() {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    Ok(ExitCode::from(if ended.errors == 0 { code } else { code.max(1) }))
+}
+
+/// Says what is new in the status, a line for each plugin and node.
+fn tell(status: &status::Run, told: &mut HashMap<(String, String), String>) {
+    for entry in status.plugins.iter().flatten() {
+        let mut line = entry.status.clone();
+        if entry.status == status::RUNNING
+            && let Some(progress) = &entry.progress
+        {
+            let failed = progress.failures.len();
+            line = format!("{line}, {} of {} done, {failed} failed", progress.completed, progress.total);
+            if !progress.msg.is_empty() {
+                line = format!("{line}: {}", progress.msg);
+            }
+        }
+        if let Some(message) = &entry.message {
+            line = format!("{line}: {message}");
+        }
+        let key = (entry.plugin.clone(), entry.node.clone());
+        if told.get(&key) != Some(&line) {
+            log::info!("{} on {}: {line}", entry.plugin, entry.node);
+            told.insert(key, line);
+        }
+    }
+}
+
+/// Settings of the worker that whoever starts a run gives to all of them.
+fn worker_env() -> Vec<(String, String)> {
+    ["SONOBUOY_DONE_FILE_DELAY", "SONOBUOY_UPLOAD_LIMIT"]
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+        .collect()
+}

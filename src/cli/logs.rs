@@ -1,0 +1,264 @@
+//! `sonobuoy logs`: what the pods of a run print.
+//!
+//! Threads with `--follow`: one for each container that has run, one that prints; the pods are watched on the
+//! calling thread, so a container is read as soon as it runs. It ends when the user ends it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::ArgMatches;
+use serde_json::Value;
+
+use super::{cluster, output};
+use crate::kube::{Client, Error, Event, Request, Resource, Selector};
+use crate::stop::Stop;
+
+/// Lines that wait to be printed.
+const QUEUE: usize = 256;
+/// A longer line is printed in pieces.
+const LONGEST_LINE: u64 = 1 << 20;
+/// Threads that read logs need little: one for each container of a large cluster must fit.
+const STACK: usize = 256 << 10;
+/// Between two tries to read a log that broke off.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(32)];
+
+/// Whose log it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Source {
+    namespace: String,
+    pod: String,
+    container: String,
+}
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let stop = Stop::new();
+    let client = cluster::client(matches, &stop)?;
+    let namespace = matches.get_one::<String>("namespace").cloned().unwrap_or_default();
+    let selector = match matches.get_one::<String>("plugin").map(String::as_str) {
+        None | Some("") => Selector::all(),
+        Some("sonobuoy") => Selector::labels("sonobuoy-component=aggregator"),
+        Some(plugin) => Selector::labels(format!("sonobuoy-plugin={plugin}")),
+    };
+    if matches.get_flag("follow") {
+        follow(&client, &namespace, &selector)?;
+    } else {
+        print(&client, &namespace, &selector)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what there is. A log that cannot be read is named and the others follow; it is an error if none can.
+fn print(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Result<()> {
+    let pods = client.list(&Resource::PODS, namespace, selector)?;
+    if pods.is_empty() {
+        log::warn!("there is no such pod in the namespace {namespace}");
+    }
+    let mut printer = Printer::default();
+    let (mut read, mut failed) = (0, 0);
+    for source in pods.iter().flat_map(sources) {
+        match client.stream(&source.request(), None) {
+            Ok(body) => {
+                read += 1;
+                lines(body, &mut |line| printer.line(&source, line))
+                    .with_context(|| format!("reading the log of {}", source.path()))?;
+            }
+            Err(error) => {
+                failed += 1;
+                log::warn!("no log of {}: {error}", source.path());
+            }
+        }
+    }
+    printer.end()?;
+    if failed > 0 && read == 0 {
+        bail!("none of {failed} logs can be read");
+    }
+    Ok(())
+}
+
+fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Result<()> {
+    let (sender, receiver) = sync_channel(QUEUE);
+    let stop = client.stop();
+    std::thread::scope(|scope| {
+        let printing = std::thread::Builder::new().name("print".into()).spawn_scoped(scope, move || {
+            let outcome = print_lines(&receiver);
+            // Nobody reads any more: all readers end too.
+            stop.stop();
+            outcome
+        })?;
+        let mut known: BTreeMap<Source, String> = BTreeMap::new();
+        let mut noticed = BTreeSet::new();
+        for event in client.watch(&Resource::PODS, namespace, selector) {
+            let pod = match event {
+                Ok(Event::Applied(pod)) => pod,
+                Ok(_) => continue,
+                Err(error) => {
+                    stop.stop();
+                    drop(sender);
+                    return Err(error.into());
+                }
+            };
+            for source in sources(&pod) {
+                let Some(instance) = instance(&pod, &source.container) else {
+                    if noticed.insert(source.clone()) {
+                        log::info!("{} does not run yet: waiting", source.path());
+                    }
+                    continue;
+                };
+                // A container that was started again has a log of its own.
+                if known.insert(source.clone(), instance.clone()).as_deref() != Some(&instance) {
+                    let sender = sender.clone();
+                    let reader = std::thread::Builder::new().name("follow".into()).stack_size(STACK);
+                    reader.spawn_scoped(scope, move || read_along(client, &source, &sender))?;
+                }
+            }
+        }
+        drop(sender);
+        printing.join().unwrap_or(Ok(()))
+    })
+}
+
+/// Reads one log to its end, going on where it broke off.
+fn read_along(client: &Client, source: &Source, sender: &SyncSender<(Source, Vec<u8>)>) {
+    let [mut pause, longest] = PAUSES;
+    let mut heard: Option<Instant> = None;
+    loop {
+        let mut request = source.request().query("follow", "true");
+        if let Some(heard) = heard {
+            // Better a line twice than a line lost.
+            request = request.query("sinceSeconds", (heard.elapsed().as_secs() + 1).to_string());
+        }
+        let outcome = client.stream(&request, None).map_err(anyhow::Error::from).and_then(|body| {
+            lines(body, &mut |line| {
+                heard = Some(Instant::now());
+                pause = PAUSES[0];
+                Ok(sender.send((source.clone(), line.to_vec()))?)
+            })
+        });
+        match outcome {
+            Ok(()) => return,
+            Err(_) if client.stop().stopped() => return,
+            Err(error) if error.downcast_ref::<Error>().is_some_and(Error::is_not_found) => return,
+            Err(error) => {
+                log::info!("the log of {} broke off: {error:#}; trying again in {pause:?}", source.path());
+            }
+        }
+        if client.stop().wait(pause) {
+            return;
+        }
+        pause = (pause * 2).min(longest);
+    }
+}
+
+fn print_lines(receiver: &Receiver<(Source, Vec<u8>)>) -> anyhow::Result<()> {
+    let mut printer = Printer::default();
+    for (source, line) in receiver {
+        printer.line(&source, &line)?;
+        printer.flush()?;
+    }
+    Ok(())
+}
+
+/// Hands out line by line; the last may lack its end.
+fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut reader = BufReader::new(body);
+    let mut line = Vec::new();
+    while reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
+        sink(&line)?;
+        line.clear();
+    }
+    Ok(())
+}
+
+/// Standard output with a header whenever the source changes.
+struct Printer {
+    out: std::io::BufWriter<output::Output>,
+    last: Option<Source>,
+    /// Whether the last line has its end.
+    whole: bool,
+}
+
+impl Default for Printer {
+    fn default() -> Self {
+        Self { out: std::io::BufWriter::new(output::stdout()), last: None, whole: true }
+    }
+}
+
+impl Printer {
+    fn line(&mut self, source: &Source, line: &[u8]) -> anyhow::Result<()> {
+        if self.last.as_ref() != Some(source) {
+            self.break_line()?;
+            writeln!(self.out, "{source}")?;
+            self.last = Some(source.clone());
+        }
+        self.out.write_all(line)?;
+        self.whole = line.ends_with(b"\n");
+        Ok(())
+    }
+
+    fn break_line(&mut self) -> anyhow::Result<()> {
+        if !self.whole {
+            self.whole = true;
+            self.out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        Ok(self.out.flush()?)
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.break_line()?;
+        self.flush()
+    }
+}
+
+impl Source {
+    /// As it is called in messages.
+    fn path(&self) -> String {
+        format!("{}/{}/{}", self.namespace, self.pod, self.container)
+    }
+
+    fn request(&self) -> Request {
+        Request::get(&Resource::PODS, &self.namespace, &self.pod)
+            .sub("log")
+            .query("container", &self.container)
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { namespace, pod, container } = self;
+        write!(f, "namespace=\"{namespace}\" pod=\"{pod}\" container=\"{container}\"")
+    }
+}
+
+/// The containers of a pod, as its spec orders them.
+fn sources(pod: &Value) -> Vec<Source> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    containers
+        .map(|container| Source {
+            namespace: text(&pod["metadata"]["namespace"]),
+            pod: text(&pod["metadata"]["name"]),
+            container: text(&container["name"]),
+        })
+        .collect()
+}
+
+/// What tells one start of a container from the next; none before the first.
+fn instance(pod: &Value, container: &str) -> Option<String> {
+    let statuses = pod["status"]["containerStatuses"].as_array()?;
+    let status = statuses.iter().find(|status| status["name"] == container)?;
+    let state = &status["state"];
+    if state["running"].is_null() && state["terminated"].is_null() {
+        return None;
+    }
+    let restarts = status["restartCount"].as_u64().unwrap_or_default();
+    Some(format!("{}/{restarts}", pod["metadata"]["uid"].as_str().unwrap_or_default()))
+}

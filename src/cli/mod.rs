@@ -1,0 +1,242 @@
+//! The command line: parses, calls one thing below, prints.
+//!
+//! One file for each command, with `run(matches)`. This file finds the command, prints help and errors, and decides
+//! exit codes: 0, or 1 for any error; a command that has others returns them itself. Data goes to stdout
+//! (`output`), all else to stderr.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+
+use crate::logger;
+
+mod check;
+mod cluster;
+mod flag;
+mod output;
+mod run_flag;
+mod signal;
+mod table;
+mod usage;
+
+mod afterwards;
+mod aggregator;
+mod completion;
+mod delete;
+mod e2e;
+mod gather;
+mod generate;
+mod get;
+mod images;
+mod lifeline;
+mod local;
+mod logs;
+mod man;
+mod markdown;
+mod modes;
+mod plugin;
+mod post_process;
+mod query;
+mod report;
+mod request;
+mod results;
+mod retrieve;
+mod run;
+mod splat;
+mod status;
+mod status_table;
+mod version;
+mod wait;
+mod waiting;
+mod worker;
+
+/// Runs the program with its arguments, the first being its own name.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    std::panic::set_hook(Box::new(report_bug));
+    let args: Vec<OsString> = args.into_iter().collect();
+    let table = table::parsed();
+    let (ordered, path) = usage::ordered(&table, &args);
+    match table.try_get_matches_from(ordered) {
+        Ok(matches) => {
+            logger::init(level(&matches));
+            end(obey(&matches, &path), &path)
+        }
+        Err(error) => {
+            logger::init(&usage::level(&args));
+            end(usage::judge(&error, &path).and_then(|()| help(&path)), &path)
+        }
+    }
+}
+
+/// Prints the help of a command.
+fn help(path: &[String]) -> anyhow::Result<ExitCode> {
+    match usage::command(table::shown(), path) {
+        Ok(mut command) => output::print(&command.render_help().to_string())?,
+        Err(word) => return Err(usage::error(format!("no help for {word:?}: there is no such command"))),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn level(matches: &ArgMatches) -> &str {
+    if matches.get_flag("debug") {
+        "debug"
+    } else {
+        matches.get_one::<String>("level").map_or("info", |level| level)
+    }
+}
+
+fn obey(matches: &ArgMatches, path: &[String]) -> anyhow::Result<ExitCode> {
+    if matches.get_flag("debug") {
+        log::warn!("--debug is an old name; use --level=debug");
+    }
+    if table::GROUPS.iter().any(|group| *group == path) {
+        return help(path);
+    }
+    check::flags(matches)?;
+    let Some((name, matches)) = matches.subcommand() else { return help(&[]) };
+    match name {
+        "aggregator" => aggregator::run(matches),
+        "completion" => completion::run(matches),
+        "delete" => delete::run(matches),
+        "e2e" => e2e::run(matches),
+        "gather" => gather::run(matches),
+        "gen" => match matches.subcommand() {
+            Some(("cli", matches)) => markdown::run(matches),
+            _ => generate::run(matches),
+        },
+        "get" => get::run(matches),
+        "help" => help(&matches.get_many("command").unwrap_or_default().cloned().collect::<Vec<_>>()),
+        "images" => images::run(matches),
+        "logs" => logs::run(matches),
+        "man" => man::run(matches),
+        "modes" => modes::run(matches),
+        "plugin" => plugin::run(matches),
+        "post-process" => post_process::run(matches),
+        "query" => query::run(matches),
+        "results" => results::run(matches),
+        "retrieve" => retrieve::run(matches),
+        "run" => run::run(matches),
+        "splat" => splat::run(matches),
+        "status" => status::run(matches),
+        "version" => version::run(matches),
+        "wait" => wait::run(matches),
+        "worker" => worker::run(matches),
+        _ => Err(absent(name)),
+    }
+}
+
+/// For a command that is declared and not built yet.
+fn absent(name: &str) -> anyhow::Error {
+    anyhow::anyhow!("`sonobuoy {name}` is not there yet: this version knows its flags and cannot do its work")
+}
+
+/// Ends the program: an error is said once, in the style that its command has.
+fn end(outcome: anyhow::Result<ExitCode>, path: &[String]) -> ExitCode {
+    let error = match outcome {
+        Ok(code) => return code,
+        Err(error) => error,
+    };
+    if output::left(&error) {
+        return ExitCode::SUCCESS;
+    }
+    let message = format!("{error:#}");
+    if error.is::<usage::Error>() || usage::shows_usage(path) {
+        let usage = usage::command(table::shown(), path)
+            .map_or_else(|_| String::new(), |mut command| command.render_usage().to_string());
+        let name = usage::name(path);
+        let text = format!("Error: {message}\n\n{usage}\n\nRun `{name} --help` for all flags.\n\n");
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+    log::error!("{message}");
+    ExitCode::FAILURE
+}
+
+/// A panic is a bug of this program; one line says so. A closed stdout is none.
+fn report_bug(panic: &std::panic::PanicHookInfo) {
+    // The YAML parser panics on a few texts; `yaml` makes an error of it.
+    if panic.location().is_some_and(|place| place.file().contains("libyaml-safer")) {
+        return;
+    }
+    let reason = panic.payload();
+    let reason = (reason.downcast_ref::<&str>().copied())
+        .or_else(|| reason.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no reason given");
+    if reason.starts_with("failed printing to stdout") && reason.contains("Broken pipe") {
+        std::process::exit(0);
+    }
+    let place =
+        panic.location().map_or_else(String::new, |place| format!(" at {}:{}", place.file(), place.line()));
+    let _ = std::io::stderr().write_all(
+        format!("sonobuoy: this is a bug, please report it: {reason}{place} ({})\n", crate::VERSION)
+            .as_bytes(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_holds_together() {
+        table::parsed().debug_assert();
+        table::shown().debug_assert();
+    }
+
+    /// All words that the table knows, and some that it does not.
+    fn pool(command: &clap::Command, words: &mut Vec<String>) {
+        words.push(command.get_name().to_owned());
+        for arg in command.get_arguments() {
+            words.extend(arg.get_long().map(|long| format!("--{long}")));
+            words.extend(arg.get_short().map(|short| format!("-{short}")));
+        }
+        command.get_subcommands().for_each(|inner| pool(inner, words));
+    }
+
+    #[test]
+    fn no_line_of_words_makes_the_parser_panic() {
+        let table = table::parsed();
+        let mut words = Vec::new();
+        pool(&table, &mut words);
+        words.extend(
+            [
+                "", "-", "--", "=", "-=", "--=", "--wait=", "-v=", "x", "7", "-xv", "v1.2", "--é", "-é=",
+                "\u{fffd}",
+            ]
+            .map(str::to_owned),
+        );
+        // The same lines in every run: a failure must come again.
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = |bound: usize| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            usize::try_from(seed >> 33).unwrap() % bound
+        };
+        let mut right = 0;
+        for _ in 0..300 {
+            let mut line = vec![OsString::from("sonobuoy")];
+            for _ in 0..next(6) {
+                let (one, other) = (&words[next(words.len())], &words[next(words.len())]);
+                line.push(if next(4) == 0 { format!("{one}={other}").into() } else { one.into() });
+            }
+            let (ordered, path) = usage::ordered(&table, &line);
+            assert_eq!(ordered.len(), line.len(), "{line:?}");
+            match table.clone().try_get_matches_from(ordered) {
+                Ok(matches) => {
+                    right += 1;
+                    // Whether it is fine or refused, it comes back.
+                    let _ = check::flags(&matches);
+                }
+                Err(error) => {
+                    if let Err(error) = usage::judge(&error, &path) {
+                        let message = error.to_string();
+                        assert!(!message.is_empty() && !message.contains('\n'), "{line:?}: {message:?}");
+                    }
+                }
+            }
+        }
+        assert!(right > 10, "only {right} lines were right");
+    }
+}

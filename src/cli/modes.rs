@@ -1,0 +1,39 @@
+//! `sonobuoy modes`: what `--mode` may be.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+
+use super::output;
+use crate::plugin::mode::MODES;
+
+/// Lines are cut after as many bytes unless they are wanted whole.
+const WIDTH: usize = 200;
+
+/// Prints all modes, by name.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let whole = matches.get_flag("verbose");
+    let mut text = String::new();
+    for (index, mode) in MODES.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        for (name, value) in [
+            ("Mode", mode.name),
+            ("Description", mode.description),
+            ("E2E_FOCUS", mode.focus),
+            ("E2E_SKIP", &mode.skip()),
+            ("E2E_PARALLEL", if mode.parallel { "true" } else { "false" }),
+        ] {
+            let line = format!("{name}: {value}");
+            // All of them are ASCII; a test of the golden file says so.
+            match line.get(..WIDTH) {
+                Some(cut) if !whole && line.len() > WIDTH => writeln!(text, "{cut}... (truncated) ...")?,
+                _ => writeln!(text, "{line}")?,
+            }
+        }
+    }
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,77 @@
+//! `sonobuoy post-process`: the items of every plugin in an unpacked archive, made anew.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::ArgMatches;
+use serde_json::Value;
+
+use super::output;
+use crate::results::{self, Rules};
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let dir = matches.get_one::<String>("dir").context("no folder given")?;
+    let dir = Path::new(dir).join("plugins");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&dir).with_context(|| format!("cannot read `{}`", dir.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            names.push(entry.file_name());
+        }
+    }
+    names.sort_unstable();
+    for name in names {
+        let plugin = dir.join(&name);
+        let outcome = results::process(&plugin, &rules(&plugin, &name.to_string_lossy()))?;
+        output::print(&format!("{}: {}\n", name.to_string_lossy(), outcome.status))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The rules that the stored definition gives; archives misspelt its name until 2021.
+fn rules(dir: &Path, name: &str) -> Rules {
+    let definition =
+        ["definition.json", "defintion.json"].iter().find_map(|file| definition(&dir.join(file)));
+    let definition = definition.unwrap_or_default();
+    // The definition may also stand there by itself.
+    let config = definition.pointer("/Definition/sonobuoy-config").or(definition.get("sonobuoy-config"));
+    let text =
+        |key: &str| config.and_then(|config| config.get(key)).and_then(Value::as_str).unwrap_or_default();
+    let files = config.and_then(|config| config.get("result-files")).and_then(Value::as_array);
+    Rules {
+        name: if text("plugin-name").is_empty() { name } else { text("plugin-name") }.to_owned(),
+        per_node: match text("driver") {
+            "" => looks_per_node(dir),
+            driver => driver.eq_ignore_ascii_case("daemonset"),
+        },
+        format: text("result-format").to_owned(),
+        files: files.into_iter().flatten().filter_map(|file| file.as_str().map(str::to_owned)).collect(),
+    }
+}
+
+/// A stored definition; one that cannot be read is as good as none, since the results can still be looked at.
+fn definition(path: &Path) -> Option<Value> {
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .inspect_err(|error| log::warn!("`{}` is no JSON: {error}", path.display()))
+            .ok(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => {
+            log::warn!("cannot read `{}`: {error}", path.display());
+            None
+        }
+    }
+}
+
+/// Without a word about the driver: results of the whole cluster lie in a folder of that name or in none.
+fn looks_per_node(dir: &Path) -> bool {
+    let folders = |name: &str| {
+        let entries = fs::read_dir(dir.join(name)).into_iter().flatten().flatten();
+        entries.map(|entry| (entry.path().is_dir(), entry.file_name())).collect::<Vec<_>>()
+    };
+    let found = [folders("results"), folders("errors")].concat();
+    !found.is_empty() && found.iter().all(|(is_dir, name)| *is_dir && name != crate::protocol::GLOBAL)
+}

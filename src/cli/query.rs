@@ -1,0 +1,119 @@
+//! `sonobuoy query`: a snapshot of the cluster, taken from here.
+//!
+//! Prints the folder and nothing else on stdout. What could not be had is summed up on stderr and recorded in the
+//! folder; only a folder that cannot be written to, or a cluster that cannot be reached, is an error.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::ArgMatches;
+use serde_json::json;
+
+use super::{cluster, output, signal};
+use crate::config;
+use crate::query::{self, Query, Redactor, Trouble};
+use crate::stop::Stop;
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let text = |id: &str| matches.get_one::<String>(id).filter(|value| !value.is_empty());
+    let mut config = config::Run::default();
+    if let Some(path) = text("config") {
+        let file = std::fs::read_to_string(path).with_context(|| format!("cannot read `{path}`"))?;
+        config.overlay(&file).map_err(|error| anyhow::anyhow!("configuration `{path}`, {error}"))?;
+    }
+    if config.uuid.is_empty() {
+        config.uuid = config::new_uuid();
+    }
+    let redactor = redactor(matches)?;
+    let stop = Stop::new();
+    let asked = stop.clone();
+    signal::on(&[signal::SIGINT, signal::SIGTERM], move || asked.stop())?;
+    let burst = u32::try_from(config.burst).unwrap_or(u32::MAX);
+    let client = cluster::client(matches, &stop)?.rate(config.qps, burst);
+
+    let named = [text("output"), Some(&config.query_dir).filter(|dir| !dir.is_empty())];
+    let folder =
+        named.into_iter().flatten().next().map_or_else(|| PathBuf::from(&config.uuid), PathBuf::from);
+    forget(&folder)?;
+    let query = Query {
+        client: &client,
+        config: &config,
+        redactor: redactor.as_ref(),
+        folder: &folder,
+        workers: workers(),
+    };
+    let summary = query.run(&stop)?;
+    for (name, content) in [("config.json", config.to_json()), ("info.json", json!({}).to_string())] {
+        let path = folder.join("meta").join(name);
+        std::fs::write(&path, content).with_context(|| format!("writing `{}`", path.display()))?;
+    }
+    tell(&summary.errors);
+    log::info!(
+        "{} questions were answered, {} things could not be had",
+        summary.answered,
+        summary.errors.len()
+    );
+    output::print(&format!("{}\n", folder.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn redactor(matches: &ArgMatches) -> anyhow::Result<Option<Redactor>> {
+    if matches.get_flag("no-redact") {
+        return Ok(None);
+    }
+    let mut redactor = Redactor::new()?;
+    if let Some(path) = matches.get_one::<String>("redact") {
+        let rules = std::fs::read_to_string(path).with_context(|| format!("cannot read `{path}`"))?;
+        redactor.add(&rules, path)?;
+    }
+    Ok(Some(redactor))
+}
+
+/// Removes what an earlier snapshot left in the folder, so that no object of then passes for one of now.
+fn forget(folder: &Path) -> anyhow::Result<()> {
+    if !folder.join("meta/query-time.json").is_file() {
+        return Ok(());
+    }
+    for part in ["resources", "hosts", "podlogs"].map(|part| folder.join(part)) {
+        if part.is_dir() && !part.is_symlink() {
+            std::fs::remove_dir_all(&part).with_context(|| format!("removing `{}`", part.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// How many questions are asked at once; benchmarks compare with one.
+fn workers() -> usize {
+    let told = std::env::var("SONOBUOY_QUERY_WORKERS").ok().and_then(|number| number.parse().ok());
+    told.filter(|number| (1..=64).contains(number)).unwrap_or(query::WORKERS)
+}
+
+/// One line for each reason, however many questions it spoiled; one for all that we have no right to.
+fn tell(errors: &[Trouble]) {
+    let (forbidden, others): (Vec<_>, Vec<_>) =
+        errors.iter().partition(|trouble| trouble.error.contains(": 403)"));
+    let kinds: BTreeSet<&str> = forbidden.iter().map(|trouble| trouble.queryobj.as_str()).collect();
+    if !kinds.is_empty() {
+        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+        log::warn!("not taken, since rights are missing: {kinds}");
+    }
+    let mut reasons: BTreeMap<(&str, &str), Vec<&Trouble>> = BTreeMap::new();
+    for trouble in others {
+        reasons.entry((&trouble.queryobj, reason(&trouble.error))).or_default().push(trouble);
+    }
+    for ((queryobj, reason), troubles) in reasons {
+        let more = match troubles.len() {
+            1 => String::new(),
+            number => format!(" ({number} times)"),
+        };
+        log::warn!("not taken: {queryobj}{more}: {reason}");
+    }
+}
+
+/// Errors of the API that differ only in the object end alike.
+fn reason(error: &str) -> &str {
+    error.lines().next().unwrap_or_default()
+}

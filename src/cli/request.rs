@@ -1,0 +1,439 @@
+//! What a command line asks of a run: the flags that `run`, `wait` and `gen` share, as settings and a plan.
+//!
+//! Flags of one kind may stand in any order and the later one wins, so those that change plugins are taken in the
+//! order of the line. Reads the files that flags name; asks the cluster for its version only when it must.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use super::{cluster, usage};
+use crate::config;
+use crate::deploy::{CONFIG_DIR, Change, Plan};
+use crate::kube::{Method, Request};
+use crate::pattern;
+use crate::plugin::{self, Definition, Installed, builtin, mode::Mode, pod, release};
+use crate::results;
+use crate::stop::Stop;
+
+/// Where the images of the conformance tests are.
+const CONFORMANCE: &str = "registry.k8s.io/conformance";
+/// Where those of builds between releases are.
+const CONFORMANCE_LATEST: &str = "gcr.io/k8s-staging-ci-images/conformance";
+/// What the newest build is called.
+const LATEST: &str = "https://storage.googleapis.com/k8s-release-dev/ci/latest.txt";
+/// The pull secret for `--e2e-docker-config-file`, if no other is named.
+const PULL_SECRET: &str = "auth-repo-cred";
+/// Files that flags name are small: keys, registry lists, credentials.
+const MOST: u64 = 1 << 20;
+
+/// The run's settings: the configuration file over the defaults, flags over both.
+pub fn settings(matches: &ArgMatches) -> Result<config::Run> {
+    let mut run = config::Run::default();
+    if let Some(path) = text(matches, "config") {
+        let file = read_text(path)?;
+        run.overlay(&file).map_err(|error| anyhow!("configuration `{path}`, {error}"))?;
+    }
+    for (id, field) in [
+        ("namespace", &mut run.namespace),
+        ("sonobuoy-image", &mut run.worker_image),
+        ("image-pull-policy", &mut run.image_pull_policy),
+        ("aggregator-permissions", &mut run.aggregator_permissions),
+        ("security-context-mode", &mut run.security_context_mode),
+        ("service-account-name", &mut run.service_account_name),
+        ("namespace-psa-enforce-level", &mut run.namespace_psa_enforce_level),
+        ("e2e-docker-config-file", &mut run.e2e_docker_config_file),
+    ] {
+        if let Some(value) = text(matches, id) {
+            value.clone_into(field);
+        }
+    }
+    for (id, field) in [
+        ("force-image-pull-policy", &mut run.force_image_pull_policy),
+        ("existing-service-account", &mut run.existing_service_account),
+    ] {
+        if matches.value_source(id) == Some(ValueSource::CommandLine) {
+            *field = matches.get_flag(id);
+        }
+    }
+    if let Some(&seconds) = matches.get_one::<i64>("timeout") {
+        if seconds < 0 {
+            return Err(usage::error("--timeout is negative; 0 is for no limit"));
+        }
+        run.server.timeout_seconds = seconds;
+    }
+    if !run.e2e_docker_config_file.is_empty() && run.image_pull_secrets.is_empty() {
+        run.image_pull_secrets = PULL_SECRET.into();
+    }
+    warn_of_unknown(&run);
+    Ok(run)
+}
+
+/// Words that Kubernetes or the aggregator may know better than this program.
+fn warn_of_unknown(run: &config::Run) {
+    for (name, value, known) in [
+        ("image pull policy", &run.image_pull_policy, &["Always", "IfNotPresent", "Never", ""][..]),
+        ("security context mode", &run.security_context_mode, &["nonroot", "none", ""]),
+    ] {
+        if !known.contains(&value.as_str()) {
+            log::warn!("{name} `{value}` is not one of {}", known[..known.len() - 1].join(", "));
+        }
+    }
+}
+
+/// Everything about the run. `only` names the one built-in plugin that a command is about.
+pub fn plan(matches: &ArgMatches, only: Option<&str>) -> Result<Plan> {
+    assemble(matches, only, Place::Cluster)
+}
+
+/// Everything about a run on this machine. No cluster is asked for anything: its version is what a flag says.
+pub fn local_plan(matches: &ArgMatches) -> Result<Plan> {
+    assemble(matches, None, Place::Here)
+}
+
+/// Where a run takes place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Cluster,
+    Here,
+}
+
+fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Plan> {
+    let mut run = settings(matches)?;
+    if let Some(registry) = text(matches, "registry")
+        && run.worker_image == config::Run::default().worker_image
+    {
+        // Whoever keeps all images in one registry keeps ours there, too.
+        run.worker_image = plugin::relocated(&run.worker_image, registry);
+    }
+    let (mut env, mut changes) = ordered(matches)?;
+    let found = match only {
+        Some(name) => vec![plugin::find(name, None)?],
+        None => selected(matches, &run)?,
+    };
+    let found: Vec<plugin::Found> = found.into_iter().flatten().collect();
+    if !found.iter().any(|found| found.built_in && found.definition.name() == builtin::E2E) {
+        // Only our own definition takes its image from the version; another's is left as it is.
+        changes.retain(|change| !is_version_image(change));
+    }
+    let plugins = found.into_iter().map(|found| adopt(found, &run, place)).collect();
+    let ssh_key = text(matches, "ssh-key").map(read_file).transpose()?;
+    if let Some(user) = text(matches, "ssh-user") {
+        env.entry(builtin::E2E.into()).or_default().insert("KUBE_SSH_USER".into(), user.into());
+    }
+    let kubernetes_version = match place {
+        Place::Here if version_flag(matches) == "auto" => String::new(),
+        _ => kubernetes_version(matches)?,
+    };
+    let docker_config = match run.e2e_docker_config_file.as_str() {
+        "" => None,
+        path => {
+            check_docker_config_version(&kubernetes_version)?;
+            Some(read_text(path)?.into_bytes())
+        }
+    };
+    if let Some(config) = &docker_config {
+        let name = base_name(&run.e2e_docker_config_file)?;
+        let text = String::from_utf8_lossy(config).into_owned();
+        let word = format!("--e2e-docker-config-file={CONFIG_DIR}/{name}");
+        changes.push(Change::File { plugin: builtin::E2E.into(), name, text });
+        changes.push(Change::Word { plugin: builtin::E2E.into(), variable: "E2E_EXTRA_ARGS".into(), word });
+    }
+    if let Some(registry) = text(matches, "registry") {
+        changes.push(Change::Registry(registry.into()));
+    }
+    Ok(Plan {
+        rbac: place == Place::Cluster && rbac(matches)?,
+        node_selector: node_selector(matches)?,
+        show_default_pod_spec: matches.get_flag("show-default-podspec"),
+        level: text(matches, "level").unwrap_or("info").to_lowercase(),
+        harden: text(matches, "harden") == Some("on"),
+        status_service: None,
+        results_pvc: text(matches, "results-pvc").unwrap_or_default().to_owned(),
+        run,
+        plugins,
+        changes,
+        env,
+        kubernetes_version,
+        ssh_key,
+        docker_config,
+    })
+}
+
+/// The plugins that `-p` names, or the default ones.
+fn selected(matches: &ArgMatches, run: &config::Run) -> Result<Vec<Vec<plugin::Found>>> {
+    if run.skip_plugins {
+        return Ok(Vec::new());
+    }
+    let names: Vec<&str> = match matches.get_many::<String>("plugin") {
+        Some(values) => values.map(String::as_str).collect(),
+        None => builtin::DEFAULT.to_vec(),
+    };
+    let installed = Installed::open(&|name| std::env::var(name).ok());
+    names.into_iter().map(|name| plugin::find(name, installed.as_ref().ok())).collect()
+}
+
+/// What the settings say about our own definitions; notes about others go to the user.
+fn adopt(found: plugin::Found, run: &config::Run, place: Place) -> Definition {
+    for note in &found.notes {
+        log::warn!("{note}");
+    }
+    let mut definition = found.definition;
+    if !found.built_in {
+        return definition;
+    }
+    if place == Place::Here
+        && let Some(own) = builtin::without_image(definition.name())
+    {
+        return own;
+    }
+    if let serde_json::Value::Object(spec) = &mut definition.spec {
+        if run.image_pull_policy.is_empty() {
+            spec.remove("imagePullPolicy");
+        } else {
+            spec.insert("imagePullPolicy".into(), run.image_pull_policy.clone().into());
+        }
+    }
+    if let Some(spec) = &mut definition.pod_spec
+        && spec["serviceAccountName"] == pod::SERVICE_ACCOUNT
+    {
+        spec["serviceAccountName"] = run.service_account_name.clone().into();
+    }
+    if definition.name() == builtin::E2E && !run.progress_updates_port.is_empty() {
+        let url = format!("--progress-report-url=http://localhost:{}/progress", run.progress_updates_port);
+        definition.set_env(&[("E2E_EXTRA_ARGS".to_owned(), url)].into());
+    }
+    definition
+}
+
+type Env = BTreeMap<String, BTreeMap<String, String>>;
+
+/// The flags that change plugins, in the order of the line.
+fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
+    const FLAGS: &[&str] = &[
+        "plugin-env",
+        "plugin-image",
+        "mode",
+        "e2e-focus",
+        "e2e-skip",
+        "e2e-parallel",
+        "e2e-repo",
+        "e2e-repo-config",
+        "kubernetes-version",
+        "kube-conformance-image-version",
+        "kube-conformance-image",
+        "systemd-logs-image",
+        "ssh-key",
+        "configmap",
+        "rerun-failed",
+    ];
+    let mut given: Vec<(usize, &str, &str)> = Vec::new();
+    for id in FLAGS {
+        // `--configmap` is a flag of one command alone.
+        let Ok(Some(values)) = matches.try_get_many::<String>(id) else { continue };
+        let places = matches.indices_of(id).into_iter().flatten();
+        given.extend(places.zip(values).map(|(place, value)| (place, *id, value.as_str())));
+    }
+    given.sort_unstable();
+    let mut env = Env::new();
+    let mut changes = Vec::new();
+    for (_, id, value) in given {
+        let mut set = |plugin: &str, name: &str, value: &str| {
+            env.entry(plugin.to_owned()).or_default().insert(name.to_owned(), value.to_owned());
+        };
+        let e2e = || builtin::E2E.to_owned();
+        let image = |plugin: &str, image: &str| Change::Image { plugin: plugin.into(), image: image.into() };
+        match id {
+            "plugin-env" => {
+                let (plugin, name, value) = variable(value)?;
+                set(plugin, name, value);
+            }
+            "plugin-image" => match value.split_once(':') {
+                Some((plugin, name)) if !plugin.is_empty() && !name.is_empty() => {
+                    changes.push(image(plugin, name));
+                }
+                _ => return Err(wrong(id, value, "write PLUGIN:IMAGE")),
+            },
+            "mode" => {
+                let mode = Mode::named(value)
+                    .ok_or_else(|| wrong(id, value, "`sonobuoy modes` shows those there are"))?;
+                set(builtin::E2E, "E2E_FOCUS", mode.focus);
+                set(builtin::E2E, "E2E_SKIP", &mode.skip());
+                set(builtin::E2E, "E2E_PARALLEL", if mode.parallel { "true" } else { "false" });
+            }
+            "e2e-focus" | "e2e-skip" => {
+                pattern::compile(value).map_err(|error| usage::error(format!("--{id}: {error}")))?;
+                set(builtin::E2E, if id == "e2e-focus" { "E2E_FOCUS" } else { "E2E_SKIP" }, value);
+            }
+            "rerun-failed" => {
+                set(builtin::E2E, "E2E_FOCUS", &failed_tests(value)?);
+                set(builtin::E2E, "E2E_SKIP", "");
+            }
+            "e2e-parallel" => set(builtin::E2E, "E2E_PARALLEL", value),
+            "e2e-repo" => set(builtin::E2E, "KUBE_TEST_REPO", value),
+            "e2e-repo-config" if !value.is_empty() => {
+                let name = base_name(value)?;
+                set(builtin::E2E, "KUBE_TEST_REPO_LIST", &format!("{CONFIG_DIR}/{name}"));
+                changes.push(Change::File { plugin: e2e(), name, text: read_text(value)? });
+            }
+            "kubernetes-version" | "kube-conformance-image-version" => {
+                let repository = if value == "latest" { CONFORMANCE_LATEST } else { CONFORMANCE };
+                changes.push(image(builtin::E2E, &version_image(repository)));
+            }
+            "kube-conformance-image" if !value.is_empty() => changes.push(image(builtin::E2E, value)),
+            "systemd-logs-image" if !value.is_empty() => changes.push(image(builtin::SYSTEMD_LOGS, value)),
+            "ssh-key" if !value.is_empty() => changes.push(Change::SshKey { plugin: e2e() }),
+            "configmap" => {
+                let name = base_name(value)?;
+                changes.push(Change::File { plugin: e2e(), name, text: read_text(value)? });
+            }
+            _ => {}
+        }
+    }
+    Ok((env, changes))
+}
+
+/// A pattern for the e2e tests that failed in an archive.
+fn failed_tests(archive: &str) -> Result<String> {
+    let wrong = |reason: &str| usage::error(format!("--rerun-failed {archive}: {reason}"));
+    let names = results::failed(archive, builtin::E2E).map_err(|error| wrong(&format!("{error:#}")))?;
+    if names.is_empty() {
+        return Err(wrong("no e2e test failed in this archive"));
+    }
+    Ok(names.iter().map(|name| pattern::quote(name)).collect::<Vec<_>>().join("|"))
+}
+
+fn version_image(repository: &str) -> String {
+    format!("{repository}:$SONOBUOY_K8S_VERSION")
+}
+
+fn is_version_image(change: &Change) -> bool {
+    let Change::Image { image, .. } = change else { return false };
+    [CONFORMANCE, CONFORMANCE_LATEST].iter().any(|repository| *image == version_image(repository))
+}
+
+/// `PLUGIN.NAME=VALUE`; without a value the variable is removed.
+fn variable(text: &str) -> Result<(&str, &str, &str)> {
+    let (plugin, rest) = text.split_once('.').unwrap_or(("", ""));
+    let (name, value) = rest.split_once('=').unwrap_or((rest, ""));
+    if plugin.is_empty() || plugin.contains('=') || name.is_empty() {
+        return Err(wrong("plugin-env", text, "write PLUGIN.NAME=VALUE, or PLUGIN.NAME to remove it"));
+    }
+    Ok((plugin, name, value))
+}
+
+fn node_selector(matches: &ArgMatches) -> Result<BTreeMap<String, String>> {
+    let given = matches.get_many::<String>("aggregator-node-selector").into_iter().flatten();
+    given
+        .map(|label| match label.split_once(':') {
+            Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.into(), value.into())),
+            _ => Err(wrong("aggregator-node-selector", label, "write KEY:VALUE")),
+        })
+        .collect()
+}
+
+/// What the last of the flags for the version says.
+fn version_flag(matches: &ArgMatches) -> &str {
+    let given = ["kubernetes-version", "kube-conformance-image-version"]
+        .iter()
+        // Not every command that asks has the old name.
+        .filter(|id| matches.try_contains_id(id).unwrap_or(false))
+        .filter_map(|id| Some((matches.indices_of(id)?.next_back()?, text(matches, id)?)))
+        .max();
+    given.map_or("auto", |(_, version)| version)
+}
+
+/// The version that images are for. Only `auto` needs a cluster.
+pub fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
+    match version_flag(matches) {
+        "auto" => {
+            let client = cluster::client(matches, &Stop::new());
+            client.and_then(|client| cluster::release(&client)).context(
+                "cannot ask the cluster for its version; without a cluster give it by --kubernetes-version",
+            )
+        }
+        "ignore" => Ok("ignore".into()),
+        "latest" => {
+            let answer =
+                plugin::fetch::fetch(LATEST, MOST).context("looking for the newest build of Kubernetes")?;
+            let version = String::from_utf8_lossy(&answer).trim().replacen('+', "_", 1);
+            if version.starts_with('v') {
+                Ok(version)
+            } else {
+                bail!("`{LATEST}` names no version of Kubernetes")
+            }
+        }
+        version => {
+            release::parse(version).map_err(|error| usage::error(format!("--kubernetes-version: {error}")))
+        }
+    }
+}
+
+fn check_docker_config_version(version: &str) -> Result<()> {
+    let mut numbers = version.trim_start_matches('v').split('.').map(str::parse::<u64>);
+    if let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next())
+        && (major, minor) < (1, 27)
+    {
+        bail!("--e2e-docker-config-file needs Kubernetes 1.27 or later, and this is {version}");
+    }
+    Ok(())
+}
+
+/// Whether roles and bindings are made; `Detect` asks the cluster for its API groups.
+pub fn rbac(matches: &ArgMatches) -> Result<bool> {
+    match text(matches, "rbac") {
+        Some("Disable") => Ok(false),
+        Some("Detect") => {
+            let ask = || -> Result<bool> {
+                let client = cluster::client(matches, &Stop::new())?;
+                let groups = client.send(&Request::raw(Method::Get, "/apis"))?;
+                let groups = groups["groups"].as_array().cloned().unwrap_or_default();
+                Ok(groups
+                    .iter()
+                    .any(|group| group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"))
+            };
+            ask().context("cannot ask the cluster whether it has RBAC; say so by --rbac Enable or Disable")
+        }
+        _ => Ok(true),
+    }
+}
+
+/// The value of a flag, none if it is empty.
+fn text<'m>(matches: &'m ArgMatches, id: &str) -> Option<&'m str> {
+    matches.get_one::<String>(id).map(String::as_str).filter(|value| !value.is_empty())
+}
+
+fn wrong(id: &str, value: &str, remedy: &str) -> anyhow::Error {
+    usage::error(format!("invalid argument {value:?} for \"--{id}\": {remedy}"))
+}
+
+/// The last part of a path.
+pub fn base_name(path: &str) -> Result<String> {
+    match Path::new(path).file_name().and_then(|name| name.to_str()) {
+        Some(name) => Ok(name.to_owned()),
+        None => bail!("`{path}` names no file"),
+    }
+}
+
+/// A file that a flag names, as text.
+pub fn read_text(path: &str) -> Result<String> {
+    let bytes = read_file(path)?;
+    String::from_utf8(bytes).map_err(|error| {
+        anyhow!("`{path}` is no text: byte {} is not UTF-8", error.utf8_error().valid_up_to())
+    })
+}
+
+fn read_file(path: &str) -> Result<Vec<u8>> {
+    use std::io::Read;
+    let describe = || format!("cannot read `{path}`");
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).with_context(describe)?;
+    file.take(MOST + 1).read_to_end(&mut bytes).with_context(describe)?;
+    if bytes.len() as u64 > MOST {
+        bail!("`{path}` has more than {} KiB, which is more than a ConfigMap holds", MOST >> 10);
+    }
+    Ok(bytes)
+}

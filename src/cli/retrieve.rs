@@ -1,0 +1,66 @@
+//! `sonobuoy retrieve`: the archive of a run, here. Prints file names and nothing else on stdout.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::ArgMatches;
+
+use super::{cluster, output, signal};
+use crate::archive;
+use crate::deploy::{Failure, Retrieval};
+use crate::stop::Stop;
+
+/// The transfer failed, as opposed to everything that comes before it.
+const TRANSFER: u8 = 2;
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|value| !value.is_empty());
+    let stop = Stop::new();
+    let asked = stop.clone();
+    signal::on(&[signal::SIGINT, signal::SIGTERM], move || asked.stop())?;
+    let client = cluster::client(matches, &stop)?;
+    let into = PathBuf::from(text("dir").unwrap_or("."));
+    let retrieval = Retrieval {
+        client: &client,
+        namespace: text("namespace").unwrap_or_default(),
+        from: text("retrieve-path").unwrap_or_default(),
+        into: &into,
+        name: text("filename"),
+        partial: matches.get_flag("partial"),
+    };
+    let fetched = retrieval.fetch(&stop).and_then(|paths| {
+        if matches.get_flag("extract") {
+            extract(&paths, &into).map_err(Failure::Transfer)?;
+            return Ok(Vec::new());
+        }
+        Ok(paths)
+    });
+    match fetched {
+        Ok(paths) => {
+            for path in paths {
+                let path = path.strip_prefix(".").unwrap_or(&path);
+                output::print(&format!("{}\n", path.display()))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(Failure::NotReady(error)) => Err(error),
+        Err(Failure::Transfer(error)) => {
+            log::error!("error retrieving results: {error:#}");
+            Ok(ExitCode::from(TRANSFER))
+        }
+    }
+}
+
+/// Unpacks each archive beside itself, and removes it.
+fn extract(paths: &[PathBuf], into: &Path) -> anyhow::Result<()> {
+    for path in paths {
+        let file = File::open(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        archive::unpack(file, into, &archive::Limits::default())
+            .with_context(|| format!("cannot unpack `{}`", path.display()))?;
+        fs::remove_file(path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+    }
+    Ok(())
+}

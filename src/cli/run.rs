@@ -1,0 +1,142 @@
+//! `sonobuoy run`: puts a run into a cluster, and with `--wait` sees it through.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::ArgMatches;
+use serde_json::Value;
+
+use super::afterwards::Afterwards;
+use super::status::credentials;
+use super::waiting::{DAY, Wait};
+use super::{cluster, local, request, usage};
+use crate::deploy::service::{self, Service};
+use crate::deploy::{self, CHECKS, Preflight};
+use crate::kube::Client;
+use crate::stop::Stop;
+
+/// No manifest that a cluster takes is larger.
+const MOST: u64 = 64 << 20;
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
+    if matches.get_flag("local") {
+        return local::run(matches);
+    }
+    let afterwards = Afterwards::asked(matches)?;
+    // Whoever wants something done afterwards wants to wait for it.
+    let wait = Wait::asked(matches, if afterwards.is_asked() { DAY } else { 0 })?;
+    let skip = skipped(matches)?;
+    let given = given(matches)?;
+    let service = service(matches, given.is_some())?;
+    let credentials = credentials(matches);
+    if service.is_some() {
+        service::clear(&credentials).with_context(|| format!("cannot write `{}`", credentials.display()))?;
+    }
+    let client = cluster::client(matches, &Stop::new())?;
+    let (objects, namespace) = match given {
+        Some((file, objects)) => {
+            let home = deploy::home(&objects).map(str::to_owned);
+            let home = home.with_context(|| format!("no object of `{file}` lives in a namespace"))?;
+            (objects, home)
+        }
+        None => {
+            let mut plan = request::plan(matches, None)?;
+            if let Some(service) = &service {
+                plan.run.server.status_port = service::PORT;
+                plan.status_service = Some(service.clone());
+            }
+            (plan.manifest()?, plan.run.namespace)
+        }
+    };
+    preflight(matches, &client, &objects, &namespace, &skip)?;
+    deploy::apply(&client, &objects, &namespace)?;
+    if let Some(service) = &service {
+        let written = service.credentials(&client, &namespace).and_then(|found| found.write(&credentials));
+        match written {
+            Ok(()) => log::info!("the run serves its status; credentials are in `{}`", credentials.display()),
+            // The run is there, and tells its status by its annotation as well.
+            Err(error) => log::warn!("the status service cannot be used: {error:#}"),
+        }
+    }
+    let Some(wait) = wait else { return Ok(ExitCode::SUCCESS) };
+    wait.wait(&client, &namespace)?;
+    afterwards.run(&client, &namespace)
+}
+
+/// The status service that was asked for.
+fn service(matches: &ArgMatches, given: bool) -> Result<Option<Service>> {
+    let kind = matches.get_one::<String>("status-service").map_or("none", String::as_str);
+    if kind == "none" {
+        return Ok(None);
+    }
+    if given {
+        bail!("--status-service adds to a manifest that is made; a manifest of --file is taken as it is");
+    }
+    Service::new(kind).map(Some)
+}
+
+/// The manifest of `--file`, and what it is called.
+fn given(matches: &ArgMatches) -> Result<Option<(&str, Vec<Value>)>> {
+    let Some(file) = matches.get_one::<String>("file").filter(|file| !file.is_empty()) else {
+        return Ok(None);
+    };
+    let mut text = String::new();
+    let (name, read) = if file == "-" {
+        if std::io::stdin().is_terminal() {
+            bail!(
+                "`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it"
+            );
+        }
+        ("standard input", std::io::stdin().take(MOST).read_to_string(&mut text))
+    } else {
+        let read = std::fs::File::open(file).and_then(|file| file.take(MOST).read_to_string(&mut text));
+        (&**file, read)
+    };
+    read.with_context(|| format!("cannot read `{name}`"))?;
+    let objects = deploy::from_yaml(&text).with_context(|| format!("`{name}`"))?;
+    Ok(Some((name, objects)))
+}
+
+/// Which checks `--skip-preflight` leaves out.
+fn skipped(matches: &ArgMatches) -> Result<Vec<String>> {
+    let given = matches.get_many::<String>("skip-preflight").into_iter().flatten();
+    let words: Vec<String> =
+        given.map(|word| word.trim().to_lowercase()).filter(|word| !word.is_empty()).collect();
+    let all = || CHECKS.iter().map(|&check| check.to_owned()).collect();
+    let unknown =
+        |word: &&String| !CHECKS.contains(&word.as_str()) && !["true", "false", "*"].contains(&word.as_str());
+    if let Some(word) = words.iter().find(unknown) {
+        return Err(usage::error(format!(
+            "invalid argument {word:?} for \"--skip-preflight\": there are {}",
+            CHECKS.join(", ")
+        )));
+    }
+    if words.iter().any(|word| word == "false") {
+        return Ok(Vec::new());
+    }
+    Ok(if words.iter().any(|word| word == "true" || word == "*") { all() } else { words })
+}
+
+fn preflight(
+    matches: &ArgMatches,
+    client: &Client,
+    objects: &[Value],
+    namespace: &str,
+    skip: &[String],
+) -> Result<()> {
+    let labels: Vec<String> = matches.get_many("dns-pod-labels").unwrap_or_default().cloned().collect();
+    let checks = Preflight {
+        namespace,
+        makes_namespace: deploy::makes_namespace(objects, namespace),
+        dns_namespace: matches.get_one::<String>("dns-namespace").map_or("kube-system", String::as_str),
+        dns_labels: &labels,
+        skip,
+    };
+    let failures = checks.failures(client);
+    let Some((last, others)) = failures.split_last() else { return Ok(()) };
+    log::error!("Preflight checks failed");
+    others.iter().for_each(|failure| log::error!("{failure}"));
+    bail!("{last}")
+}

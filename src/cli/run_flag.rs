@@ -1,0 +1,248 @@
+//! The commands that share one flag set: `run`, `wait` and all of `gen`, so that they are interchangeable word for word.
+//!
+//! Flags that lie over the run's configuration have no default here, only text that names it: the value of a
+//! configuration file would be lost otherwise.
+
+use clap::{Arg, ArgAction, Command};
+
+use super::flag::{
+    bare, choice, cluster, command, credentials, fail_on, kubernetes_version, list, number, plugin_env, rbac,
+    repeated, repositories, switch, text, waiting,
+};
+
+/// `run`.
+pub fn run() -> Command {
+    let heading = "On this machine";
+    let local = [
+        switch("local", "Run the plugins' commands on this machine, without a cluster"),
+        number("local-nodes", "N", "With --local: how many nodes a DaemonSet plugin sees").default_value("1"),
+    ];
+    command("run", "Run plugins, in a cluster or on this machine")
+        .args(shared(Made::ByRun))
+        .args(afterwards())
+        .args(local.map(|arg| arg.help_heading(heading)))
+}
+
+/// `wait`.
+pub fn wait() -> Command {
+    command("wait", "Wait for a run to end").args(shared(Made::ByRun)).args(afterwards())
+}
+
+/// `gen` and everything below it.
+pub fn generate() -> Command {
+    command("gen", "Print what `run` would create")
+        .args_conflicts_with_subcommands(true)
+        .args(shared(Made::ByGen))
+        .subcommand(command("config", "Print the run's configuration as JSON").args(shared(Made::ByGen)))
+        .subcommand(
+            command("default-image-config", "Print the registries of the e2e tests' images").args(cluster()),
+        )
+        .subcommand(
+            command("cli", "Write a Markdown page for each command")
+                .hide(true)
+                .arg(Arg::new("dir").value_name("DIR").help("Folder to write them into").required(true)),
+        )
+        .subcommand(plugin())
+}
+
+fn plugin() -> Command {
+    let config_map =
+        || repeated("configmap", "FILE", "File that the plugin finds in its configuration folder");
+    command("plugin", "Print a new plugin definition")
+        .args_conflicts_with_subcommands(true)
+        .subcommand_negates_reqs(true)
+        .arg(text("name", "NAME", "Name of the plugin").short('n').required(true))
+        .arg(text("image", "IMAGE", "Image of its container").short('i').required(true))
+        .arg(
+            choice("type", &["Job", "DaemonSet"], "Once for the cluster, or on every node")
+                .short('t')
+                .default_value("Job"),
+        )
+        .arg(
+            text("format", "WORD", "Format of its results: raw, junit, gojson, manual")
+                .short('f')
+                .default_value("raw"),
+        )
+        .arg(
+            repeated("cmd", "WORD", "Command of the container, a word at a time")
+                .short('c')
+                .default_value("./run.sh"),
+        )
+        .arg(repeated("arg", "WORD", "Argument of the command, a word at a time").short('a'))
+        .arg(repeated("env", "NAME=VALUE", "Environment variable; without = it is removed").short('e'))
+        .arg(list("node-selector", "KEY=VALUE", "Label of the nodes it runs on"))
+        .arg(config_map())
+        .arg(text("description", "TEXT", "What it does").short('D'))
+        .arg(text("url", "URL", "Where its definition comes from").short('u'))
+        .arg(show_default_pod_spec())
+        .subcommand(
+            command("e2e", "Print the definition of the built-in e2e plugin")
+                .args(shared(Made::ByGen))
+                .arg(config_map()),
+        )
+        .subcommand(
+            command("systemd-logs", "Print the definition of the built-in systemd-logs plugin")
+                .args(shared(Made::ByGen)),
+        )
+}
+
+fn show_default_pod_spec() -> Arg {
+    switch("show-default-podspec", "Write default pod specs out in plugin definitions")
+}
+
+/// What `run` and `wait` do when the run is over.
+fn afterwards() -> [Arg; 5] {
+    let heading = "When the run is over";
+    [
+        text("retrieve", "DIR", "Fetch the archive into this folder"),
+        text("junit", "FILE", "Write all results as one JUnit file"),
+        text("html", "FILE", "Write the report as one HTML page"),
+        switch("delete", "Remove the run from the cluster"),
+        fail_on(),
+    ]
+    .map(|arg| arg.help_heading(heading))
+}
+
+/// Who makes the objects: the two differ in a few defaults.
+#[derive(Clone, Copy)]
+enum Made {
+    /// With a cluster that can be asked, and without a manifest that anybody compares.
+    ByRun,
+    /// As the original does.
+    ByGen,
+}
+
+fn shared(made: Made) -> Vec<Arg> {
+    let mut flags = Vec::with_capacity(64);
+    let mut add = |heading: &'static str, args: Vec<Arg>| {
+        flags.extend(args.into_iter().map(|arg| arg.help_heading(heading)));
+    };
+    add("Plugins", plugins());
+    add("E2E tests", e2e());
+    add("Images", images());
+    add("The run", the_run(made));
+    add("Waiting", waiting("Wait for the end, at most this long; a day when bare", "1440").into());
+    add("Cluster", preflight());
+    flags.extend(cluster());
+    flags
+}
+
+fn plugins() -> Vec<Arg> {
+    vec![
+        repeated(
+            "plugin",
+            "PLUGIN",
+            "Plugin to run: file, folder, URL, installed or built-in name; @NAME renames it [default: e2e, systemd-logs]",
+        )
+        .short('p'),
+        plugin_env(),
+        repeated("plugin-image", "PLUGIN:IMAGE", "Image of a plugin"),
+        show_default_pod_spec(),
+    ]
+}
+
+fn e2e() -> Vec<Arg> {
+    let [repo, repo_config] = repositories();
+    vec![
+        choice(
+            "mode",
+            crate::plugin::mode::NAMES,
+            "Which tests run; `sonobuoy modes` tells more [default: non-disruptive-conformance]",
+        )
+        .short('m')
+        .value_name("MODE"),
+        text("e2e-focus", "REGEX", "Only tests that match [default: \\[Conformance\\]]"),
+        text("e2e-skip", "REGEX", "No tests that match [default: \\[Disruptive\\]|NoExecuteTaintManager]"),
+        text("e2e-parallel", "VALUE", "Whether tests run in parallel").hide(true),
+        text("rerun-failed", "ARCHIVE", "Only the tests that failed in this archive"),
+        repo,
+        repo_config,
+        text(
+            "e2e-docker-config-file",
+            "FILE",
+            "Registry credentials that the tests use, for Kubernetes 1.27 and later",
+        ),
+        text("ssh-key", "FILE", "Private key for tests that log in to nodes"),
+        text("ssh-user", "NAME", "User for tests that log in to nodes"),
+    ]
+}
+
+fn images() -> Vec<Arg> {
+    vec![
+        kubernetes_version(),
+        text("kube-conformance-image-version", "VERSION", "Old name of --kubernetes-version").hide(true),
+        text("kube-conformance-image", "IMAGE", "Image of the e2e plugin"),
+        text("systemd-logs-image", "IMAGE", "Image of the systemd-logs plugin"),
+        text("sonobuoy-image", "IMAGE", "Image of aggregator and workers"),
+        text("registry", "REGISTRY", "Registry that holds every image of every plugin"),
+        text(
+            "image-pull-policy",
+            "POLICY",
+            "Pull policy of our own images and the built-in plugins [default: IfNotPresent]",
+        ),
+        switch("force-image-pull-policy", "Use that policy for all plugins"),
+    ]
+}
+
+fn the_run(made: Made) -> Vec<Arg> {
+    let (rbac_default, harden) = match made {
+        Made::ByRun => ("Detect", "on"),
+        Made::ByGen => ("Enable", "off"),
+    };
+    vec![
+        text("config", "FILE", "Run configuration (JSON); comes before the flags that lie over it"),
+        text("file", "FILE", "Use this manifest instead of making one; - is stdin").short('f'),
+        text("namespace", "NAME", "Namespace of the run [default: sonobuoy]").short('n'),
+        number("timeout", "SECONDS", "Time limit of the run; 0 for none [default: 21600]"),
+        rbac(rbac_default),
+        text(
+            "aggregator-permissions",
+            "WORD",
+            "What the run may do: clusterAdmin, clusterRead or namespaceAdmin [default: clusterAdmin]",
+        ),
+        repeated("aggregator-node-selector", "KEY:VALUE", "Label of the node the aggregator runs on"),
+        text(
+            "security-context-mode",
+            "WORD",
+            "Whom the aggregator runs as: nonroot or none [default: nonroot]",
+        ),
+        text("service-account-name", "NAME", "Service account of the run [default: sonobuoy-serviceaccount]"),
+        switch("existing-service-account", "That account exists already"),
+        text(
+            "namespace-psa-enforce-level",
+            "LEVEL",
+            "Pod Security level of the namespace [default: privileged]",
+        ),
+        choice(
+            "harden",
+            &["on", "off"],
+            "Make the aggregator's pod resume, bound its needs and drop its rights; off is the original's pod",
+        )
+        .default_value(harden),
+        text("results-pvc", "NAME", "Volume claim that keeps results, so that a lost node loses none"),
+        choice(
+            "status-service",
+            &["none", "ClusterIP", "NodePort", "LoadBalancer"],
+            "How the run serves its status to the outside",
+        )
+        .default_value("none"),
+        credentials(),
+    ]
+}
+
+fn preflight() -> Vec<Arg> {
+    vec![
+        bare(
+            list(
+                "skip-preflight",
+                "CHECK,...",
+                "Checks to leave out: dnscheck, versioncheck, existingnamespace; all when bare",
+            ),
+            "true",
+        )
+        .action(ArgAction::Append),
+        text("dns-namespace", "NAME", "Namespace of the DNS pods").default_value("kube-system"),
+        list("dns-pod-labels", "LABEL,...", "Labels of the DNS pods")
+            .default_values(["k8s-app=kube-dns", "k8s-app=coredns"]),
+    ]
+}

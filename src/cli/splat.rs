@@ -1,0 +1,44 @@
+//! `sonobuoy splat`: runs in the aggregator's container, and sends what it has to whoever retrieves it.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::ArgMatches;
+
+use super::output;
+use crate::archive;
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let folder = matches.get_one::<String>("dir").map(String::as_str).unwrap_or_default();
+    let folder = Path::new(folder);
+    if matches.get_flag("partial") {
+        partial(folder)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let files = archive::finished(folder)?;
+    if files.is_empty() {
+        bail!("the results are not ready: there is no finished archive in `{}`", folder.display());
+    }
+    let offset = matches.get_one::<i64>("offset").copied().unwrap_or_default();
+    let Ok(offset) = u64::try_from(offset) else { bail!("--offset cannot be negative") };
+    archive::bundle(&files, offset, output::stdout()).context("sending the archives")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Packs the folder of the run as it is now.
+fn partial(folder: &Path) -> anyhow::Result<()> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
+    let mut runs: Vec<_> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.join("meta").is_dir()).collect();
+    runs.sort();
+    let Some(run) = runs.pop() else {
+        bail!(
+            "there is no run under way in `{}`; a finished one is fetched without --partial",
+            folder.display()
+        );
+    };
+    archive::pack(&run, None, output::stdout()).with_context(|| format!("packing `{}`", run.display()))?;
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! `sonobuoy status`: how a run stands, once or each time that it changes.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::ArgMatches;
+
+use super::{cluster, output, status_table};
+use crate::clock;
+use crate::deploy::service::{self, Credentials};
+use crate::deploy::state::{self, State};
+use crate::kube::{Method, Request};
+use crate::stop::Stop;
+use crate::{kube, status};
+
+/// The status service answers within this, or the annotation is read.
+const ANSWER: Duration = Duration::from_secs(3);
+/// Home, and clear from there: what a terminal does before a table is drawn anew.
+const REDRAW: &str = "\x1b[H\x1b[J";
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
+    let client = cluster::client(matches, &Stop::new())?;
+    let namespace = matches.get_one::<String>("namespace").map(String::as_str).unwrap_or_default();
+    let form = Form { all: matches.get_flag("show-all"), json: matches.get_flag("json") };
+    let told = if matches.get_flag("watch") { None } else { by_service(matches, namespace, client.stop()) };
+    // No run at all is an error, whether somebody watches or not.
+    let state = match told {
+        Some(run) => State::Told(run),
+        None => state::read(&client, namespace)?,
+    };
+    if matches.get_flag("watch") {
+        return watch(&client, namespace, form);
+    }
+    output::print(&form.text(&state)?)?;
+    Ok(code(&state))
+}
+
+/// The file with the credentials of a run's status service.
+pub fn credentials(matches: &ArgMatches) -> PathBuf {
+    let given = matches.get_one::<String>("credentials").filter(|path| !path.is_empty());
+    PathBuf::from(given.map_or(service::FILE, String::as_str))
+}
+
+/// What the run's own service says, if there is one and it answers at once.
+fn by_service(matches: &ArgMatches, namespace: &str, stop: &Stop) -> Option<status::Run> {
+    let path = credentials(matches);
+    let ask = || -> Result<Option<status::Run>> {
+        let Some(credentials) = Credentials::read(&path, namespace)? else { return Ok(None) };
+        let answer = credentials.client(ANSWER, stop)?.send(&Request::raw(Method::Get, "/status"))?;
+        Ok(Some(serde_json::from_value(answer)?))
+    };
+    match ask() {
+        Ok(found) => found,
+        // One that was named must be right; the usual one may be anybody's.
+        Err(error) if matches.contains_id("credentials") => {
+            log::warn!("the status service was not asked: {error:#}");
+            None
+        }
+        Err(error) => {
+            log::debug!("the status service was not asked: {error:#}");
+            None
+        }
+    }
+}
+
+/// What is printed.
+#[derive(Clone, Copy)]
+struct Form {
+    all: bool,
+    json: bool,
+}
+
+impl Form {
+    fn text(self, state: &State) -> Result<String> {
+        if self.json && !self.all {
+            return Ok(format!("{}\n", serde_json::to_string(&state.document())?));
+        }
+        let run = match state {
+            State::Told(run) => run,
+            State::Silent { message, .. } => return Ok(format!("{message}\n")),
+            State::Absent => return Ok("there is no aggregator any more\n".into()),
+        };
+        let table = if self.all { status_table::all(run) } else { status_table::summary(run) };
+        let mut text = format!("{table}\n{}\n", status_table::sentence(run));
+        for trouble in status_table::troubles(run) {
+            text.push_str(&format!("{trouble}\n"));
+        }
+        Ok(text)
+    }
+}
+
+/// 1 for a run that has failed, or whose aggregator cannot go on.
+fn code(state: &State) -> ExitCode {
+    match state {
+        State::Silent { lost, stuck, .. } if *lost || *stuck => ExitCode::FAILURE,
+        State::Told(run) if run.status == status::FAILED => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Shows every change until the run is over: in place on a terminal, else one below the other.
+fn watch(client: &kube::Client, namespace: &str, form: Form) -> Result<ExitCode> {
+    let live = std::io::stdout().is_terminal() && !form.json;
+    let (mut shown, mut outcome, mut last) = (String::new(), Ok(()), None);
+    state::follow(client, namespace, |state| {
+        let text = form.text(&state);
+        outcome = text.and_then(|text| {
+            if text == shown {
+                return Ok(());
+            }
+            let printed = match (live, form.json) {
+                (true, _) => output::print(&format!("{REDRAW}{text}")),
+                (false, true) => output::print(&text),
+                (false, false) => output::print(&stamped(&shown, &text)),
+            };
+            shown = text;
+            printed
+        });
+        let over = state.is_over() || state == State::Absent;
+        last = Some(state);
+        outcome.is_ok() && !over
+    })?;
+    outcome?;
+    match last {
+        Some(State::Absent) => bail!("the run in namespace `{namespace}` is gone"),
+        Some(state) => Ok(code(&state)),
+        None => bail!("the watch was interrupted"),
+    }
+}
+
+/// The lines of `text` that were not in `before`, each with the time.
+fn stamped(before: &str, text: &str) -> String {
+    let known: std::collections::HashSet<Vec<&str>> =
+        before.lines().map(|line| line.split_whitespace().collect()).collect();
+    let time = clock::now();
+    let time = time.get(11..19).unwrap_or_default();
+    let new = text.lines().filter(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        !words.is_empty() && !known.contains(&words)
+    });
+    new.map(|line| format!("{time} {}\n", line.trim_end())).collect()
+}

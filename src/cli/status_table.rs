@@ -1,0 +1,147 @@
+//! The status of a run as people read it: tables and sentences.
+//!
+//! Columns are right-aligned with three blanks before each, as scripts of the original expect them.
+
+use std::collections::BTreeMap;
+
+use crate::protocol::Progress;
+use crate::status::{COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
+
+/// One row for each plugin, status and result.
+pub fn summary(run: &Run) -> String {
+    let mut groups: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
+    let mut entries: BTreeMap<&str, (u64, Option<&Progress>)> = BTreeMap::new();
+    for entry in run.plugins.iter().flatten() {
+        let count = entry.count.unwrap_or(1);
+        *groups.entry((&entry.plugin, &entry.status, &entry.result_status)).or_default() += count;
+        let known = entries.entry(&entry.plugin).or_default();
+        *known = (known.0 + count, entry.progress.as_ref());
+    }
+    let mut rows = vec![["PLUGIN", "STATUS", "RESULT", "COUNT", "PROGRESS"].map(str::to_owned)];
+    rows.extend(groups.iter().map(|((plugin, status, result), count)| {
+        // Progress of several nodes cannot be told in one cell.
+        let shown = entries.get(plugin).and_then(|(count, progress)| progress.filter(|_| *count == 1));
+        [(*plugin).into(), (*status).into(), (*result).into(), count.to_string(), cell(shown)]
+    }));
+    align(&rows)
+}
+
+/// One row for each plugin and node.
+pub fn all(run: &Run) -> String {
+    let mut rows = vec![["PLUGIN", "NODE", "STATUS", "RESULT", "PROGRESS"].map(str::to_owned)];
+    rows.extend(run.plugins.iter().flatten().map(|entry| {
+        let node = match entry.count {
+            Some(count) if count > 1 => format!("{count} nodes"),
+            _ => entry.node.clone(),
+        };
+        let progress = cell(entry.progress.as_ref());
+        [entry.plugin.clone(), node, entry.status.clone(), entry.result_status.clone(), progress]
+    }));
+    align(&rows)
+}
+
+/// How the run stands, and what to do next.
+pub fn sentence(run: &Run) -> String {
+    match &*run.status {
+        RUNNING => {
+            "The run is still going on; it may take up to an hour or more, depending on its plugins.".into()
+        }
+        COMPLETE => "The run is complete. Fetch its results with `sonobuoy retrieve`.".into(),
+        POST_PROCESSING => "All plugins are done; the results are being prepared for download.".into(),
+        FAILED => match &run.error {
+            Some(error) => format!("The run has failed: {error}. See `sonobuoy logs`."),
+            None => "The run has failed. See `sonobuoy logs` for the reason.".into(),
+        },
+        other => format!("The run is in an unknown state: {other}."),
+    }
+}
+
+/// What is wrong with plugins, a line for each.
+pub fn troubles(run: &Run) -> Vec<String> {
+    let entries = run.plugins.iter().flatten();
+    let troubles = entries.filter_map(|entry| {
+        let message = entry.message.as_ref()?;
+        Some(format!("{} on {}: {message}", entry.plugin, entry.node))
+    });
+    troubles.collect()
+}
+
+fn cell(progress: Option<&Progress>) -> String {
+    let Some(progress) = progress else { return String::new() };
+    let failed = i64::try_from(progress.failures.len()).unwrap_or(i64::MAX);
+    let left = progress.total.saturating_sub(progress.completed).saturating_sub(failed);
+    let mut text = format!("Passed:{:3}, Failed:{failed:3}", progress.completed);
+    if left >= 0 {
+        text.push_str(&format!(", Remaining:{left:3}"));
+    }
+    text
+}
+
+fn align<const N: usize>(rows: &[[String; N]]) -> String {
+    let widths: [usize; N] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let mut text = String::new();
+    for row in rows {
+        for (cell, width) in row.iter().zip(widths) {
+            text.push_str(&format!("   {cell:>width$}"));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Entry;
+
+    fn run() -> Run {
+        let entry = |plugin: &str, node: &str, status: &str, result: &str| Entry {
+            plugin: plugin.into(),
+            node: node.into(),
+            status: status.into(),
+            result_status: result.into(),
+            ..Entry::default()
+        };
+        let progress =
+            Progress { total: 10, completed: 3, failures: vec!["x".into()], ..Progress::default() };
+        Run {
+            plugins: Some(vec![
+                entry("logs", "n1", "complete", "passed"),
+                entry("logs", "n2", "running", ""),
+                entry("logs", "n3", "complete", "passed"),
+                Entry { progress: Some(progress), ..entry("e2e", "global", "running", "") },
+            ]),
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn tables_are_those_that_scripts_know() {
+        assert_eq!(
+            summary(&run()),
+            concat!(
+                "   PLUGIN     STATUS   RESULT   COUNT                                PROGRESS\n",
+                "      e2e    running                1   Passed:  3, Failed:  1, Remaining:  6\n",
+                "     logs   complete   passed       2                                        \n",
+                "     logs    running                1                                        \n",
+            )
+        );
+        assert_eq!(
+            all(&run()),
+            concat!(
+                "   PLUGIN     NODE     STATUS   RESULT                                PROGRESS\n",
+                "     logs       n1   complete   passed                                        \n",
+                "     logs       n2    running                                                 \n",
+                "     logs       n3   complete   passed                                        \n",
+                "      e2e   global    running            Passed:  3, Failed:  1, Remaining:  6\n",
+            )
+        );
+    }
+
+    #[test]
+    fn more_results_than_were_announced_leave_no_remainder() {
+        let progress = Progress { total: 1, completed: 3, ..Progress::default() };
+        assert_eq!(cell(Some(&progress)), "Passed:  3, Failed:  0");
+    }
+}

@@ -1,0 +1,335 @@
+//! Every command: its name, aliases, arguments and flags; the same table makes help, man pages and completions.
+//!
+//! Knows no meaning of any of them: that stands in `cli/<command>.rs`. The kinds of flags and the sets that
+//! commands share are in [`super::flag`], what `run` and `gen` take in [`super::run_flag`].
+
+use clap::{Arg, Command};
+
+use super::flag::{
+    accepting_values, choice, cluster, command, credentials, fail_on, global, kubernetes_version, list,
+    namespace, number, plugin_env, rbac, repositories, switch, text, waiting,
+};
+use super::run_flag;
+
+/// Groups: without one of their commands they only print help.
+pub const GROUPS: &[&[&str]] = &[&[], &["get"], &["gather"], &["plugin"], &["worker"]];
+
+/// What somebody new wants to know.
+const FIRST_STEPS: &str = "\
+First steps:
+  sonobuoy run --local -p FILE             try a plugin on this machine, without a cluster
+  sonobuoy run --wait --mode quick         one e2e test, in the cluster of your kubeconfig
+  sonobuoy results \"$(sonobuoy retrieve)\"  fetch the results and report on them
+  sonobuoy delete --wait                   leave the cluster as it was";
+
+/// The table as people see it: in help, man pages and completions.
+pub fn shown() -> Command {
+    let version = command("version", "Print the version of this program")
+        .arg(switch("short", "Print nothing but the version"))
+        .args(cluster());
+    let query = command("query", "Take a snapshot of the cluster")
+        .arg(text("config", "FILE", "Run configuration (JSON) that says what is taken"))
+        .arg(text("output", "DIR", "Folder to write into [default: a new one here]").short('o'))
+        .arg(text("redact", "FILE", "Rules (YAML) of what else is secret").conflicts_with("no-redact"))
+        .arg(switch("no-redact", "Keep secrets as they are"))
+        .args(cluster());
+    let splat = command("splat", "Write the finished archives in a folder to stdout")
+        .hide(true)
+        .arg(path("dir", "DIR").required(true))
+        .arg(number("offset", "BYTES", "Begin after this many bytes").default_value("0"))
+        .arg(switch("partial", "Pack what has arrived so far of a run that is not over"));
+    let aggregator = command("aggregator", "Receive the results of a run (inside the cluster)")
+        .hide(true)
+        .arg(switch("no-exit", "Stay when the run is over, so that results can be fetched"))
+        .args(cluster());
+    let post_process = command("post-process", "Write sonobuoy_results.yaml in an unpacked archive")
+        .hide(true)
+        .arg(path("dir", "DIR").required(true));
+    let man = command("man", "Write the man pages")
+        .hide(true)
+        .arg(path("dir", "DIR").help("Folder to write them into").required(true));
+    let help = command("help", "Print the help of a command").arg(path("command", "COMMAND").num_args(0..));
+    Command::new("sonobuoy")
+        .about("Runs diagnostic and conformance plugins over a Kubernetes cluster and brings every node's results home")
+        .after_help(FIRST_STEPS)
+        .disable_version_flag(true)
+        .disable_help_subcommand(true)
+        .args_override_self(true)
+        .args(global())
+        .subcommands([
+            run_flag::run(),
+            status(),
+            run_flag::wait(),
+            retrieve(),
+            results(),
+            logs(),
+            delete(),
+            run_flag::generate(),
+            modes(),
+            e2e(),
+            plugin(),
+            images(),
+            query,
+            gather(),
+            get(),
+            completion(),
+            version,
+            help,
+        ])
+        .subcommands([aggregator, worker(), splat, post_process, man])
+}
+
+/// The table as it is parsed.
+pub fn parsed() -> Command {
+    accepting_values(shown())
+}
+
+/// A positional argument that is a file, a folder or a URL.
+fn path(name: &'static str, value: &'static str) -> Arg {
+    Arg::new(name).value_name(value)
+}
+
+fn modes() -> Command {
+    command("modes", "List the modes of the e2e plugin").arg(switch("verbose", "Print long lines whole"))
+}
+
+fn e2e() -> Command {
+    command("e2e", "List the e2e tests of a Kubernetes version")
+        .arg(text("focus", "REGEX", "Only tests that match").short('f'))
+        .arg(text("skip", "REGEX", "No tests that match").short('s'))
+        .arg(
+            text("input", "SOURCE", "Where the list comes from: online, offline, - (stdin) or a file")
+                .short('i')
+                .default_value("online"),
+        )
+        .arg(
+            text("mode", "WORD", "What is printed: tests, tags or tagCounts")
+                .short('m')
+                .default_value("tests"),
+        )
+        .arg(text("version", "VERSION", "Kubernetes version [default: that of the cluster]"))
+        .arg(text("url", "URL", "Where online lists are, one <version>.gz for each").hide(true))
+        .args(cluster())
+}
+
+fn plugin() -> Command {
+    command("plugin", "Manage installed plugins")
+        .alias("plugins")
+        .subcommand(command("list", "List the installed plugins"))
+        .subcommand(command("show", "Print an installed plugin").arg(path("name", "NAME").required(true)))
+        .subcommand(
+            command("install", "Install a plugin from a file or URL")
+                .arg(path("save-as", "SAVE-AS").required(true))
+                .arg(path("source", "SOURCE").required(true)),
+        )
+        .subcommand(
+            command("uninstall", "Remove an installed plugin").arg(path("name", "NAME").required(true)),
+        )
+}
+
+fn status() -> Command {
+    command("status", "Show how a run stands")
+        .arg(namespace())
+        .arg(switch("show-all", "One line for each plugin and node"))
+        .arg(switch("json", "The status document as JSON"))
+        .arg(switch("watch", "Stay and show every change until the run is over"))
+        .arg(credentials())
+        .args(cluster())
+}
+
+fn retrieve() -> Command {
+    command("retrieve", "Fetch the archive of a run; prints its file name")
+        .arg(path("dir", "DIR").help("Folder to write into").default_value("."))
+        .arg(namespace())
+        .arg(switch("extract", "Unpack the archive and remove it").short('x'))
+        .arg(text("filename", "NAME", "File name instead of the archive's own").short('f'))
+        .arg(
+            text("retrieve-path", "DIR", "Where the aggregator keeps its archives")
+                .default_value("/tmp/sonobuoy"),
+        )
+        .arg(switch("partial", "Fetch what has arrived so far from an unfinished run"))
+        .args(cluster())
+}
+
+fn results() -> Command {
+    let format = |values| {
+        choice("format", values, "What is printed: text for people, json, junit, or an html page")
+            .default_value("text")
+    };
+    command("results", "Report on an archive")
+        .args_conflicts_with_subcommands(true)
+        .subcommand_negates_reqs(true)
+        .arg(path("archive", "ARCHIVE").help("Archive, unpacked folder, or - for stdin").required(true))
+        .arg(text("plugin", "NAME", "Only this plugin; `sonobuoy` is the health of the cluster").short('p'))
+        .arg(
+            text("mode", "WORD", "How much: report, detailed, dump or readable")
+                .short('m')
+                .default_value("report"),
+        )
+        .arg(text("node", "NAME", "Only this item of the tree, such as a node").short('n'))
+        .arg(switch("skip-prefix", "With --mode=detailed: no file names before lines").short('s'))
+        .arg(format(&["text", "json", "junit", "html"]))
+        .arg(fail_on())
+        .subcommand(
+            command("diff", "What changed between two archives")
+                .arg(path("before", "BEFORE").required(true))
+                .arg(path("after", "AFTER").required(true))
+                .arg(text("plugin", "NAME", "Only this plugin").short('p'))
+                .arg(format(&["text", "json"]).help("What is printed: text for people, or json"))
+                .arg(fail_on()),
+        )
+}
+
+fn logs() -> Command {
+    command("logs", "Print the logs of a run's pods")
+        .arg(namespace())
+        .arg(switch("follow", "Stay and print new lines").short('f'))
+        .arg(text("plugin", "NAME", "Only this plugin's pods; `sonobuoy` is the aggregator").short('p'))
+        .args(cluster())
+}
+
+fn delete() -> Command {
+    command("delete", "Remove a run from the cluster")
+        .arg(namespace())
+        .arg(rbac("Detect"))
+        .arg(switch("all", "Also what e2e tests and other runs left behind"))
+        .arg(switch("dry-run", "Only ask the cluster whether it would"))
+        .args(waiting("Wait until all is gone, at most this long; 60 when bare", "60"))
+        .args(cluster())
+}
+
+fn images() -> Command {
+    let one = |name, about| {
+        command(name, about)
+            .args(cluster())
+            .arg(kubernetes_version())
+            .arg(
+                list("plugin", "NAME,...", "Plugins whose images are meant: built-in names or files")
+                    .short('p')
+                    .default_values(["e2e", "systemd-logs"]),
+            )
+            .arg(switch("dry-run", "Only say what would be done"))
+    };
+    let transfer = || {
+        [
+            text("platform", "OS/ARCH", "Platform of the images, or `all` [default: this machine's]"),
+            switch("plain-http", "Speak to registries without TLS"),
+        ]
+    };
+    command("images", "The container images that plugins need")
+        .args_conflicts_with_subcommands(true)
+        .args(one("list", "").get_arguments().cloned().collect::<Vec<_>>())
+        .arg(plugin_env())
+        .subcommand(one("list", "List the images (what `images` alone does)").arg(plugin_env()))
+        .subcommand(one("pull", "Pull the images to this machine").args(repositories()))
+        .subcommand(
+            one("push", "Copy the images to another registry")
+                .args(repositories())
+                .arg(text(
+                    "custom-registry",
+                    "REGISTRY",
+                    "Registry that takes all images under their last name",
+                ))
+                .arg(text(
+                    "archive",
+                    "FILE",
+                    "Take the images out of this archive, not from their registries",
+                ))
+                .args(transfer()),
+        )
+        .subcommand(
+            one("download", "Save the images in one file")
+                .visible_alias("bundle")
+                .args(repositories())
+                .arg(
+                    text("output", "FILE", "File to write [default: kubernetes_e2e_images_VERSION.tar]")
+                        .short('o'),
+                )
+                .args(transfer()),
+        )
+        .subcommand(one("delete", "Remove the images from this machine").args(repositories()))
+        .subcommand(
+            one("inspect", "Say which images their registries have").args(repositories()).args(transfer()),
+        )
+}
+
+fn get() -> Command {
+    command("get", "Print parts of a run").subcommand(
+        command("pod", "Print the names of plugin pods")
+            .alias("pods")
+            .arg(namespace())
+            .arg(text("plugin", "NAME", "Only this plugin's pods").short('p'))
+            .args(cluster()),
+    )
+}
+
+fn gather() -> Command {
+    let sleep = || {
+        number("sleep", "SECONDS", "Stay this long after the result is written; negative is for ever")
+            .default_value("0")
+    };
+    let source = |name, about| {
+        command(name, about)
+            .arg(text("chroot", "DIR", "Where the node's file system is mounted [default: $CHROOT_DIR or /]"))
+            .arg(text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o'))
+            .arg(sleep())
+    };
+    let minutes = "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]";
+    command("gather", "Collect what this node tells about itself")
+        .subcommand(source("host-facts", "Hardware, kernel, mounts, network, limits as JSON"))
+        .subcommand(
+            source("systemd-logs", "The journal, or /var/log and dmesg where there is none")
+                .arg(text("since", "WHEN", minutes))
+                .arg(list("unit", "UNIT,...", "Only these units").short('u'))
+                .arg(text("priority", "LEVEL", "Only this priority and above"))
+                .arg(text("max-size", "SIZE", "Stop after this much, such as 500M"))
+                .arg(switch("gzip", "Pack the log; the result is then a folder"))
+                .arg(switch("summary", "Put a summary beside the log; the result is then a folder")),
+        )
+        .subcommand(
+            source("log-summary", "Counts of what goes wrong, by unit and kind")
+                .arg(text("since", "WHEN", minutes))
+                .arg(list("unit", "UNIT,...", "Only these units").short('u'))
+                .arg(text("priority", "LEVEL", "Only this priority and above")),
+        )
+        .subcommand(
+            command(
+                "network",
+                "Whether this node reaches name service, API server and aggregator, and how fast",
+            )
+            .arg(text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o'))
+            .arg(sleep()),
+        )
+        .subcommand(
+            // How the node's own programs are started, with the node's libraries.
+            command("inside", "Become a program below another root").hide(true).arg(
+                Arg::new("call")
+                    .value_names(["ROOT", "PROGRAM"])
+                    .num_args(2..)
+                    .trailing_var_arg(true)
+                    .allow_hyphen_values(true),
+            ),
+        )
+}
+
+fn worker() -> Command {
+    command("worker", "Send a plugin's results to the aggregator (beside a plugin)")
+        .hide(true)
+        .subcommand(command("global", "For a plugin that runs once").alias("job"))
+        .subcommand(
+            command("single-node", "For a plugin that runs on every node").alias("daemonset").arg(
+                number("sleep", "SECONDS", "Stay this long after sending; negative is for ever")
+                    .default_value("0"),
+            ),
+        )
+}
+
+fn completion() -> Command {
+    command("completion", "Print a completion script").arg(
+        Arg::new("shell")
+            .value_name("SHELL")
+            .required(true)
+            .value_parser(["bash", "zsh", "fish", "powershell"])
+            .help("Shell that completes with it"),
+    )
+}

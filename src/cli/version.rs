@@ -1,0 +1,57 @@
+//! `sonobuoy version`: which program this is, and which clusters it is for.
+
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+
+use super::{cluster, output};
+use crate::stop::Stop;
+
+/// The oldest and the newest version of Kubernetes that a run accepts without a word.
+pub const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
+
+/// Prints the version alone or everything about it.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    if matches.get_flag("short") {
+        output::print(&format!("{}\n", crate::VERSION))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let [oldest, newest] = KUBERNETES;
+    let sha = option_env!("SONOBUOY_GIT_SHA").unwrap_or("unknown");
+    output::print(&format!(
+        "Sonobuoy Version: {}\nMinimumKubeVersion: {oldest}\nMaximumKubeVersion: {newest}\nGitSHA: {sha}\n\
+         GoVersion: none (written in Rust)\nPlatform: {}\n{}\n",
+        crate::VERSION,
+        platform(),
+        api_version(matches),
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The line about the cluster. Only `--kubeconfig` makes the program ask one, as in the original.
+fn api_version(matches: &ArgMatches) -> String {
+    if matches.contains_id("kubeconfig") {
+        let answer = cluster::client(matches, &Stop::new()).and_then(|client| cluster::version(&client));
+        match answer {
+            Ok(version) => return format!("API Version:  {version}"),
+            Err(error) => log::error!("{error:#}"),
+        }
+    }
+    "API Version check skipped due to missing `--kubeconfig` or other error".into()
+}
+
+/// Operating system and architecture, in the names that container images use.
+fn platform() -> String {
+    let system = match std::env::consts::OS {
+        "macos" => "darwin",
+        other => other,
+    };
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        "powerpc64" => "ppc64le",
+        other => other,
+    };
+    format!("{system}/{architecture}")
+}

@@ -1,0 +1,22 @@
+//! `sonobuoy wait`: attaches to a run that is going on, and waits for its end.
+
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+
+use super::afterwards::Afterwards;
+use super::waiting::{DAY, Wait};
+use super::{cluster, request};
+use crate::stop::Stop;
+
+/// Runs the command.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let afterwards = Afterwards::asked(matches)?;
+    let client = cluster::client(matches, &Stop::new())?;
+    let namespace = request::settings(matches)?.namespace;
+    // The original's limit is 0 here, which ends every wait at once.
+    if let Some(wait) = Wait::asked(matches, DAY)? {
+        wait.wait(&client, &namespace)?;
+    }
+    afterwards.run(&client, &namespace)
+}

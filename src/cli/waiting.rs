@@ -1,0 +1,315 @@
+//! Waiting for the end of a run, and telling on the way how it stands.
+//!
+//! Starts the thread `watch`, which follows the aggregator's pod, and joins it. An absence of the API server is
+//! waited out as long as the limit allows.
+
+use std::collections::HashSet;
+use std::io::IsTerminal as _;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::ArgMatches;
+
+use super::{output, status_table};
+use crate::clock;
+use crate::deploy::state::{self, State};
+use crate::kube::Client;
+use crate::status;
+
+/// A day: what a bare `--wait` means.
+pub const DAY: u64 = 1_440;
+/// After so long without news a sign of life is printed, as the original does at each of its polls.
+const QUIET: Duration = Duration::from_secs(20);
+/// Where lines are kept and nobody looks at them, they become rarer, up to this.
+const RARE: Duration = Duration::from_secs(300);
+/// An aggregator that is stuck for so long needs somebody who repairs it.
+const STUCK: Duration = Duration::from_secs(300);
+
+/// How long to wait, and what to print.
+pub struct Wait {
+    limit: Duration,
+    shown: bool,
+}
+
+impl Wait {
+    /// What the flags say; none if nobody wants to wait. `bare` counts without a number.
+    pub fn asked(matches: &ArgMatches, default: u64) -> Result<Option<Self>> {
+        let minutes = match matches.get_one::<i64>("wait").copied().unwrap_or(0) {
+            0 => default,
+            minutes => u64::try_from(minutes)
+                .map_err(|_| super::usage::error("--wait is negative; write minutes".to_owned()))?,
+        };
+        // The spinner of the original is nothing that a log could hold; a table tells more.
+        let shown = matches.get_one::<String>("wait-output").is_some_and(|output| output == "Progress")
+            && progress_is_on(&|name| std::env::var(name).ok());
+        Ok((minutes > 0).then_some(Self { limit: Duration::from_secs(minutes.saturating_mul(60)), shown }))
+    }
+
+    /// Waits until the run is complete. Everything else is an error: it failed, it is gone, the time is over.
+    pub fn wait(&self, client: &Client, namespace: &str) -> Result<status::Run> {
+        let over = client.stop().child();
+        let narrow = client.under(&over);
+        let (sender, states) = sync_channel(16);
+        thread::scope(|scope| {
+            let watch = thread::Builder::new().name("watch".into()).spawn_scoped(scope, move || {
+                state::follow(&narrow, namespace, |state| sender.send(state).is_ok())
+            });
+            let watch = watch.context("start a thread")?;
+            let mut follower = Follower::new(self, namespace);
+            let outcome = follower.follow(&states);
+            drop(states);
+            over.stop();
+            let watched = watch.join().unwrap_or_else(|_| bail!("the watch panicked"));
+            match outcome {
+                Ok(Some(run)) => Ok(run),
+                Ok(None) => watched.and_then(|()| bail!("the wait was interrupted")),
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
+
+/// On, unless its own variable says otherwise.
+fn progress_is_on(variable: &dyn Fn(&str) -> Option<String>) -> bool {
+    variable("SONOBUOY_WAIT_PROGRESS").is_none_or(|value| !value.eq_ignore_ascii_case("false"))
+}
+
+struct Follower<'a> {
+    wait: &'a Wait,
+    namespace: &'a str,
+    printed: HashSet<String>,
+    /// Nothing is known before.
+    latest: State,
+    seen: bool,
+    stuck: Option<Instant>,
+    began: Instant,
+    quiet: Duration,
+    terminal: bool,
+}
+
+impl<'a> Follower<'a> {
+    fn new(wait: &'a Wait, namespace: &'a str) -> Self {
+        Self {
+            wait,
+            namespace,
+            printed: HashSet::new(),
+            latest: State::Absent,
+            seen: false,
+            stuck: None,
+            began: Instant::now(),
+            quiet: QUIET,
+            terminal: std::io::stdout().is_terminal(),
+        }
+    }
+
+    /// Takes states in until the run is over; none if no more come.
+    fn follow(&mut self, states: &std::sync::mpsc::Receiver<State>) -> Result<Option<status::Run>> {
+        let mut news = Instant::now();
+        loop {
+            let end = self.began + self.wait.limit;
+            let now = Instant::now();
+            if now >= end {
+                bail!("{}", self.out_of_time());
+            }
+            if self.stuck.is_some_and(|since| now >= since + STUCK) {
+                bail!("{}; see `sonobuoy status -n {}`", words(&self.latest), self.namespace);
+            }
+            let next = [Some(end), Some(news + self.quiet), self.stuck.map(|since| since + STUCK)];
+            let next = next.into_iter().flatten().min().unwrap_or(end);
+            match states.recv_timeout(next.saturating_duration_since(now)) {
+                Ok(state) => {
+                    if self.tell(&state)? {
+                        news = Instant::now();
+                        self.quiet = QUIET;
+                    }
+                    if let Some(run) = self.take(state)? {
+                        return Ok(Some(run));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= news + self.quiet => {
+                    self.sign_of_life()?;
+                    news = Instant::now();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            }
+        }
+    }
+
+    /// The run, if it is complete; an error if it will not be.
+    fn take(&mut self, state: State) -> Result<Option<status::Run>> {
+        let namespace = self.namespace;
+        self.stuck = match &state {
+            State::Silent { stuck: true, .. } => Some(self.stuck.unwrap_or_else(Instant::now)),
+            _ => None,
+        };
+        match &state {
+            State::Told(run) if run.status == status::COMPLETE => return Ok(Some(run.clone())),
+            State::Told(run) if run.status == status::FAILED => match &run.error {
+                Some(error) => bail!("the run has failed: {error}; see `sonobuoy logs -n {namespace}`"),
+                None => bail!("the run has failed; see `sonobuoy logs -n {namespace}`"),
+            },
+            State::Told(_) => self.seen = true,
+            State::Absent if self.seen => {
+                bail!("the aggregator of the run in namespace `{namespace}` is gone, and its results with it")
+            }
+            State::Silent { .. } if state.is_over() => {
+                bail!("{}; see `sonobuoy logs -n {namespace}`", words(&state));
+            }
+            _ => {}
+        }
+        self.latest = state;
+        Ok(None)
+    }
+
+    /// Prints what is new; whether there was something.
+    fn tell(&mut self, state: &State) -> Result<bool> {
+        let text = match state {
+            State::Told(run) => {
+                let mut text = status_table::all(run);
+                text.push_str(&status_table::sentence(run));
+                for trouble in status_table::troubles(run) {
+                    text.push('\n');
+                    text.push_str(&trouble);
+                }
+                text
+            }
+            _ => words(state),
+        };
+        let mut new = String::new();
+        for line in text.lines() {
+            // Columns become wider when others do; that is no news.
+            let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
+            if !words.is_empty() && self.printed.insert(words) {
+                new.push_str(&format!("{} {}\n", time(), line.trim_end()));
+            }
+        }
+        if self.wait.shown {
+            output::print(&new)?;
+        }
+        Ok(!new.is_empty())
+    }
+
+    fn sign_of_life(&mut self) -> Result<()> {
+        if !self.wait.shown {
+            return Ok(());
+        }
+        if self.terminal {
+            return output::print("...\n");
+        }
+        self.quiet = (self.quiet * 2).min(RARE);
+        let since = Duration::from_secs(self.began.elapsed().as_secs());
+        let State::Told(run) = &self.latest else {
+            return output::print(&format!("{} ... waiting for {}\n", time(), clock::duration(since)));
+        };
+        let entries = || run.plugins.iter().flatten();
+        let done: u64 = entries()
+            .filter(|entry| entry.status != status::RUNNING)
+            .map(|entry| entry.count.unwrap_or(1))
+            .sum();
+        let all: u64 = entries().map(|entry| entry.count.unwrap_or(1)).sum();
+        output::print(&format!("{} ... {done} of {all} results after {}\n", time(), clock::duration(since)))
+    }
+
+    fn out_of_time(&self) -> String {
+        let limit = clock::duration(self.wait.limit);
+        let state = match &self.latest {
+            State::Told(run) => format!("it is {}", run.status),
+            other => words(other),
+        };
+        format!(
+            "the run in namespace `{}` was not over within {limit}: {state}; it goes on, look with `sonobuoy status`",
+            self.namespace
+        )
+    }
+}
+
+fn words(state: &State) -> String {
+    match state {
+        State::Absent => "there is no aggregator yet".into(),
+        State::Silent { message, .. } => message.clone(),
+        State::Told(run) => status_table::sentence(run),
+    }
+}
+
+/// Now, as `HH:MM:SS` in UTC.
+fn time() -> String {
+    clock::now().get(11..19).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_switched_off_by_its_own_variable() {
+        let check = |own: Option<&str>, expected| {
+            let variable = |name: &str| (name == "SONOBUOY_WAIT_PROGRESS").then_some(own?.to_owned());
+            assert_eq!(progress_is_on(&variable), expected, "{own:?}");
+        };
+        check(None, true);
+        check(Some("true"), true);
+        check(Some("false"), false);
+    }
+
+    fn follower(wait: &Wait) -> Follower<'_> {
+        Follower::new(wait, "ns")
+    }
+
+    #[test]
+    fn only_a_complete_run_is_a_success() {
+        let wait = Wait { limit: Duration::from_secs(60), shown: false };
+        let run = |status: &str| State::Told(status::Run { status: status.into(), ..status::Run::default() });
+        let mut fresh = follower(&wait);
+        assert!(fresh.take(State::Absent).unwrap().is_none(), "it may still come");
+        assert!(fresh.take(run("running")).unwrap().is_none());
+        assert!(fresh.take(run("complete")).unwrap().is_some());
+        assert!(fresh.take(run("failed")).is_err());
+        assert!(fresh.take(State::Absent).unwrap_err().to_string().contains("gone"));
+    }
+
+    #[test]
+    fn lines_are_told_once_whatever_their_columns() {
+        let wait = Wait { limit: Duration::from_secs(60), shown: false };
+        let mut follower = follower(&wait);
+        let entry =
+            |node: &str| status::Entry { plugin: "p".into(), node: node.into(), ..status::Entry::default() };
+        let mut run = status::Run { plugins: Some(vec![entry("a")]), ..status::Run::default() };
+        assert!(follower.tell(&State::Told(run.clone())).unwrap());
+        assert!(!follower.tell(&State::Told(run.clone())).unwrap());
+        run.plugins.as_mut().unwrap().push(entry("a-node-with-a-long-name"));
+        let before = follower.printed.len();
+        assert!(follower.tell(&State::Told(run)).unwrap());
+        assert_eq!(follower.printed.len(), before + 1);
+    }
+
+    #[test]
+    fn the_time_is_over_with_the_last_state_in_the_message() {
+        let wait = Wait { limit: Duration::ZERO, shown: false };
+        let (_sender, states) = sync_channel(1);
+        let mut late = follower(&wait);
+        late.latest = State::Told(status::Run::default());
+        let error = late.follow(&states).unwrap_err().to_string();
+        assert!(error.contains("was not over within 0s: it is running"), "{error}");
+    }
+
+    #[test]
+    fn an_aggregator_that_is_stuck_gets_time_to_be_repaired() {
+        let wait = Wait { limit: Duration::from_secs(3_600), shown: false };
+        let stuck =
+            State::Silent { phase: "Pending".into(), message: "no image".into(), lost: false, stuck: true };
+        let mut follower = follower(&wait);
+        assert!(follower.take(stuck.clone()).unwrap().is_none());
+        let since = follower.stuck;
+        assert!(since.is_some());
+        assert!(follower.take(stuck).unwrap().is_none());
+        assert_eq!(follower.stuck, since, "the time counts from the first");
+        follower.stuck = Instant::now().checked_sub(STUCK);
+        let (_sender, states) = sync_channel(1);
+        assert!(follower.follow(&states).unwrap_err().to_string().contains("no image"));
+        follower.take(State::Told(status::Run::default())).unwrap();
+        assert_eq!(follower.stuck, None);
+    }
+}

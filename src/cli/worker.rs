@@ -1,0 +1,161 @@
+//! `sonobuoy worker`: the container beside a plugin.
+//!
+//! Starts the thread `containers` in a pod, and joins it: it watches whether the other containers have ended.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::ArgMatches;
+use serde_json::Value;
+
+use super::{lifeline, signal};
+use crate::kube::{Client, Config, Event, Options, Resource, Selector};
+use crate::stop::Stop;
+use crate::worker::{self, Others, Scope, Settings};
+
+/// What the watch found is looked at so often.
+const LOOK: Duration = Duration::from_millis(500);
+/// An account that may read its pod and not watch it asks so often.
+const ASK: Duration = Duration::from_secs(5);
+
+/// Runs `worker global` or `worker single-node`.
+pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let (scope, sleep) = match matches.subcommand() {
+        Some(("single-node", matches)) => {
+            (Scope::Node, matches.get_one::<i64>("sleep").copied().unwrap_or_default())
+        }
+        _ => (Scope::Global, 0),
+    };
+    let term = Stop::new();
+    let asked = term.clone();
+    signal::on(&[signal::SIGTERM], move || asked.stop())?;
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if variable("SONOBUOY_LIFELINE").as_deref() == Some("stdin") {
+        lifeline::hold()?;
+    }
+    let settings = Settings::read(scope, |name| std::env::var(name).ok())?;
+    // Whoever runs plugins without Kubernetes names a file that it makes when all other processes have ended well.
+    if let Some(path) = variable("SONOBUOY_OTHERS_ENDED_FILE") {
+        worker::run(&settings, Others::Marker(path.into()), &term)?;
+    } else {
+        // Ends after the worker, not with `term`: within the grace of a pod others may still end.
+        let over = Stop::new();
+        match Pod::read(&variable, &over) {
+            Some(pod) => beside(&pod, &over, |others| worker::run(&settings, others, &term))?,
+            None => worker::run(&settings, Others::Unknown, &term)?,
+        }
+    }
+    worker::linger(sleep, &term);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The pod that we run in.
+struct Pod {
+    client: Client,
+    namespace: String,
+    name: String,
+    /// Our own container.
+    worker: String,
+}
+
+impl Pod {
+    /// `None` where there is no pod, or no account that could ask about it.
+    fn read(variable: &dyn Fn(&str) -> Option<String>, stop: &Stop) -> Option<Self> {
+        let (namespace, name) = (variable("SONOBUOY_NS")?, variable("SONOBUOY_PLUGIN_POD")?);
+        let client = Config::load(&Options::default()).and_then(|config| Client::new(config, stop));
+        match client {
+            Ok(client) => {
+                let worker =
+                    variable("SONOBUOY_WORKER_CONTAINER").unwrap_or_else(|| "sonobuoy-worker".into());
+                // Most results end with a done file: an API server that is away only costs the convenience.
+                Some(Self { client: client.patience(ASK * 12), namespace, name, worker })
+            }
+            Err(error) => {
+                log::warn!("only a done file ends this plugin, its containers cannot be watched: {error}");
+                None
+            }
+        }
+    }
+
+    /// Waits until all other containers have ended well.
+    fn wait(&self) -> bool {
+        for event in self.client.watch(&Resource::PODS, &self.namespace, &Selector::name(&self.name)) {
+            match event {
+                Ok(Event::Applied(pod)) if ended(&pod, &self.worker) => return true,
+                Ok(_) => {}
+                Err(error) if error.is_forbidden() => return self.poll(),
+                Err(error) => log::warn!("cannot watch the containers of `{}`: {error}", self.name),
+            }
+        }
+        false
+    }
+
+    fn poll(&self) -> bool {
+        let mut told = false;
+        loop {
+            match self.client.get(&Resource::PODS, &self.namespace, &self.name) {
+                Ok(pod) if ended(&pod, &self.worker) => return true,
+                Err(error) if !told => {
+                    told = true;
+                    log::warn!("cannot see whether the containers of `{}` have ended: {error}", self.name);
+                }
+                _ => {}
+            }
+            if self.client.stop().wait(ASK) {
+                return false;
+            }
+        }
+    }
+}
+
+/// Runs `work` while the other containers are watched.
+fn beside<T>(
+    pod: &Pod,
+    over: &Stop,
+    work: impl FnOnce(Others<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let all_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = || all_ended.store(pod.wait(), Ordering::SeqCst);
+        std::thread::Builder::new().name("containers".into()).spawn_scoped(scope, watch)?;
+        let outcome =
+            work(Others::Ask { ended: Box::new(|| Ok(all_ended.load(Ordering::SeqCst))), every: LOOK });
+        over.stop();
+        outcome
+    })
+}
+
+/// Whether every container but the worker's has ended with status 0, now or before its last start. Init and
+/// ephemeral containers do not count.
+fn ended(pod: &Value, worker: &str) -> bool {
+    let Some(statuses) = pod["status"]["containerStatuses"].as_array() else { return false };
+    let mut others = statuses.iter().filter(|status| status["name"] != worker).peekable();
+    others.peek().is_some()
+        && others.all(|status| {
+            ["lastState", "state"].iter().any(|state| status[state]["terminated"]["exitCode"] == 0)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_other_containers_must_have_ended_well() {
+        let (good, bad) = (json!({"terminated": {"exitCode": 0}}), json!({"terminated": {"exitCode": 1}}));
+        let running = json!({"running": {}});
+        let check = |wanted: bool, statuses: Value| {
+            assert_eq!(ended(&json!({"status": {"containerStatuses": statuses}}), "w"), wanted, "{statuses}");
+        };
+        let worker = json!({"name": "w", "state": running});
+        check(true, json!([worker, {"name": "a", "state": good}]));
+        check(true, json!([worker, {"name": "a", "state": running, "lastState": good}]));
+        check(false, json!([worker, {"name": "a", "state": good}, {"name": "b", "state": bad}]));
+        check(false, json!([worker, {"name": "a", "state": running}]));
+        check(false, json!([worker]));
+        check(false, json!(null));
+    }
+}

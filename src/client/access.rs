@@ -1,0 +1,133 @@
+//! Where the aggregator is and what proves who speaks: address, certificates, key; all checked before use.
+
+use std::sync::Arc;
+
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
+
+use super::Error;
+use crate::backplane::Credentials;
+
+/// Where the aggregator is, whom to trust, and as whom to speak. All three certificates are PEM text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// `https://host:port`; a path is ignored.
+    pub aggregator_url: String,
+    /// The authority of the run: the only one that is trusted.
+    pub ca_cert: String,
+    /// The certificate that names the plugin.
+    pub client_cert: String,
+    /// Its key, SEC1 or PKCS#8.
+    pub client_key: String,
+}
+
+impl Access {
+    /// Reads `AGGREGATOR_URL`, `CA_CERT`, `CLIENT_CERT` and `CLIENT_KEY`, the variables of a worker.
+    pub fn from_env() -> Result<Self, Error> {
+        Self::read(|name| std::env::var(name).ok())
+            .map_err(|missing| Error::Settings(format!("not set in the environment: {}", missing.join(", "))))
+    }
+
+    /// Reads the same from anywhere; empty is the same as missing. `Err` names what is missing.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<&'static str>> {
+        let mut missing = Vec::new();
+        let mut take = |name| {
+            let value = lookup(name).filter(|value| !value.is_empty());
+            value.unwrap_or_else(|| {
+                missing.push(name);
+                String::new()
+            })
+        };
+        let access = Self {
+            aggregator_url: take("AGGREGATOR_URL"),
+            ca_cert: take("CA_CERT"),
+            client_cert: take("CLIENT_CERT"),
+            client_key: take("CLIENT_KEY"),
+        };
+        if missing.is_empty() { Ok(access) } else { Err(missing) }
+    }
+
+    /// Scheme and authority, without path.
+    pub(super) fn base(&self) -> Result<String, Error> {
+        let wrong = |what: &str| {
+            Error::Settings(format!("`{}` is no aggregator's address: {what}", self.aggregator_url))
+        };
+        let uri: ureq::http::Uri =
+            self.aggregator_url.trim().parse().map_err(|error| wrong(&format!("{error}")))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(wrong("it has to begin with `https://`"));
+        }
+        let authority = uri.authority().ok_or_else(|| wrong("it has no host"))?;
+        if authority.as_str().contains('@') || authority.host().is_empty() {
+            return Err(wrong("it has no plain host"));
+        }
+        Ok(format!("https://{authority}"))
+    }
+
+    /// TLS settings from the certificates. Everything is parsed and matched first, because the HTTP client below
+    /// panics over a key that does not fit.
+    pub(super) fn tls(&self) -> Result<TlsConfig, Error> {
+        let wrong = |error: &dyn std::fmt::Display| Error::Settings(error.to_string());
+        let checked = Credentials::read(&self.ca_cert, &self.client_cert, &self.client_key)
+            .map_err(|error| wrong(&error))?;
+        let certificate = |pem: String| Certificate::from_pem(pem.as_bytes()).map_err(|error| wrong(&error));
+        let own = certificate(checked.certificate_pem())?;
+        let key = PrivateKey::from_pem(checked.key_pem().as_bytes()).map_err(|error| wrong(&error))?;
+        Ok(TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .root_certs(RootCerts::new_with_certs(&[certificate(checked.authority_pem())?]))
+            .client_cert(Some(ClientCert::new_with_certs(&[own], key)))
+            .build())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_with_a_host_is_an_address_and_its_path_goes() {
+        let base = |url: &str| Access { aggregator_url: url.into(), ..Access::default() }.base().ok();
+        assert_eq!(base("https://10.0.0.1:8080").as_deref(), Some("https://10.0.0.1:8080"));
+        assert_eq!(base("https://[::1]:8080/api/v1/results").as_deref(), Some("https://[::1]:8080"));
+        assert_eq!(base("https://aggregator.ns.svc\n").as_deref(), Some("https://aggregator.ns.svc"));
+        for url in ["", "10.0.0.1:8080", "http://10.0.0.1:8080", "https://", "https://u:p@host", "/x"] {
+            assert_eq!(base(url), None, "{url}");
+        }
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named_at_once_and_empty_is_missing() {
+        let missing = Access::read(|name| match name {
+            "CA_CERT" => Some("x".into()),
+            "CLIENT_KEY" => Some(String::new()),
+            _ => None,
+        });
+        assert_eq!(missing, Err(vec!["AGGREGATOR_URL", "CLIENT_CERT", "CLIENT_KEY"]));
+    }
+
+    #[test]
+    fn certificates_that_are_none_are_named_instead_of_a_panic() {
+        let check = |access: Access, words: &str| {
+            let error = access.tls().unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        };
+        let nonsense = Access { ca_cert: "nonsense".into(), ..Access::default() };
+        check(nonsense, "certificate of the authority");
+    }
+
+    #[cfg(feature = "cli")]
+    #[test]
+    fn a_key_of_somebody_else_is_an_error_and_no_panic() {
+        let authority = crate::backplane::Authority::new(std::time::Duration::from_secs(60)).unwrap();
+        let (one, other) = (authority.client("one").unwrap(), authority.client("other").unwrap());
+        let access = |key: &str| Access {
+            ca_cert: authority.certificate_pem(),
+            client_cert: one.cert_pem.clone(),
+            client_key: key.to_owned(),
+            ..Access::default()
+        };
+        assert!(access(&one.key_pem).tls().is_ok());
+        assert!(access(&other.key_pem).tls().is_err());
+    }
+}

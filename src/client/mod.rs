@@ -1,0 +1,293 @@
+//! The client of an aggregator: submits results, posts progress, sends heartbeats, all over mutual TLS.
+//!
+//! Owns requests and their retries; every wait between two attempts goes through [`Stop`]. Does not know done
+//! files, pods or the environment of a worker beyond the names in [`Access::from_env`]. Starts no thread.
+//!
+//! A plugin written in Rust can report by itself, without a worker beside it:
+//!
+//! ```no_run
+//! use sonobuoy::client::{Access, Client};
+//! use sonobuoy::protocol::{Progress, ResultId};
+//!
+//! # fn main() -> Result<(), sonobuoy::client::Error> {
+//! // AGGREGATOR_URL, CA_CERT, CLIENT_CERT and CLIENT_KEY, as a worker gets them.
+//! let client = Client::new(&Access::from_env()?, ResultId::global("my-plugin"))?;
+//! client.progress(&Progress { msg: "halfway".into(), total: 2, completed: 1, ..Progress::default() })?;
+//! client.submit_file(std::path::Path::new("/tmp/report.json"))?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod access;
+mod body;
+mod error;
+mod retry;
+#[cfg(all(test, feature = "cli"))]
+mod tests;
+
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use ureq::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use ureq::{Agent, SendBody};
+
+use crate::clock;
+use crate::protocol::{DIGEST_HEADER, ERROR_HEADER, Progress, ResultId};
+use crate::stop::Stop;
+
+pub use access::Access;
+pub use error::Error;
+pub use retry::Retry;
+
+use body::{Exactly, Source};
+use retry::Outcome;
+
+/// Connecting includes the wait of a busy server's queue: a burst of thousands of workers takes seconds.
+const CONNECT: Duration = Duration::from_secs(60);
+/// A peer that takes nothing for so long is gone.
+const WRITE_STALL: Duration = Duration::from_secs(60);
+/// A server may unpack and sync a large result before it answers.
+const READ_STALL: Duration = Duration::from_secs(300);
+/// How long a server may think before it lets the body come; after that the body is sent unasked.
+const AWAIT_100: Duration = Duration::from_secs(30);
+/// Progress and heartbeats are worth little when late.
+const SMALL_TALK: Duration = Duration::from_secs(10);
+/// So much of an answer's text is kept for messages.
+const ANSWER_LIMIT: u64 = 1024;
+
+/// Two clocks compared.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Clock {
+    /// How far ours is ahead; negative when it is behind.
+    pub offset_seconds: f64,
+    /// How far that may be wrong.
+    pub uncertainty_seconds: f64,
+    /// From question to answer.
+    pub latency_ms: f64,
+}
+
+/// What became of a submission that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// The aggregator has taken and kept it.
+    Accepted,
+    /// The aggregator already had a result for this id; nothing was replaced.
+    AlreadyThere,
+}
+
+/// An answer to progress, to be handed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The first kibibyte of the body.
+    pub text: String,
+}
+
+/// Speaks to one aggregator for one result.
+pub struct Client {
+    agent: Agent,
+    base: String,
+    id: ResultId,
+    retry: Retry,
+    stop: Stop,
+}
+
+impl Client {
+    /// A client for `id`. Certificates and key are checked here, so that no later call fails because of them.
+    pub fn new(access: &Access, id: ResultId) -> Result<Self, Error> {
+        let base = access.base()?;
+        let config = Agent::config_builder()
+            .tls_config(access.tls()?)
+            // The aggregator is a neighbour; a proxy of the environment is never the way to it.
+            .proxy(None)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .https_only(true)
+            // A streamed body cannot be sent again if a pooled connection turns out to be dead.
+            .max_idle_connections(0)
+            .max_idle_connections_per_host(0)
+            .user_agent(concat!("sonobuoy/", env!("CARGO_PKG_VERSION")))
+            .timeout_resolve(Some(CONNECT))
+            .timeout_connect(Some(CONNECT))
+            .timeout_await_100(Some(AWAIT_100))
+            .timeout_per_write(Some(WRITE_STALL))
+            .timeout_per_read(Some(READ_STALL))
+            .build();
+        Ok(Self { agent: config.new_agent(), base, id, retry: Retry::default(), stop: Stop::new() })
+    }
+
+    /// Changes how long and how often submissions are tried.
+    #[must_use]
+    pub fn with_retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Makes submissions end when `stop` does; an attempt that is under way is finished first.
+    #[must_use]
+    pub fn with_stop(mut self, stop: Stop) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// The result this client speaks for.
+    pub fn id(&self) -> &ResultId {
+        &self.id
+    }
+
+    /// Submits a file under its own name. A name that ends in `.gz` has to be a gzip-compressed tar: the
+    /// aggregator unpacks it.
+    pub fn submit_file(&self, path: &Path) -> Result<Submitted, Error> {
+        self.submit(&mut Source::file(path)?, false)
+    }
+
+    /// Submits a folder: packed, streamed, and unpacked by the aggregator.
+    pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
+        self.submit(&mut Source::directory(path)?, false)
+    }
+
+    /// Submits bytes as a file called `name`.
+    pub fn submit_bytes(&self, name: &str, bytes: &[u8]) -> Result<Submitted, Error> {
+        self.submit(&mut Source::bytes(name, bytes), false)
+    }
+
+    /// Reports that there will be no result, and why.
+    pub fn submit_error(&self, message: &str) -> Result<Submitted, Error> {
+        let report = serde_json::json!({ "error": message }).to_string();
+        self.submit(&mut Source::bytes("error.json", report.as_bytes()), true)
+    }
+
+    /// Posts progress, once: what is late is overtaken by the next one.
+    pub fn progress(&self, progress: &Progress) -> Result<(), Error> {
+        let body = serde_json::to_vec(progress)
+            .map_err(|source| Error::Settings(format!("progress cannot be written: {source}")))?;
+        let answer = self.relay_progress(&body)?;
+        self.expect_success(answer, "progress")
+    }
+
+    /// Posts progress that is already JSON, once, and hands back whatever the aggregator says.
+    pub fn relay_progress(&self, json: &[u8]) -> Result<Answer, Error> {
+        let url = self.url(&self.id.progress_path());
+        let request = self.agent.post(&url).header(CONTENT_TYPE, "application/json");
+        let sent = request.config().timeout_global(Some(SMALL_TALK)).build().send(json);
+        Ok(answer(sent.map_err(|source| Error::transport(&url, source))?))
+    }
+
+    /// Tells the aggregator that this side is alive, once.
+    pub fn heartbeat(&self) -> Result<(), Error> {
+        let url = self.url(&self.id.health_path());
+        let sent = self.agent.get(&url).config().timeout_global(Some(SMALL_TALK)).build().call();
+        let answer = answer(sent.map_err(|source| Error::transport(&url, source))?);
+        self.expect_success(answer, "heartbeat")
+    }
+
+    /// How far this machine's clock is ahead of the aggregator's; any aggregator tells its time.
+    pub fn clock(&self) -> Result<Clock, Error> {
+        let url = self.url(&self.id.health_path());
+        let sent = SystemTime::now();
+        let answer = self.agent.get(&url).config().timeout_global(Some(SMALL_TALK)).build().call();
+        let answer = answer.map_err(|source| Error::transport(&url, source))?;
+        let came = SystemTime::now();
+        let date = answer.headers().get("date").and_then(|date| clock::parse_http_date(date.to_str().ok()?));
+        let told = date.ok_or_else(|| Error::Refused {
+            what: "question for the time".into(),
+            status: answer.status().as_u16(),
+            text: "its answer has no date".into(),
+        })?;
+        let (offset_seconds, uncertainty_seconds) = clock::offset(told, sent, came);
+        let latency_ms = came.duration_since(sent).unwrap_or_default().as_secs_f64() * 1_000.0;
+        Ok(Clock { offset_seconds, uncertainty_seconds, latency_ms })
+    }
+
+    /// Ends requests under way in other threads, and lets no new one begin.
+    pub fn shutdown(&self) {
+        self.agent.clone().shutdown();
+    }
+
+    fn submit(&self, source: &mut Source<'_>, is_error: bool) -> Result<Submitted, Error> {
+        let url = self.url(&self.id.result_path());
+        let started = Instant::now();
+        let mut attempt = 0_u32;
+        loop {
+            attempt += 1;
+            let (why, after) = match self.attempt(&url, source, is_error) {
+                Outcome::Done(submitted) => return Ok(submitted),
+                Outcome::Final(error) => return Err(error),
+                Outcome::Again { why, after } => (why, after),
+            };
+            let left = self.retry.limit.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return Err(Error::GaveUp { url, attempts: attempt, limit: self.retry.limit, why });
+            }
+            let pause = after.unwrap_or_else(|| self.retry.pause(attempt)).min(left);
+            log::warn!("attempt {attempt} to submit {} failed, next in {pause:.1?}: {why}", self.id);
+            if self.stop.wait(pause) {
+                return Err(Error::Stopped { why });
+            }
+        }
+    }
+
+    fn attempt(&self, url: &str, source: &mut Source<'_>, is_error: bool) -> Outcome {
+        let digest = match source.digest() {
+            Ok(digest) => digest,
+            Err(error) => return Outcome::Final(error),
+        };
+        let (length, mut reader) = match source.open() {
+            Ok(opened) => opened,
+            Err(error) => return Outcome::Final(error),
+        };
+        let mut request = self
+            .agent
+            .put(url)
+            // Without it a refusal in the middle of a large body arrives as a broken pipe.
+            .header(EXPECT, "100-continue")
+            .header(CONTENT_LENGTH, length.to_string())
+            .header(CONTENT_DISPOSITION, source.disposition())
+            .header(DIGEST_HEADER, digest);
+        if let Some(content_type) = source.content_type() {
+            request = request.header(CONTENT_TYPE, content_type);
+        }
+        if is_error {
+            request = request.header(ERROR_HEADER, "true");
+        }
+        let mut body = Exactly::new(&mut *reader, length);
+        match request.send(SendBody::from_reader(&mut body)) {
+            Ok(response) => {
+                let wish = retry::Wish::of(response.headers());
+                retry::judge_answer(url, answer(response), wish, || source.changed())
+            }
+            Err(_) if body.cut() => Outcome::Again {
+                why: format!("`{}` became shorter while it was sent", source.name()),
+                after: None,
+            },
+            Err(error) => retry::judge_error(url, error),
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    fn expect_success(&self, answer: Answer, what: &str) -> Result<(), Error> {
+        if (200..300).contains(&answer.status) {
+            return Ok(());
+        }
+        Err(Error::Refused {
+            what: format!("{what} of {}", self.id),
+            status: answer.status,
+            text: answer.text,
+        })
+    }
+}
+
+fn answer(response: ureq::http::Response<ureq::Body>) -> Answer {
+    let status = response.status().as_u16();
+    let mut text = Vec::new();
+    // What cannot be read of it is only missing from a message.
+    let _ = response.into_body().into_reader().take(ANSWER_LIMIT).read_to_end(&mut text);
+    Answer { status, text: String::from_utf8_lossy(&text).trim().to_owned() }
+}

@@ -1,0 +1,231 @@
+//! Points in time and spans as the documents of a run write them: RFC 3339 and Go's duration text.
+//!
+//! Owns only text; never waits (that is [`crate::stop`]) and knows no time zone but UTC.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The zero time of Go, which status documents hold before there is a real one.
+pub const ZERO: &str = "0001-01-01T00:00:00Z";
+
+/// Now, as RFC 3339 in UTC with milliseconds.
+pub fn now() -> String {
+    rfc3339(SystemTime::now())
+}
+
+/// A point in time as RFC 3339 in UTC with milliseconds; before 1970 counts as 1970.
+pub fn rfc3339(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let [year, month, day, hour, minute, second] = civil(since.as_secs());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
+}
+
+/// `YYYYMMDDHHMM` in UTC: the beginning of an archive's name.
+pub fn stamp(time: SystemTime) -> String {
+    let [year, month, day, hour, minute, _] =
+        civil(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
+    format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}")
+}
+
+/// `[year, month, day, hour, minute, second]` in UTC of seconds since 1970.
+pub fn civil(seconds: u64) -> [u64; 6] {
+    // Days to civil date, counted in eras of 400 years that begin on the 1st of March.
+    let days = seconds / 86_400 + 719_468;
+    let era = days / 146_097;
+    let of_era = days % 146_097;
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    [year, month, day, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60]
+}
+
+/// Reads RFC 3339 with any offset and fraction; `None` if it is anything else or before 1970.
+pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
+    let bytes = text.as_bytes();
+    let number = |from: usize, to: usize| -> Option<u64> {
+        let part = text.get(from..to)?;
+        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?
+    };
+    let at = |index: usize, any_of: &[u8]| bytes.get(index).is_some_and(|b| any_of.contains(b));
+    if !(at(4, b"-") && at(7, b"-") && at(10, b"Tt") && at(13, b":") && at(16, b":")) {
+        return None;
+    }
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let length = match month {
+        2 => 28 + u64::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if day == 0 || day > length || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let mut rest = text.get(19..)?;
+    let mut nanos = 0_u32;
+    if let Some(fraction) = rest.strip_prefix(['.', ',']) {
+        let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            return None;
+        }
+        nanos = format!("{:0<9}", &fraction[..digits.min(9)]).parse().ok()?;
+        rest = &fraction[digits..];
+    }
+    let offset = match rest.as_bytes() {
+        b"Z" | b"z" => 0,
+        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2]
+            if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) =>
+        {
+            let digit = |b: &u8| i64::from(b - b'0');
+            let span = (digit(h1) * 10 + digit(h2)) * 3_600 + (digit(m1) * 10 + digit(m2)) * 60;
+            if *sign == b'+' { span } else { -span }
+        }
+        _ => return None,
+    };
+    let (shifted_year, shifted_month) =
+        if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
+    let era = shifted_year / 400;
+    let of_era = shifted_year % 400;
+    let of_year = (153 * shifted_month + 2) / 5 + day - 1;
+    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year;
+    let seconds = days.checked_sub(719_468)? * 86_400 + hour * 3_600 + minute * 60 + second;
+    let utc = i64::try_from(seconds).ok()? - offset;
+    UNIX_EPOCH.checked_add(Duration::new(u64::try_from(utc).ok()?, nanos))
+}
+
+/// Reads a date as HTTP writes it: `Sat, 21 Nov 2026 02:40:49 GMT`.
+pub fn parse_http_date(text: &str) -> Option<SystemTime> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [_, day, month, year, time, "GMT"] = words[..] else { return None };
+    let month = MONTHS.iter().position(|name| *name == month)? + 1;
+    parse_rfc3339(&format!("{year}-{month:02}-{day:0>2}T{time}Z"))
+}
+
+/// How far the clock here is ahead of another's, in seconds, and how far that may be wrong. The other told its time, in
+/// whole seconds, somewhere between `sent` and `came`.
+pub fn offset(told: SystemTime, sent: SystemTime, came: SystemTime) -> (f64, f64) {
+    let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let (told, sent, came) = (since(told) + 0.5, since(sent), since(came));
+    (f64::midpoint(sent, came) - told, 0.5 + (came - sent).abs() / 2.0)
+}
+
+/// Reads a span as Go writes it: `5s`, `1h30m`, `1.5ms`, `0`; never negative.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest == "0" {
+        return Some(Duration::ZERO);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut seconds = 0_f64;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let amount: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        // Longer units first: `ms` before `m`.
+        let (unit, factor) = [
+            ("ns", 1e-9),
+            ("us", 1e-6),
+            ("µs", 1e-6),
+            ("μs", 1e-6),
+            ("ms", 1e-3),
+            ("s", 1.0),
+            ("m", 60.0),
+            ("h", 3_600.0),
+        ]
+        .into_iter()
+        .find(|(unit, _)| rest.starts_with(unit))?;
+        seconds += amount * factor;
+        rest = &rest[unit.len()..];
+    }
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// Writes a span as Go does: `12.345ms`, `1m30s`, `0s`.
+pub fn duration(span: Duration) -> String {
+    let nanos = span.as_nanos();
+    let fraction = |unit: u128| {
+        let text = format!("{}.{:0width$}", nanos / unit, nanos % unit, width = unit.ilog10() as usize);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    match nanos {
+        0 => "0s".into(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => format!("{}µs", fraction(1_000)),
+        1_000_000..1_000_000_000 => format!("{}ms", fraction(1_000_000)),
+        _ => {
+            let whole = span.as_secs();
+            let rest = Duration::new(whole % 60, span.subsec_nanos());
+            let seconds = format!("{}.{:09}", rest.as_secs(), rest.subsec_nanos());
+            let seconds = seconds.trim_end_matches('0').trim_end_matches('.').to_owned();
+            match (whole / 3_600, whole / 60 % 60) {
+                (0, 0) => format!("{seconds}s"),
+                (0, minutes) => format!("{minutes}m{seconds}s"),
+                (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_go_both_ways() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000Z"),
+            (1_704_067_199, "2023-12-31T23:59:59.000Z"),
+            (4_107_542_399, "2100-02-28T23:59:59.000Z"),
+        ] {
+            let time = UNIX_EPOCH + Duration::from_secs(seconds);
+            assert_eq!(rfc3339(time), text);
+            assert_eq!(parse_rfc3339(text), Some(time));
+        }
+    }
+
+    #[test]
+    fn offsets_and_fractions_are_read_and_nonsense_is_not() {
+        let base = UNIX_EPOCH + Duration::from_secs(1_704_067_200);
+        assert_eq!(parse_rfc3339("2024-01-01T02:00:00+02:00"), Some(base));
+        assert_eq!(parse_rfc3339("2023-12-31t19:00:00.5-05:00"), Some(base + Duration::from_millis(500)));
+        for bad in [
+            "",
+            "2024-01-01",
+            "2024-13-01T00:00:00Z",
+            "2023-02-29T00:00:00Z",
+            "2024-01-01T00:00:00",
+            "2024-01-01T00:00:00.Z",
+            "+024-01-01T00:00:00Z",
+        ] {
+            assert_eq!(parse_rfc3339(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations_are_those_of_go() {
+        for (text, nanos) in [
+            ("0s", 0),
+            ("1ns", 1),
+            ("1.5µs", 1_500),
+            ("12.345ms", 12_345_000),
+            ("5s", 5_000_000_000),
+            ("1m30s", 90_000_000_000),
+            ("1h0m0.5s", 3_600_500_000_000),
+        ] {
+            let span = Duration::from_nanos(nanos);
+            assert_eq!(duration(span), text);
+            assert_eq!(parse_duration(text), Some(span), "{text}");
+        }
+        for bad in ["", "5", "s", "-1s", "1x", "1..2s", "1e3s"] {
+            assert_eq!(parse_duration(bad), None, "{bad}");
+        }
+    }
+}

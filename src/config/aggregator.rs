@@ -1,0 +1,161 @@
+//! The configuration as the aggregator finds it: which file, what a missing key means there, and its own address.
+//!
+//! The original lays the file over nothing at all, so that an absent key is zero. The same here, except where zero
+//! only breaks the run (no port, no results folder, no search path): those get the default.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::Run;
+
+/// The folder whose `config.json` comes second.
+const SYSTEM: &str = "/etc/sonobuoy/config.json";
+/// The file in the working directory.
+const LOCAL: &str = "config.json";
+
+/// What the aggregator's surroundings tell it.
+pub struct Environment<'e> {
+    /// An environment variable's value, if it is set at all.
+    pub variable: &'e dyn Fn(&str) -> Option<String>,
+    /// The machine's name.
+    pub host_name: Option<String>,
+}
+
+/// Loads the aggregator's configuration: `$SONOBUOY_CONFIG` alone, else `config.json` here, else that of the system.
+pub fn load(environment: &Environment) -> Result<Run> {
+    let candidates = match (environment.variable)("SONOBUOY_CONFIG").filter(|path| !path.is_empty()) {
+        Some(path) => vec![PathBuf::from(path)],
+        None => vec![PathBuf::from(LOCAL), PathBuf::from(SYSTEM)],
+    };
+    let (path, text) = first(&candidates)?;
+    let mut run = Run::empty();
+    run.overlay(&text).with_context(|| format!("configuration `{}`", path.display()))?;
+    complete(&mut run, environment);
+    Ok(run)
+}
+
+/// The first file that exists.
+fn first(candidates: &[PathBuf]) -> Result<(&Path, String)> {
+    for path in candidates {
+        match std::fs::read_to_string(path) {
+            Ok(text) => return Ok((path, text)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot read `{}`", path.display())),
+        }
+    }
+    let names: Vec<_> = candidates.iter().map(|path| format!("`{}`", path.display())).collect();
+    anyhow::bail!("no configuration: there is no {}; name one by SONOBUOY_CONFIG", names.join(" and no "))
+}
+
+/// Fills in what must not stay empty, and what only this machine knows.
+fn complete(run: &mut Run, environment: &Environment) {
+    let default = Run::default();
+    run.version = crate::VERSION.into();
+    if let Some(folder) = (environment.variable)("RESULTS_DIR") {
+        run.results_dir = folder;
+    }
+    for (field, value) in [
+        (&mut run.results_dir, default.results_dir),
+        (&mut run.namespace, default.namespace),
+        (&mut run.worker_image, default.worker_image),
+        (&mut run.service_account_name, default.service_account_name),
+        (&mut run.progress_updates_port, default.progress_updates_port),
+        (&mut run.server.bind_address, default.server.bind_address),
+    ] {
+        if field.is_empty() {
+            *field = value;
+        }
+    }
+    if run.server.bind_port == 0 {
+        run.server.bind_port = default.server.bind_port;
+    }
+    if run.qps == 0.0 {
+        run.qps = default.qps;
+    }
+    if run.burst == 0 {
+        run.burst = default.burst;
+    }
+    if run.plugin_search_path.is_none() {
+        run.plugin_search_path = default.plugin_search_path;
+    }
+    if run.uuid.is_empty() {
+        run.uuid = new_uuid();
+    }
+    if run.server.advertise_address.is_empty() {
+        run.server.advertise_address = advertised(run.server.bind_port, environment);
+    }
+}
+
+/// How workers reach the aggregator: the pod's address, else the machine's name. Brackets are for IPv6 alone.
+fn advertised(port: i64, environment: &Environment) -> String {
+    match (environment.variable)("SONOBUOY_ADVERTISE_IP").filter(|ip| !ip.is_empty()) {
+        Some(ip) if ip.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{ip}]:{port}"),
+        Some(host) => format!("{host}:{port}"),
+        None => match &environment.host_name {
+            Some(host) if !host.is_empty() => format!("{host}:{port}"),
+            _ => String::new(),
+        },
+    }
+}
+
+/// A random UUID, version 4.
+pub fn new_uuid() -> String {
+    use ring::rand::SecureRandom;
+    let mut bytes = [0_u8; 16];
+    // The system's source of randomness does not fail once it has started; TLS would not work without it either.
+    let _ = ring::rand::SystemRandom::new().fill(&mut bytes);
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment<'e>(variable: &'e dyn Fn(&str) -> Option<String>, host: &str) -> Environment<'e> {
+        Environment { variable, host_name: Some(host.to_owned()) }
+    }
+
+    #[test]
+    fn absent_keys_are_zero_but_nothing_breaks() {
+        let mut run = Run::empty();
+        run.overlay(r#"{"Server": {"bindport": 443}, "Plugins": [{"name": "a"}], "Filters": {"Namespaces": "[^\\w-.]+"}}"#)
+            .unwrap();
+        let none = |_: &str| None;
+        complete(&mut run, &environment(&none, "pod"));
+        assert_eq!(run.server.timeout_seconds, 0, "no limit unless one is given");
+        assert_eq!(run.limits.pod_logs.namespaces, "", "no logs unless asked for");
+        assert_eq!((run.server.bind_port, run.server.advertise_address.as_str()), (443, "pod:443"));
+        assert_eq!((run.results_dir.as_str(), run.burst), ("/tmp/sonobuoy/results", 50));
+        assert_eq!((run.uuid.len(), run.uuid.as_bytes()[14]), (36, b'4'));
+        assert_ne!(run.uuid, new_uuid());
+    }
+
+    #[test]
+    fn the_address_is_that_of_the_pod() {
+        for (ip, expected) in [
+            ("10.0.0.1", "10.0.0.1:8080"),
+            ("fd00::1", "[fd00::1]:8080"),
+            ("host.example", "host.example:8080"),
+            ("", "pod:8080"),
+        ] {
+            let variable = |name: &str| (name == "SONOBUOY_ADVERTISE_IP").then(|| ip.to_owned());
+            assert_eq!(advertised(8080, &environment(&variable, "pod")), expected);
+        }
+        let none = |_: &str| None;
+        assert_eq!(advertised(1, &environment(&none, "")), "");
+    }
+
+    #[test]
+    fn a_missing_or_broken_file_is_named() {
+        let missing = |name: &str| (name == "SONOBUOY_CONFIG").then(|| "/nonexistent/c.json".to_owned());
+        let error = format!("{:#}", load(&environment(&missing, "pod")).unwrap_err());
+        assert!(error.contains("there is no `/nonexistent/c.json`"), "{error}");
+        let folder = |name: &str| (name == "SONOBUOY_CONFIG").then(|| "/".to_owned());
+        let error = format!("{:#}", load(&environment(&folder, "pod")).unwrap_err());
+        assert!(error.contains("cannot read `/`"), "{error}");
+    }
+}

@@ -1,0 +1,63 @@
+//! How long trouble of plugins' pods may last: every value with its reason and its default.
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::clock;
+
+/// How long trouble may last before it counts as failure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Grace {
+    /// A pod that no node takes: an autoscaler needs minutes to bring one.
+    #[serde(serialize_with = "span")]
+    pub unschedulable: Duration,
+    /// An image that cannot be pulled: registries come back.
+    #[serde(serialize_with = "span")]
+    pub image_pull: Duration,
+    /// A container that cannot be created, usually because of a missing config map or secret.
+    #[serde(serialize_with = "span")]
+    pub creation: Duration,
+    /// A container that has ended while the result is outstanding: a side-car may still be at work on it.
+    #[serde(serialize_with = "span")]
+    pub terminated: Duration,
+    /// How often a container may be restarted.
+    pub restarts: u64,
+    /// A pod whose containers all ended well without a result: one may be on its way.
+    #[serde(serialize_with = "span")]
+    pub ended: Duration,
+    /// An expected node without a pod, counted from the last pod of the plugin that appeared anywhere: in a large
+    /// cluster the controller takes minutes to make them all.
+    #[serde(serialize_with = "span")]
+    pub no_pod: Duration,
+    /// A node that is not ready: it may be rebooting, some tests do that.
+    #[serde(serialize_with = "span")]
+    pub node_lost: Duration,
+}
+
+impl Default for Grace {
+    fn default() -> Self {
+        Self {
+            unschedulable: Duration::from_secs(300),
+            image_pull: Duration::from_secs(300),
+            creation: Duration::from_secs(60),
+            terminated: Duration::from_secs(300),
+            restarts: 2,
+            ended: Duration::from_secs(10),
+            no_pod: Duration::from_secs(60),
+            node_lost: Duration::from_secs(300),
+        }
+    }
+}
+
+fn span<S: Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(&clock::duration(*value))
+}
+
+pub(super) fn spans<S: Serializer>(
+    values: &std::collections::BTreeMap<String, Duration>,
+    out: S,
+) -> Result<S::Ok, S::Error> {
+    out.collect_map(values.iter().map(|(name, value)| (name, clock::duration(*value))))
+}

@@ -1,0 +1,304 @@
+//! The settings of one run: every field, its default, its JSON.
+//!
+//! Owns [`Run`], which travels from the command line through a ConfigMap to the aggregator and into the archive.
+//! Knows neither flags nor Kubernetes. Keys, order and defaults are the original's; a setting that the original
+//! does not have is left out while it has its default, so that both programs read each other's.
+
+mod aggregator;
+mod grace;
+mod read;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::yaml::Error;
+
+pub use aggregator::{Environment, load, new_uuid};
+pub use grace::Grace;
+
+/// The namespace of a run unless told otherwise.
+pub const NAMESPACE: &str = "sonobuoy";
+/// The folder inside plugin pods that results are written to.
+pub const RESULTS_DIR: &str = "/tmp/sonobuoy/results";
+/// The service account of a run unless told otherwise.
+pub const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
+/// The port inside a plugin pod that takes progress reports.
+pub const PROGRESS_PORT: &str = "8099";
+/// The port of the aggregator.
+pub const PORT: i64 = 8080;
+/// Where the aggregator finds the certificates of its status service.
+pub const STATUS_DIR: &str = "/etc/sonobuoy-status";
+
+/// One run's settings.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Run {
+    /// For people.
+    pub description: String,
+    /// What tells this run from others; the aggregator makes one if it is empty.
+    #[serde(rename = "UUID")]
+    pub uuid: String,
+    /// The version of the program that wrote this.
+    pub version: String,
+    /// The folder inside plugin pods that results are written to.
+    pub results_dir: String,
+    /// Where `query` writes to.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub query_dir: String,
+    /// What is queried, by plural name; none stands for everything but secrets.
+    pub resources: Option<Vec<String>>,
+    /// Which namespaces and objects are queried.
+    pub filters: Filters,
+    /// Which logs are taken, and how much of them.
+    pub limits: Limits,
+    /// Requests a second while querying; 0 leaves it to the client.
+    #[serde(rename = "QPS", skip_serializing_if = "is_zero", serialize_with = "short_float")]
+    pub qps: f64,
+    /// Requests that may come at once while querying.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub burst: i64,
+    /// Where the aggregator listens.
+    pub server: Server,
+    /// Which of the definitions found run; none stands for all.
+    pub plugins: Option<Vec<Selection>>,
+    /// Where the aggregator looks for definitions.
+    pub plugin_search_path: Option<Vec<String>>,
+    /// The namespace of the run.
+    pub namespace: String,
+    /// Runs without any plugin.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub skip_plugins: bool,
+    /// The image of aggregator and workers.
+    pub worker_image: String,
+    /// When our own images are pulled.
+    pub image_pull_policy: String,
+    /// Whether plugins' images follow that policy too.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub force_image_pull_policy: bool,
+    /// The name of one pull secret for all pods.
+    pub image_pull_secrets: String,
+    /// Annotations of aggregator and plugin pods.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub custom_annotations: BTreeMap<String, String>,
+    /// What the run may do: `clusterAdmin`, `clusterRead` or `namespaceAdmin`.
+    pub aggregator_permissions: String,
+    /// Further tolerations of the aggregator pod.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aggregator_tolerations: Vec<BTreeMap<String, String>>,
+    /// The service account of the run.
+    pub service_account_name: String,
+    /// That account is there already.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub existing_service_account: bool,
+    /// A file with registry credentials for the e2e tests.
+    #[serde(rename = "E2EDockerConfigFile", skip_serializing_if = "String::is_empty")]
+    pub e2e_docker_config_file: String,
+    /// The Pod Security level of the namespace.
+    #[serde(rename = "NamespacePSAEnforceLevel", skip_serializing_if = "String::is_empty")]
+    pub namespace_psa_enforce_level: String,
+    /// The port inside a plugin pod that takes progress reports.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub progress_updates_port: String,
+    /// Whom the aggregator runs as: `nonroot` or `none`.
+    pub security_context_mode: String,
+    /// How long trouble of plugins' pods may last.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub graces: Grace,
+    /// How long single plugins may take, by name, instead of what their definition or `Server` says; 0 for ever.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "grace::spans")]
+    pub plugin_timeouts: BTreeMap<String, Duration>,
+}
+
+/// Which namespaces and objects are queried.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Filters {
+    /// A pattern that the name must match somewhere.
+    pub namespaces: String,
+    /// A label selector.
+    pub label_selector: String,
+}
+
+/// Limits of what is taken.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Limits {
+    /// Those of pod logs.
+    pub pod_logs: PodLogs,
+}
+
+/// Which pod logs are taken, and how much of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct PodLogs {
+    /// A pattern that the namespace must match somewhere; empty for none.
+    pub namespaces: String,
+    /// Whether the run's own namespace is taken as well.
+    pub sonobuoy_namespace: Option<bool>,
+    /// Field selectors; pods that match any of them.
+    pub field_selectors: Option<Vec<String>>,
+    /// A label selector.
+    pub label_selector: String,
+    /// The logs of the container before the last restart.
+    pub previous: bool,
+    /// How far back, in seconds.
+    pub since_seconds: Option<i64>,
+    /// How far back, as a point in time, RFC 3339.
+    pub since_time: Option<String>,
+    /// With a time before each line.
+    pub timestamps: bool,
+    /// The last so many lines.
+    pub tail_lines: Option<i64>,
+    /// At most so many bytes.
+    pub limit_bytes: Option<i64>,
+}
+
+/// Where the aggregator listens.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Server {
+    /// The address to listen on.
+    #[serde(rename = "bindaddress")]
+    pub bind_address: String,
+    /// The port to listen on; 0 for any.
+    #[serde(rename = "bindport")]
+    pub bind_port: i64,
+    /// How workers reach it.
+    #[serde(rename = "advertiseaddress")]
+    pub advertise_address: String,
+    /// How long plugins may take; 0 for ever.
+    #[serde(rename = "timeoutseconds")]
+    pub timeout_seconds: i64,
+    /// Where it serves its status to the outside; 0 for nowhere.
+    #[serde(rename = "statusport", skip_serializing_if = "is_zero")]
+    pub status_port: i64,
+}
+
+/// One of the plugins that shall run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Selection {
+    /// Its name.
+    pub name: String,
+}
+
+impl Default for Run {
+    /// The settings of a run that is told nothing.
+    fn default() -> Self {
+        let texts = |list: &[&str]| Some(list.iter().map(|text| (*text).to_owned()).collect());
+        Self {
+            description: "DEFAULT".into(),
+            version: crate::VERSION.into(),
+            results_dir: RESULTS_DIR.into(),
+            filters: Filters { namespaces: ".*".into(), label_selector: String::new() },
+            limits: Limits {
+                pod_logs: PodLogs {
+                    namespaces: "kube-system".into(),
+                    sonobuoy_namespace: Some(true),
+                    field_selectors: Some(Vec::new()),
+                    ..PodLogs::default()
+                },
+            },
+            qps: 30.0,
+            burst: 50,
+            server: Server {
+                bind_address: "0.0.0.0".into(),
+                bind_port: PORT,
+                advertise_address: String::new(),
+                timeout_seconds: 21600,
+                status_port: 0,
+            },
+            plugin_search_path: texts(&["./plugins.d", "/etc/sonobuoy/plugins.d", "~/sonobuoy/plugins.d"]),
+            namespace: NAMESPACE.into(),
+            worker_image: default_image(),
+            image_pull_policy: "IfNotPresent".into(),
+            aggregator_permissions: "clusterAdmin".into(),
+            service_account_name: SERVICE_ACCOUNT.into(),
+            namespace_psa_enforce_level: "privileged".into(),
+            progress_updates_port: PROGRESS_PORT.into(),
+            security_context_mode: "nonroot".into(),
+            ..Self::empty()
+        }
+    }
+}
+
+impl Run {
+    /// Settings with nothing in them, which the aggregator's configuration is laid over.
+    fn empty() -> Self {
+        Self {
+            description: String::new(),
+            uuid: String::new(),
+            version: String::new(),
+            results_dir: String::new(),
+            query_dir: String::new(),
+            resources: None,
+            filters: Filters::default(),
+            limits: Limits::default(),
+            qps: 0.0,
+            burst: 0,
+            server: Server::default(),
+            plugins: None,
+            plugin_search_path: None,
+            namespace: String::new(),
+            skip_plugins: false,
+            worker_image: String::new(),
+            image_pull_policy: String::new(),
+            force_image_pull_policy: false,
+            image_pull_secrets: String::new(),
+            custom_annotations: BTreeMap::new(),
+            aggregator_permissions: String::new(),
+            aggregator_tolerations: Vec::new(),
+            service_account_name: String::new(),
+            existing_service_account: false,
+            e2e_docker_config_file: String::new(),
+            namespace_psa_enforce_level: String::new(),
+            progress_updates_port: String::new(),
+            security_context_mode: String::new(),
+            graces: Grace::default(),
+            plugin_timeouts: BTreeMap::new(),
+        }
+    }
+
+    /// Lays a configuration file over these settings: what it does not name stays.
+    pub fn overlay(&mut self, text: &str) -> Result<(), Error> {
+        read::overlay(self, text)
+    }
+
+    /// The settings as JSON on one line, the way Go writes it.
+    pub fn to_json(&self) -> String {
+        // Nothing in these structs can fail to be written: all keys are text.
+        let mut text = serde_json::to_string(self).unwrap_or_default();
+        for (sign, escape) in [
+            ('<', "\\u003c"),
+            ('>', "\\u003e"),
+            ('&', "\\u0026"),
+            ('\u{2028}', "\\u2028"),
+            ('\u{2029}', "\\u2029"),
+        ] {
+            if text.contains(sign) {
+                text = text.replace(sign, escape);
+            }
+        }
+        text
+    }
+}
+
+/// The image of aggregator and workers: loaded into nodes, never pulled by accident.
+pub fn default_image() -> String {
+    let registry = std::env::var("SONOBUOY_DEV_REPO").ok().filter(|repo| !repo.is_empty());
+    format!("{}/sonobuoy:{}", registry.as_deref().unwrap_or("localhost"), crate::VERSION)
+}
+
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+#[allow(clippy::cast_possible_truncation, reason = "whole and small")]
+fn short_float<S: Serializer>(value: &f64, out: S) -> Result<S::Ok, S::Error> {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        out.serialize_i64(*value as i64)
+    } else {
+        out.serialize_f64(*value)
+    }
+}

@@ -1,0 +1,419 @@
+//! Configuration files laid over settings, as Go does it: keys in any case, unknown ones ignored, lists replaced, maps
+//! merged; null empties lists and optional values and leaves all else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Grace, PodLogs, Run, Selection, Server};
+use crate::clock;
+use crate::pattern;
+use crate::yaml::{self, Content, Error, Node};
+
+/// Lays a file over settings.
+pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
+    let whole = yaml::json(text)?;
+    each("", &whole, |key, path, node| match key {
+        "description" => set_text(&mut run.description, path, node),
+        "uuid" => set_text(&mut run.uuid, path, node),
+        "version" => set_text(&mut run.version, path, node),
+        "resultsdir" => set_text(&mut run.results_dir, path, node),
+        "querydir" => set_text(&mut run.query_dir, path, node),
+        "resources" => set_texts(&mut run.resources, path, node),
+        "filters" => each(path, node, |key, path, node| match key {
+            "namespaces" => set_pattern(&mut run.filters.namespaces, path, node),
+            "labelselector" => set_text(&mut run.filters.label_selector, path, node),
+            _ => Ok(()),
+        }),
+        "limits" => each(path, node, |key, path, node| match key {
+            "podlogs" => pod_logs(&mut run.limits.pod_logs, path, node),
+            _ => Ok(()),
+        }),
+        "qps" => set_float(&mut run.qps, path, node),
+        "burst" => set_integer(&mut run.burst, path, node),
+        "server" => server(&mut run.server, path, node),
+        "plugins" => set_selections(&mut run.plugins, path, node),
+        "pluginsearchpath" => set_texts(&mut run.plugin_search_path, path, node),
+        "namespace" => set_text(&mut run.namespace, path, node),
+        "skipplugins" => set_flag(&mut run.skip_plugins, path, node),
+        "workerimage" => set_text(&mut run.worker_image, path, node),
+        "imagepullpolicy" => set_text(&mut run.image_pull_policy, path, node),
+        "forceimagepullpolicy" => set_flag(&mut run.force_image_pull_policy, path, node),
+        "imagepullsecrets" => set_text(&mut run.image_pull_secrets, path, node),
+        "customannotations" => set_map(&mut run.custom_annotations, path, node),
+        "aggregatorpermissions" => set_text(&mut run.aggregator_permissions, path, node),
+        "aggregatortolerations" => set_tolerations(&mut run.aggregator_tolerations, path, node),
+        "serviceaccountname" => set_text(&mut run.service_account_name, path, node),
+        "existingserviceaccount" => set_flag(&mut run.existing_service_account, path, node),
+        "e2edockerconfigfile" => set_text(&mut run.e2e_docker_config_file, path, node),
+        "namespacepsaenforcelevel" => set_text(&mut run.namespace_psa_enforce_level, path, node),
+        "progressupdatesport" => set_text(&mut run.progress_updates_port, path, node),
+        "securitycontextmode" => set_text(&mut run.security_context_mode, path, node),
+        "graces" => graces(&mut run.graces, path, node),
+        "plugintimeouts" => set_spans(&mut run.plugin_timeouts, path, node),
+        _ => Ok(()),
+    })?;
+    let logs = &run.limits.pod_logs;
+    if logs.since_seconds.is_some() && logs.since_time.is_some() {
+        let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; leave one out";
+        return Err(whole.place.error(words));
+    }
+    Ok(())
+}
+
+fn pod_logs(logs: &mut PodLogs, path: &str, node: &Node) -> Result<(), Error> {
+    each(path, node, |key, path, node| match key {
+        "namespaces" => set_pattern(&mut logs.namespaces, path, node),
+        "sonobuoynamespace" => set_optional(&mut logs.sonobuoy_namespace, path, node, set_flag),
+        "fieldselectors" => set_texts(&mut logs.field_selectors, path, node),
+        "labelselector" => set_text(&mut logs.label_selector, path, node),
+        "previous" => set_flag(&mut logs.previous, path, node),
+        "sinceseconds" => set_optional(&mut logs.since_seconds, path, node, set_integer),
+        "sincetime" => set_optional(&mut logs.since_time, path, node, set_time),
+        "timestamps" => set_flag(&mut logs.timestamps, path, node),
+        "taillines" => set_optional(&mut logs.tail_lines, path, node, set_integer),
+        "limitbytes" => set_optional(&mut logs.limit_bytes, path, node, set_integer),
+        _ => Ok(()),
+    })
+}
+
+fn server(server: &mut Server, path: &str, node: &Node) -> Result<(), Error> {
+    each(path, node, |key, path, node| match key {
+        "bindaddress" => set_text(&mut server.bind_address, path, node),
+        "bindport" => {
+            set_integer(&mut server.bind_port, path, node)?;
+            if (0..=65535).contains(&server.bind_port) {
+                Ok(())
+            } else {
+                Err(node.place.error(format!("`{path}` is {}, a port is at most 65535", server.bind_port)))
+            }
+        }
+        "advertiseaddress" => set_text(&mut server.advertise_address, path, node),
+        "timeoutseconds" => set_integer(&mut server.timeout_seconds, path, node),
+        "statusport" => set_integer(&mut server.status_port, path, node),
+        _ => Ok(()),
+    })
+}
+
+fn graces(grace: &mut Grace, path: &str, node: &Node) -> Result<(), Error> {
+    each(path, node, |key, path, node| {
+        match key {
+        "unschedulable" => set_span(&mut grace.unschedulable, path, node),
+        "imagepull" => set_span(&mut grace.image_pull, path, node),
+        "creation" => set_span(&mut grace.creation, path, node),
+        "terminated" => set_span(&mut grace.terminated, path, node),
+        "restarts" => {
+            let mut count = i64::try_from(grace.restarts).unwrap_or(i64::MAX);
+            set_integer(&mut count, path, node)?;
+            grace.restarts = u64::try_from(count)
+                .map_err(|_| node.place.error(format!("`{path}` is {count}, it cannot be negative")))?;
+            Ok(())
+        }
+        "ended" => set_span(&mut grace.ended, path, node),
+        "nopod" => set_span(&mut grace.no_pod, path, node),
+        "nodelost" => set_span(&mut grace.node_lost, path, node),
+        // A grace that is not known would be one that is not kept.
+        _ => Err(node.place.error(format!(
+            "`{path}` is no grace; there are Unschedulable, ImagePull, Creation, Terminated, Restarts, Ended, NoPod and NodeLost"
+        ))),
+    }
+    })
+}
+
+/// Calls `entry` with each key of a map, in lower case, its path as written, and its value; null has no entries.
+fn each(
+    path: &str,
+    node: &Node,
+    mut entry: impl FnMut(&str, &str, &Node) -> Result<(), Error>,
+) -> Result<(), Error> {
+    match &node.content {
+        Content::Null => Ok(()),
+        Content::Map(entries) => entries.iter().try_for_each(|(key, value)| {
+            let path = if path.is_empty() { key.text.clone() } else { format!("{path}.{}", key.text) };
+            entry(&key.text.to_ascii_lowercase(), &path, value)
+        }),
+        _ => Err(wrong(if path.is_empty() { "the configuration" } else { path }, node, "an object")),
+    }
+}
+
+fn set_text(field: &mut String, path: &str, node: &Node) -> Result<(), Error> {
+    match &node.content {
+        Content::Null => {}
+        Content::Text(text) => field.clone_from(text),
+        _ => return Err(wrong(path, node, "text in quotes")),
+    }
+    Ok(())
+}
+
+fn set_pattern(field: &mut String, path: &str, node: &Node) -> Result<(), Error> {
+    set_text(field, path, node)?;
+    pattern::compile(field).map(drop).map_err(|error| node.place.error(format!("`{path}`: {error}")))
+}
+
+fn set_time(field: &mut String, path: &str, node: &Node) -> Result<(), Error> {
+    set_text(field, path, node)?;
+    let Some(time) = clock::parse_rfc3339(field) else {
+        return Err(node.place.error(format!("`{path}` is no time; write it as 2006-01-02T15:04:05Z")));
+    };
+    // Kubernetes writes and takes whole seconds in UTC.
+    let text = clock::rfc3339(time);
+    *field = format!("{}Z", text.split('.').next().unwrap_or_default().trim_end_matches('Z'));
+    Ok(())
+}
+
+fn set_span(field: &mut Duration, path: &str, node: &Node) -> Result<(), Error> {
+    match &node.content {
+        Content::Null => Ok(()),
+        Content::Text(text) => match clock::parse_duration(text) {
+            Some(span) => {
+                *field = span;
+                Ok(())
+            }
+            None => Err(node.place.error(format!("`{path}` is no duration; write it as 90s, 5m or 1h30m"))),
+        },
+        _ => Err(wrong(path, node, "a duration in quotes, as in \"5m\"")),
+    }
+}
+
+fn set_spans(field: &mut BTreeMap<String, Duration>, path: &str, node: &Node) -> Result<(), Error> {
+    if node.is_null() {
+        field.clear();
+    }
+    let Content::Map(entries) = &node.content else { return each(path, node, |_, _, _| Ok(())) };
+    for (key, value) in entries {
+        let mut span = Duration::ZERO;
+        set_span(&mut span, &format!("{path}.{}", key.text), value)?;
+        field.insert(key.text.clone(), span);
+    }
+    Ok(())
+}
+
+fn set_flag(field: &mut bool, path: &str, node: &Node) -> Result<(), Error> {
+    match &node.content {
+        Content::Null => {}
+        Content::Bool(flag) => *field = *flag,
+        _ => return Err(wrong(path, node, "true or false without quotes")),
+    }
+    Ok(())
+}
+
+fn set_integer(field: &mut i64, path: &str, node: &Node) -> Result<(), Error> {
+    match &node.content {
+        Content::Null => {}
+        Content::Number(number) if number.is_i64() => *field = number.as_i64().unwrap_or_default(),
+        _ => return Err(wrong(path, node, "a whole number without quotes")),
+    }
+    Ok(())
+}
+
+fn set_float(field: &mut f64, path: &str, node: &Node) -> Result<(), Error> {
+    match &node.content {
+        Content::Null => {}
+        Content::Number(number) => *field = number.as_f64().unwrap_or_default(),
+        _ => return Err(wrong(path, node, "a number without quotes")),
+    }
+    Ok(())
+}
+
+fn set_optional<T: Default>(
+    field: &mut Option<T>,
+    path: &str,
+    node: &Node,
+    set: impl FnOnce(&mut T, &str, &Node) -> Result<(), Error>,
+) -> Result<(), Error> {
+    *field = if node.is_null() {
+        None
+    } else {
+        let mut value = T::default();
+        set(&mut value, path, node)?;
+        Some(value)
+    };
+    Ok(())
+}
+
+fn set_texts(field: &mut Option<Vec<String>>, path: &str, node: &Node) -> Result<(), Error> {
+    *field = list(path, node, |path, item| {
+        let mut text = String::new();
+        set_text(&mut text, path, item).map(|()| text)
+    })?;
+    Ok(())
+}
+
+fn set_selections(field: &mut Option<Vec<Selection>>, path: &str, node: &Node) -> Result<(), Error> {
+    *field = list(path, node, |path, item| {
+        let mut name = String::new();
+        each(
+            path,
+            item,
+            |key, path, node| if key == "name" { set_text(&mut name, path, node) } else { Ok(()) },
+        )?;
+        Ok(Selection { name })
+    })?;
+    Ok(())
+}
+
+fn set_map(field: &mut BTreeMap<String, String>, path: &str, node: &Node) -> Result<(), Error> {
+    if node.is_null() {
+        field.clear();
+    }
+    let Content::Map(entries) = &node.content else { return each(path, node, |_, _, _| Ok(())) };
+    for (key, value) in entries {
+        let mut text = String::new();
+        set_text(&mut text, &format!("{path}.{}", key.text), value)?;
+        field.insert(key.text.clone(), text);
+    }
+    Ok(())
+}
+
+fn set_tolerations(field: &mut Vec<BTreeMap<String, String>>, path: &str, node: &Node) -> Result<(), Error> {
+    *field = list(path, node, |path, item| {
+        let mut toleration = BTreeMap::new();
+        set_map(&mut toleration, path, item)?;
+        for (key, value) in &toleration {
+            let known: &[&str] = match key.as_str() {
+                "key" | "value" => continue,
+                "effect" => &["NoSchedule", "NoExecute", "PreferNoSchedule", ""],
+                "operator" => &["Equal", "Exists", ""],
+                _ => {
+                    let words =
+                        format!("`{path}.{key}` is unknown; a toleration has key, value, effect, operator");
+                    return Err(item.place.error(words));
+                }
+            };
+            if !known.contains(&value.as_str()) {
+                let known = known.split_last().map_or(known, |(_, rest)| rest).join(", ");
+                return Err(item.place.error(format!("`{path}.{key}` is `{value}`, it is one of {known}")));
+            }
+        }
+        Ok(toleration)
+    })?
+    .unwrap_or_default();
+    Ok(())
+}
+
+fn list<T>(
+    path: &str,
+    node: &Node,
+    mut item: impl FnMut(&str, &Node) -> Result<T, Error>,
+) -> Result<Option<Vec<T>>, Error> {
+    match &node.content {
+        Content::Null => Ok(None),
+        Content::List(items) => {
+            let read = items.iter().enumerate().map(|(at, node)| item(&format!("{path}[{at}]"), node));
+            read.collect::<Result<_, _>>().map(Some)
+        }
+        _ => Err(wrong(path, node, "a list")),
+    }
+}
+
+fn wrong(path: &str, node: &Node, needed: &str) -> Error {
+    let kind = if node.kind() == "a map" { "an object" } else { node.kind() };
+    node.place.error(format!("`{path}` is {kind}, {needed} is needed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Run, Error> {
+        let mut run = Run::default();
+        run.overlay(text).map(|()| run)
+    }
+
+    #[test]
+    fn defaults_are_written_in_the_order_and_form_of_the_original() {
+        let mut run = Run { version: "V".into(), worker_image: "I".into(), ..Run::default() };
+        let expected = concat!(
+            r#"{"Description":"DEFAULT","UUID":"","Version":"V","ResultsDir":"/tmp/sonobuoy/results","Resources":null,"#,
+            r#""Filters":{"Namespaces":".*","LabelSelector":""},"Limits":{"PodLogs":{"Namespaces":"kube-system","#,
+            r#""SonobuoyNamespace":true,"FieldSelectors":[],"LabelSelector":"","Previous":false,"SinceSeconds":null,"#,
+            r#""SinceTime":null,"Timestamps":false,"TailLines":null,"LimitBytes":null}},"QPS":30,"Burst":50,"#,
+            r#""Server":{"bindaddress":"0.0.0.0","bindport":8080,"advertiseaddress":"","timeoutseconds":21600},"#,
+            r#""Plugins":null,"PluginSearchPath":["./plugins.d","/etc/sonobuoy/plugins.d","~/sonobuoy/plugins.d"],"#,
+            r#""Namespace":"sonobuoy","WorkerImage":"I","ImagePullPolicy":"IfNotPresent","ImagePullSecrets":"","#,
+            r#""AggregatorPermissions":"clusterAdmin","ServiceAccountName":"sonobuoy-serviceaccount","#,
+            r#""NamespacePSAEnforceLevel":"privileged","ProgressUpdatesPort":"8099","SecurityContextMode":"nonroot"}"#,
+        );
+        assert_eq!(run.to_json(), expected);
+        run.description = "<a & b>\u{2028}".into();
+        assert!(run.to_json().contains(r#""\u003ca \u0026 b\u003e\u2028""#));
+    }
+
+    #[test]
+    fn every_key_is_read_in_any_case_and_laid_over_the_defaults() {
+        let text = r#"{
+            "description": "d", "UUID": "u", "VERSION": "v", "resultsDir": "/r", "QueryDir": "/q", "Resources": [],
+            "filters": {"namespaces": "[^\\w-.]+"},
+            "Limits": {"podlogs": {"SonobuoyNamespace": null, "FieldSelectors": null, "SinceTime": "2020-01-01T02:00:00+02:00",
+                "TailLines": 5, "LimitBytes": 6, "Previous": true, "Timestamps": true, "LimitSize": "", "LimitTime": ""}},
+            "qps": 0.5, "Burst": 0, "Server": {"BindPort": 443, "timeoutSeconds": 0},
+            "Plugins": [{"Name": "e2e"}], "PluginSearchPath": null, "Namespace": "n", "SkipPlugins": true,
+            "WorkerImage": "w", "ForceImagePullPolicy": true, "CustomAnnotations": {"A": "b"},
+            "AggregatorTolerations": [{"key": "k", "operator": "Exists"}], "ExistingServiceAccount": true,
+            "E2EDockerConfigFile": "f", "NamespacePSAEnforceLevel": "", "ProgressUpdatesPort": "1",
+            "Graces": {"imagePull": "10s", "Restarts": 0}, "plugintimeouts": {"e2e": "2h", "p": "90s"},
+            "Kubeconfig": 3, "PluginNamespace": "x", "LoadedPlugins": null, "Unknown": {"a": [1]}
+        } trailing"#;
+        let expected = concat!(
+            r#"{"Description":"d","UUID":"u","Version":"v","ResultsDir":"/r","QueryDir":"/q","Resources":[],"#,
+            r#""Filters":{"Namespaces":"[^\\w-.]+","LabelSelector":""},"Limits":{"PodLogs":{"Namespaces":"kube-system","#,
+            r#""SonobuoyNamespace":null,"FieldSelectors":null,"LabelSelector":"","Previous":true,"SinceSeconds":null,"#,
+            r#""SinceTime":"2020-01-01T00:00:00Z","Timestamps":true,"TailLines":5,"LimitBytes":6}},"QPS":0.5,"#,
+            r#""Server":{"bindaddress":"0.0.0.0","bindport":443,"advertiseaddress":"","timeoutseconds":0},"#,
+            r#""Plugins":[{"name":"e2e"}],"PluginSearchPath":null,"Namespace":"n","SkipPlugins":true,"WorkerImage":"w","#,
+            r#""ImagePullPolicy":"IfNotPresent","ForceImagePullPolicy":true,"ImagePullSecrets":"","#,
+            r#""CustomAnnotations":{"A":"b"},"AggregatorPermissions":"clusterAdmin","#,
+            r#""AggregatorTolerations":[{"key":"k","operator":"Exists"}],"ServiceAccountName":"sonobuoy-serviceaccount","#,
+            r#""ExistingServiceAccount":true,"E2EDockerConfigFile":"f","ProgressUpdatesPort":"1","SecurityContextMode":"nonroot","#,
+            r#""Graces":{"Unschedulable":"5m0s","ImagePull":"10s","Creation":"1m0s","Terminated":"5m0s","Restarts":0,"#,
+            r#""Ended":"10s","NoPod":"1m0s","NodeLost":"5m0s"},"PluginTimeouts":{"e2e":"2h0m0s","p":"1m30s"}}"#,
+        );
+        let run = read(text).unwrap();
+        assert_eq!(run.to_json(), expected);
+        let mut again = Run::empty();
+        again.overlay(expected).unwrap();
+        assert_eq!(again, run, "what is written is read back where absent means zero");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (text, line, column, words) in [
+            ("", 1, 1, "nothing there"),
+            ("{\n\"UUID\": }", 2, 9, "expected value"),
+            ("[]", 1, 1, "`the configuration` is a list, an object is needed"),
+            ("{\"uuid\": 3}", 1, 10, "`uuid` is a number, text in quotes is needed"),
+            (
+                "{\"Server\":\n {\"bindport\": \"80\"}}",
+                2,
+                15,
+                "`Server.bindport` is text, a whole number without quotes",
+            ),
+            ("{\"Server\": {\"bindport\": 70000}}", 1, 25, "at most 65535"),
+            ("{\"Burst\": 1.5}", 1, 11, "a whole number"),
+            ("{\"Graces\": {\"ImagePull\": 5}}", 1, 26, "a duration in quotes"),
+            ("{\"Graces\": {\"Image\": \"5m\"}}", 1, 22, "`Graces.Image` is no grace"),
+            ("{\"Graces\": {\"Restarts\": -1}}", 1, 25, "cannot be negative"),
+            ("{\"PluginTimeouts\": {\"p\": \"soon\"}}", 1, 26, "`PluginTimeouts.p` is no duration"),
+            ("{\"QPS\": \"fast\"}", 1, 9, "a number without quotes"),
+            ("{\"SkipPlugins\": \"true\"}", 1, 17, "without quotes"),
+            ("{\"Resources\": \"pods\"}", 1, 15, "a list is needed"),
+            ("{\"Resources\": [1]}", 1, 16, "`Resources[0]`"),
+            ("{\"Plugins\": [\"e2e\"]}", 1, 14, "`Plugins[0]` is text, an object is needed"),
+            ("{\"CustomAnnotations\": {\"a\": 1}}", 1, 29, "`CustomAnnotations.a`"),
+            ("{\"AggregatorTolerations\": [{\"effect\": \"Never\"}]}", 1, 28, "one of NoSchedule, NoExecute"),
+            ("{\"AggregatorTolerations\": [{\"operator\": \"In\"}]}", 1, 28, "one of Equal, Exists"),
+            ("{\"AggregatorTolerations\": [{\"keys\": \"a\"}]}", 1, 28, "a toleration has key"),
+            ("{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"x\"}}}", 1, 38, "is no time"),
+            ("{\"Filters\": {\"Namespaces\": \"(\"}}", 1, 28, "`Filters.Namespaces`"),
+            (
+                "{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"2020-01-01T00:00:00Z\", \"SinceSeconds\": 1}}}",
+                1,
+                1,
+                "both SinceSeconds and SinceTime",
+            ),
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.message.contains(words), "{text}: {error}");
+            assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Creates the objects of a run, in the order of their manifest.
+//!
+//! Owns the promise that nothing is created when it can be known beforehand that an object will be refused: the
+//! server tries every object first. What lives in a namespace that is to be created can be tried only when that is
+//! there; until then access reviews stand in. Whatever happens, the error says what was created and how it is
+//! removed. Starts no thread.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use serde_json::Value;
+
+use super::remedy::remedy;
+use super::state;
+use crate::kube::{Client, Discovery, Error, Resource};
+use crate::{status, yaml};
+
+/// How long one creation is tried again while the server cannot answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// An object on its way into the cluster.
+struct Object<'a> {
+    value: &'a Value,
+    resource: Resource,
+    /// Empty for one that lives in no namespace.
+    namespace: String,
+    name: &'a str,
+}
+
+/// The objects of a manifest; lists are taken apart, empty documents left out.
+pub fn from_yaml(text: &str) -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for document in yaml::parse_all(text).map_err(|error| anyhow!("{error}"))? {
+        match document {
+            Value::Null => {}
+            Value::Object(map) if map.is_empty() => {}
+            Value::Object(mut map) if map.get("kind").is_some_and(|kind| kind == "List") => {
+                match map.remove("items") {
+                    Some(Value::Array(items)) => objects.extend(items),
+                    _ => bail!("a List without items"),
+                }
+            }
+            Value::Object(map) => objects.push(Value::Object(map)),
+            other => bail!("document {} is no object: {other}", objects.len() + 1),
+        }
+    }
+    if objects.is_empty() {
+        bail!("there is no object in it");
+    }
+    Ok(objects)
+}
+
+/// The namespace of the run that a manifest makes: that of its first object that lives in one.
+pub fn home(objects: &[Value]) -> Option<&str> {
+    objects.iter().filter_map(|object| object["metadata"]["namespace"].as_str()).find(|name| !name.is_empty())
+}
+
+/// Whether a manifest brings this namespace along.
+pub fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
+    objects.iter().any(|object| object["kind"] == "Namespace" && object["metadata"]["name"] == namespace)
+}
+
+/// Creates all of `objects`. Those without a namespace that need one go to `namespace`.
+pub fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
+    let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
+    let objects = resolve(&kinds, objects, namespace)?;
+    let mut work = Work { client, made: Vec::new(), home: namespace };
+    refuse_second_run(client, &objects)?;
+    work.create(&objects).map_err(|error| match work.made.is_empty() {
+        true => error.context("nothing was created"),
+        false => error.context(work.left_behind()),
+    })
+}
+
+fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Vec<Object<'a>>> {
+    let one = |value: &'a Value| {
+        let text = |value: &'a Value| value.as_str().unwrap_or_default();
+        let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
+        let name = text(&value["metadata"]["name"]);
+        if version.is_empty() || kind.is_empty() || name.is_empty() {
+            bail!("an object has no apiVersion, kind or metadata.name: {value}");
+        }
+        let Some(found) = kinds.find(version, kind) else {
+            let behind = kinds.failures.iter().find(|(group, _)| group == version);
+            match behind {
+                Some((_, why)) => bail!("{kind} `{name}`: `{version}` cannot be asked: {why}"),
+                None => bail!(
+                    "{kind} `{name}`: the cluster has no `{kind}` in `{version}`; install what defines it, or correct \
+                     the manifest"
+                ),
+            }
+        };
+        let resource = found.resource.clone();
+        let namespace = match (resource.namespaced, text(&value["metadata"]["namespace"])) {
+            (false, _) => String::new(),
+            (true, "") => home.to_owned(),
+            (true, given) => given.to_owned(),
+        };
+        Ok(Object { value, resource, namespace, name })
+    };
+    objects.iter().map(one).collect()
+}
+
+/// Two runs cannot live in one namespace: refuses one that meets another.
+fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<()> {
+    let aggregator = |object: &&Object<'_>| {
+        object.resource.kind == "Pod"
+            && object.value["metadata"]["labels"]["sonobuoy-component"] == "aggregator"
+    };
+    for object in objects.iter().filter(aggregator) {
+        let namespace = &object.namespace;
+        let found = match state::find(client, namespace) {
+            Ok(Some(pod)) => pod,
+            Ok(None) => continue,
+            // Whoever may not look may still be allowed to create; the server will tell.
+            Err(error) if error.is_forbidden() => continue,
+            Err(error) => return Err(error).context("looking for another run"),
+        };
+        let stands = match state::State::of(&found) {
+            state::State::Told(run) if run.status == status::COMPLETE => "is complete",
+            state::State::Told(run) if run.status == status::FAILED => "has failed",
+            _ => "is not over",
+        };
+        bail!(
+            "there is a run in namespace `{namespace}` already, and it {stands}: fetch its results with `sonobuoy \
+             retrieve -n {namespace}`, remove it with `sonobuoy delete -n {namespace} --wait`, or use another \
+             namespace with `-n`"
+        );
+    }
+    Ok(())
+}
+
+struct Work<'a> {
+    client: &'a Client,
+    /// What exists now that did not before.
+    made: Vec<String>,
+    home: &'a str,
+}
+
+impl Work<'_> {
+    fn create(&mut self, objects: &[Object<'_>]) -> Result<()> {
+        let coming: BTreeSet<&str> = self.absent_namespaces(objects)?;
+        let later = |object: &Object<'_>| coming.contains(&*object.namespace);
+        let mut refused = Vec::new();
+        let mut asked = BTreeSet::new();
+        for object in objects {
+            if !later(object) {
+                refused.extend(self.refusal(object, objects));
+            } else if asked.insert((object.resource.plural.clone(), object.namespace.clone())) {
+                refused.extend(self.missing_right(object));
+            }
+        }
+        stop_at(&refused)?;
+        // Namespaces that are not there, with their accounts, which pods are tried with; then all else can be tried.
+        let first = |object: &Object<'_>| {
+            object.resource == Resource::NAMESPACES && coming.contains(object.name)
+                || object.resource == Resource::SERVICE_ACCOUNTS && later(object)
+        };
+        if !coming.is_empty() {
+            for object in objects.iter().filter(|object| first(object)) {
+                self.one(object)?;
+            }
+            let rest = objects.iter().filter(|object| later(object) && !first(object));
+            let refused: Vec<String> = rest.filter_map(|object| self.refusal(object, objects)).collect();
+            stop_at(&refused)?;
+        }
+        // A binding whose role comes after it is created when the role is there, if the server insists.
+        let mut postponed = Vec::new();
+        for object in objects.iter().filter(|object| coming.is_empty() || !first(object)) {
+            match self.try_one(object) {
+                Err(error) if error.is_not_found() && binds_one_of(object, objects) => postponed.push(object),
+                outcome => self.told(object, outcome)?,
+            }
+        }
+        postponed.into_iter().try_for_each(|object| self.one(object))
+    }
+
+    /// Namespaces of the manifest that do not exist yet. One that is going, or that nobody makes, is an error.
+    fn absent_namespaces<'o>(&self, objects: &'o [Object<'_>]) -> Result<BTreeSet<&'o str>> {
+        let mut absent = BTreeSet::new();
+        let used: BTreeSet<&str> = objects
+            .iter()
+            .filter(|object| object.resource.namespaced)
+            .map(|object| &*object.namespace)
+            .collect();
+        for namespace in used {
+            let made = objects
+                .iter()
+                .any(|object| object.resource == Resource::NAMESPACES && object.name == namespace);
+            match self.client.get(&Resource::NAMESPACES, "", namespace) {
+                Ok(found) if !found["metadata"]["deletionTimestamp"].is_null() => bail!(
+                    "namespace `{namespace}` is being deleted{}: wait with `sonobuoy delete -n {namespace} --wait`, \
+                     then try again",
+                    held_up(&found)
+                ),
+                Err(error) if error.is_not_found() && made => drop(absent.insert(namespace)),
+                Err(error) if error.is_not_found() => bail!(
+                    "there is no namespace `{namespace}`, and this manifest does not make it: create it with `kubectl \
+                     create namespace {namespace}`"
+                ),
+                Err(error) if !error.is_forbidden() => {
+                    return Err(error).with_context(|| format!("looking for namespace `{namespace}`"));
+                }
+                _ => {}
+            }
+        }
+        Ok(absent)
+    }
+
+    /// What the server would say to a creation, if it is a refusal.
+    fn refusal(&self, object: &Object<'_>, all: &[Object<'_>]) -> Option<String> {
+        let attempt = |value: &Value| self.client.try_create(&object.resource, &object.namespace, value);
+        let mut outcome = attempt(object.value);
+        if let Some(without) = lends_account(object, all)
+            && matches!(&outcome, Err(Error::Api(refusal)) if refusal.message.contains("service account"))
+        {
+            outcome = attempt(&without);
+        }
+        match outcome {
+            Ok(_) => None,
+            Err(error) if error.already_exists() && !object.resource.namespaced => None,
+            Err(error) if error.is_not_found() && binds_one_of(object, all) => None,
+            Err(Error::Api(refusal)) if refusal.message.contains("does not support dry run") => {
+                log::debug!("{} cannot be tried: {}", object.described(), refusal.message);
+                None
+            }
+            Err(error) => Some(object.refused(&error)),
+        }
+    }
+
+    /// Says that a right is missing, before the namespace is there in which it could be tried.
+    fn missing_right(&self, object: &Object<'_>) -> Option<String> {
+        let Object { resource, namespace, .. } = object;
+        match self.client.allowed("create", resource, namespace) {
+            Ok(false) => Some(format!(
+                "your account may not create {} in namespace `{namespace}`: ask for that right, or see \
+                 `--aggregator-permissions`",
+                resource.plural
+            )),
+            Ok(true) => None,
+            Err(error) => {
+                log::debug!("{}: {error}", resource.plural);
+                None
+            }
+        }
+    }
+
+    fn one(&mut self, object: &Object<'_>) -> Result<()> {
+        let outcome = self.try_one(object);
+        self.told(object, outcome)
+    }
+
+    /// Creates it; false if it was there. A server that is busy or away is asked again: what is found after a try
+    /// without answer is what that try made, since nothing was there before.
+    fn try_one(&self, object: &Object<'_>) -> Result<bool, Error> {
+        let end = Instant::now() + PATIENCE;
+        let mut unsure = false;
+        loop {
+            match self.client.create(&object.resource, &object.namespace, object.value) {
+                Ok(_) => return Ok(true),
+                Err(error) if error.already_exists() && unsure => return Ok(true),
+                Err(error) if error.already_exists() && !object.resource.namespaced => return Ok(false),
+                Err(error) if error.is_passing() && Instant::now() < end => {
+                    unsure |= !error.is_unsent();
+                    log::warn!("{error}; trying again");
+                    if self.client.stop().wait(PAUSE) {
+                        return Err(Error::Stopped);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn told(&mut self, object: &Object<'_>, outcome: Result<bool, Error>) -> Result<()> {
+        let (name, namespace, resource) = (object.name, &*object.namespace, &*object.resource.plural);
+        match outcome {
+            Ok(true) => {
+                log::info!(name = name, namespace = namespace, resource = resource; "create request issued");
+                self.made.push(object.described());
+                Ok(())
+            }
+            Ok(false) => {
+                log::info!(name = name, namespace = namespace, resource = resource; "object already exists");
+                Ok(())
+            }
+            Err(error) => bail!("{}", object.refused(&error)),
+        }
+    }
+
+    fn left_behind(&self) -> String {
+        format!(
+            "these objects were created and exist now: {}; remove them with `sonobuoy delete -n {} --wait`",
+            self.made.join(", "),
+            self.home
+        )
+    }
+}
+
+impl Object<'_> {
+    fn described(&self) -> String {
+        format!("{} `{}`", self.resource.kind, self.name)
+    }
+
+    fn refused(&self, error: &Error) -> String {
+        match remedy(error, &self.resource, &self.namespace) {
+            Some(remedy) => format!("{}: {error}; {remedy}", self.described()),
+            None => format!("{}: {error}", self.described()),
+        }
+    }
+}
+
+fn stop_at(refused: &[String]) -> Result<()> {
+    match refused {
+        [] => Ok(()),
+        [only] => bail!("{only}"),
+        [others @ .., last] => {
+            others.iter().for_each(|why| log::error!("{why}"));
+            bail!("the cluster refuses {} objects; the last one is {last}", refused.len())
+        }
+    }
+}
+
+/// Whether the role that a binding names is one of `all`.
+fn binds_one_of(object: &Object<'_>, all: &[Object<'_>]) -> bool {
+    let role = &object.value["roleRef"];
+    all.iter().any(|other| role["kind"] == *other.resource.kind && role["name"] == other.name)
+}
+
+/// A pod whose account is made by the same manifest, with the account that every namespace has instead.
+fn lends_account(object: &Object<'_>, all: &[Object<'_>]) -> Option<Value> {
+    let account = object.value["spec"]["serviceAccountName"].as_str()?;
+    let mut made = all.iter().filter(|other| other.resource == Resource::SERVICE_ACCOUNTS);
+    made.find(|other| other.name == account && other.namespace == object.namespace)?;
+    let mut without = object.value.clone();
+    without["spec"]["serviceAccountName"] = "default".into();
+    Some(without)
+}
+
+/// What holds up the end of a namespace, as its conditions say.
+fn held_up(namespace: &Value) -> String {
+    let conditions = namespace["status"]["conditions"].as_array().into_iter().flatten();
+    let messages = conditions
+        .filter(|condition| condition["status"] == "True")
+        .filter_map(|condition| condition["message"].as_str());
+    let messages: Vec<&str> = messages.collect();
+    if messages.is_empty() { String::new() } else { format!(" ({})", messages.join(", ")) }
+}

@@ -1,0 +1,295 @@
+//! The objects of a run. Names, labels and values are the original's, so that its commands find ours and the reverse.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use anyhow::{Result, bail};
+use serde_json::{Map, Value, json};
+
+use super::service::Service;
+use super::{Plan, harden};
+use crate::config;
+use crate::plugin::{Definition, RESERVED};
+
+/// The aggregator's pod.
+pub const AGGREGATOR_POD: &str = "sonobuoy";
+/// Its container.
+pub const AGGREGATOR_CONTAINER: &str = "kube-sonobuoy";
+/// Its service.
+pub const SERVICE: &str = "sonobuoy-aggregator";
+/// The secret with the private key for the e2e tests.
+pub const SSH_KEY: &str = "ssh-key";
+/// The key's file.
+pub const SSH_KEY_FILE: &str = "id_rsa";
+/// The name that a role and its binding in the run's namespace have.
+const ROLE: &str = "sonobuoy-serviceaccount-sonobuoy";
+/// The config map with the run's settings.
+pub(super) const CONFIG: &str = "sonobuoy-config-cm";
+/// The config map with its plugins.
+pub(super) const PLUGINS: &str = "sonobuoy-plugins-cm";
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+/// Kubernetes takes no larger ConfigMap.
+const CONFIG_MAP_BYTES: usize = 1 << 20;
+
+/// The name of a plugin's config map.
+pub(super) fn config_map_name(plugin: &str) -> String {
+    format!("plugin-{plugin}-cm")
+}
+
+/// All objects, in the order in which they must be created.
+pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>> {
+    let run = &plan.run;
+    let permissions = Permissions::parse(&run.aggregator_permissions)?;
+    let mut objects = Vec::new();
+    if permissions == Permissions::ClusterAdmin {
+        objects.push(namespace(run));
+    }
+    if !run.existing_service_account {
+        objects.push(json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {
+                "labels": {"component": "sonobuoy"},
+                "name": run.service_account_name,
+                "namespace": run.namespace,
+            },
+        }));
+    }
+    if let Some(credentials) = &plan.docker_config {
+        objects.push(json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "kubernetes.io/dockerconfigjson",
+            "metadata": {"name": run.image_pull_secrets, "namespace": run.namespace},
+            "data": {".dockerconfigjson": BASE64.encode(credentials)},
+        }));
+    }
+    if plan.rbac {
+        objects.extend(rbac(run, permissions));
+    }
+    objects.push(config_map(run, CONFIG, json!({"config.json": run.to_json()}), true)?);
+    if let Some(key) = &plan.ssh_key {
+        objects.push(json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {"name": SSH_KEY, "namespace": run.namespace},
+            "data": {SSH_KEY_FILE: BASE64.encode(key)},
+        }));
+    }
+    let definitions = plugins.iter().enumerate();
+    let definitions: Map<String, Value> = definitions
+        .map(|(at, plugin)| (format!("plugin-{at}.yaml"), json!(plugin.to_yaml().trim())))
+        .collect();
+    objects.push(config_map(run, PLUGINS, Value::Object(definitions), true)?);
+    for plugin in plugins.iter().filter(|plugin| !plugin.config_map.is_empty()) {
+        objects.push(config_map(run, &config_map_name(plugin.name()), json!(plugin.config_map), false)?);
+    }
+    objects.extend(plan.status_service.as_ref().map(|service| service.secret(&run.namespace)));
+    objects.push(aggregator(plan));
+    objects.push(service(run));
+    objects.extend(plan.status_service.as_ref().map(|service| service.service(&run.namespace)));
+    Ok(objects)
+}
+
+/// What the aggregator, and with it every plugin, may do.
+#[derive(Clone, Copy, PartialEq)]
+enum Permissions {
+    ClusterAdmin,
+    ClusterRead,
+    NamespaceAdmin,
+}
+
+impl Permissions {
+    fn parse(text: &str) -> Result<Self> {
+        Ok(match text {
+            "clusterAdmin" => Self::ClusterAdmin,
+            "clusterRead" => Self::ClusterRead,
+            // The documentation of the original has long said `namespaced`.
+            "namespaceAdmin" | "namespaced" => Self::NamespaceAdmin,
+            _ => bail!(
+                "aggregator permissions `{text}` are unknown; choose clusterAdmin, clusterRead or namespaceAdmin"
+            ),
+        })
+    }
+}
+
+fn namespace(run: &config::Run) -> Value {
+    let mut metadata = json!({"name": run.namespace});
+    if !run.namespace_psa_enforce_level.is_empty() {
+        metadata["labels"] = json!({"pod-security.kubernetes.io/enforce": run.namespace_psa_enforce_level});
+    }
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+}
+
+fn rbac(run: &config::Run, permissions: Permissions) -> Vec<Value> {
+    let everything = |verbs: Value| json!({"apiGroups": ["*"], "resources": ["*"], "verbs": verbs});
+    let urls = json!({"nonResourceURLs": ["/metrics", "/logs", "/logs/*"], "verbs": ["get"]});
+    let cluster = |verbs: Value| {
+        let name = format!("sonobuoy-serviceaccount-{}", run.namespace);
+        role(run, "ClusterRole", &name, &json!([everything(verbs), urls]))
+    };
+    let namespaced = || role(run, "Role", ROLE, &json!([everything(json!(["*"]))]));
+    match permissions {
+        Permissions::ClusterAdmin => cluster(json!(["*"])).into(),
+        Permissions::ClusterRead => [cluster(json!(["get", "list", "watch"])), namespaced()].concat(),
+        Permissions::NamespaceAdmin => namespaced().into(),
+    }
+}
+
+/// A binding to the run's service account, and the role it binds.
+fn role(run: &config::Run, kind: &str, name: &str, rules: &Value) -> [Value; 2] {
+    let mut metadata = json!({
+        "labels": {"component": "sonobuoy", "namespace": run.namespace},
+        "name": name,
+    });
+    if kind == "Role" {
+        metadata["namespace"] = json!(run.namespace);
+    }
+    let version = format!("{RBAC_GROUP}/v1");
+    [
+        json!({
+            "apiVersion": version,
+            "kind": format!("{kind}Binding"),
+            "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
+            "subjects": [{
+                "kind": "ServiceAccount",
+                "name": run.service_account_name,
+                "namespace": run.namespace,
+            }],
+        }),
+        json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}),
+    ]
+}
+
+fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Result<Value> {
+    let entries = data.as_object().into_iter().flatten();
+    let bytes: usize = entries.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    if bytes > CONFIG_MAP_BYTES {
+        bail!(
+            "the ConfigMap `{name}` would hold {bytes} bytes, Kubernetes takes {CONFIG_MAP_BYTES}; put large files \
+             into an image or shorten the config-map of a plugin"
+        );
+    }
+    let mut metadata = json!({"name": name, "namespace": run.namespace});
+    if labelled {
+        metadata["labels"] = json!({"component": "sonobuoy"});
+    }
+    let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    if bytes > 0 {
+        object["data"] = data;
+    }
+    Ok(object)
+}
+
+fn aggregator(plan: &Plan) -> Value {
+    let run = &plan.run;
+    let mut metadata = json!({
+        "labels": {"component": "sonobuoy", "sonobuoy-component": "aggregator", "tier": "analysis"},
+        "name": AGGREGATOR_POD,
+        "namespace": run.namespace,
+    });
+    if !run.custom_annotations.is_empty() {
+        metadata["annotations"] = json!(run.custom_annotations);
+    }
+    let mut tolerations = vec![json!({"key": "kubernetes.io/e2e-evict-taint-key", "operator": "Exists"})];
+    for toleration in &run.aggregator_tolerations {
+        let given = toleration.iter().filter(|(_, value)| !value.is_empty());
+        tolerations.push(given.map(|(key, value)| (key.clone(), json!(value))).collect::<Map<_, _>>().into());
+    }
+    let mut spec = json!({
+        "containers": [aggregator_container(plan)],
+        "restartPolicy": "Never",
+        "serviceAccountName": run.service_account_name,
+        "tolerations": tolerations,
+        "volumes": [
+            {"name": "sonobuoy-config-volume", "configMap": {"name": CONFIG}},
+            {"name": "sonobuoy-plugins-volume", "configMap": {"name": PLUGINS}},
+            {"name": "output-volume", "emptyDir": {}},
+        ],
+    });
+    if !plan.results_pvc.is_empty() {
+        spec["volumes"][2] =
+            json!({"name": "output-volume", "persistentVolumeClaim": {"claimName": plan.results_pvc}});
+    }
+    if run.security_context_mode != "none" {
+        spec["securityContext"] = json!({"runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000});
+    }
+    if !plan.node_selector.is_empty() {
+        spec["nodeSelector"] = json!(plan.node_selector);
+    }
+    if !run.image_pull_secrets.is_empty() {
+        spec["imagePullSecrets"] = json!([{"name": run.image_pull_secrets}]);
+    }
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+    if plan.status_service.is_some() {
+        Service::mount(&mut pod);
+    }
+    if plan.harden {
+        harden::harden(&mut pod, run);
+    }
+    pod
+}
+
+fn aggregator_container(plan: &Plan) -> Value {
+    let mut env = vec![json!({
+        "name": "SONOBUOY_ADVERTISE_IP",
+        "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+    })];
+    let given = plan.env.get(RESERVED).into_iter().flatten();
+    env.extend(
+        given
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| json!({"name": name, "value": value})),
+    );
+    let (level, verbosity) = level(&plan.level);
+    let mut container = json!({
+        "name": AGGREGATOR_CONTAINER,
+        "image": plan.run.worker_image,
+        "command": ["/sonobuoy"],
+        "args": ["aggregator", "--no-exit", format!("--level={level}"), format!("-v={verbosity}"), "--alsologtostderr"],
+        "env": env,
+        "volumeMounts": [
+            {"mountPath": "/etc/sonobuoy", "name": "sonobuoy-config-volume"},
+            {"mountPath": "/plugins.d", "name": "sonobuoy-plugins-volume"},
+            {"mountPath": "/tmp/sonobuoy", "name": "output-volume"},
+        ],
+    });
+    if !plan.run.image_pull_policy.is_empty() {
+        container["imagePullPolicy"] = json!(plan.run.image_pull_policy);
+    }
+    container
+}
+
+/// The aggregator's level in both of the words it takes. `warning`, which the original writes, is refused by itself.
+fn level(level: &str) -> (&str, u8) {
+    match level {
+        "panic" => ("panic", 0),
+        "fatal" => ("fatal", 1),
+        "error" => ("error", 2),
+        "warn" | "warning" => ("warn", 3),
+        "debug" => ("debug", 5),
+        "trace" => ("trace", 6),
+        _ => ("info", 4),
+    }
+}
+
+fn service(run: &config::Run) -> Value {
+    // Port 0 is one that the system chooses, which no service can know.
+    let port = if run.server.bind_port > 0 { run.server.bind_port } else { config::PORT };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "labels": {"component": "sonobuoy", "sonobuoy-component": "aggregator"},
+            "name": SERVICE,
+            "namespace": run.namespace,
+        },
+        "spec": {
+            "ports": [{"port": port, "protocol": "TCP", "targetPort": port}],
+            "selector": {"sonobuoy-component": "aggregator"},
+            "type": "ClusterIP",
+        },
+    })
+}

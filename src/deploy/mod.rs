@@ -1,0 +1,119 @@
+//! What a run puts into a cluster: preparing plugins, manifests, creating, checking, removing.
+//!
+//! Owns [`Plan`], all that a manifest is made of, and the order in which flags change plugins. Knows no flags and
+//! makes no requests: whoever builds a plan has resolved versions and read files.
+
+mod apply;
+mod harden;
+mod manifest;
+mod preflight;
+mod prepare;
+mod remedy;
+mod remove;
+mod retrieve;
+pub mod service;
+pub mod state;
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::config;
+use crate::plugin::Definition;
+use crate::yaml;
+
+pub use apply::{apply, from_yaml, home, makes_namespace};
+pub use preflight::{CHECKS, Preflight};
+pub use remove::Removal;
+pub use retrieve::{Failure, Retrieval};
+
+/// The folder in which plugins find the files of their config map.
+pub const CONFIG_DIR: &str = "/tmp/sonobuoy/config";
+
+/// Everything a run is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Its settings.
+    pub run: config::Run,
+    /// Its plugins as they were found.
+    pub plugins: Vec<Definition>,
+    /// What flags change in plugins, in the order of the command line.
+    pub changes: Vec<Change>,
+    /// Variables by plugin; an empty value removes one. Those of `sonobuoy` are the aggregator's.
+    pub env: BTreeMap<String, BTreeMap<String, String>>,
+    /// Stands for `$SONOBUOY_K8S_VERSION` in images.
+    pub kubernetes_version: String,
+    /// Whether roles and bindings are made.
+    pub rbac: bool,
+    /// Labels of the node that the aggregator runs on.
+    pub node_selector: BTreeMap<String, String>,
+    /// Writes the drivers' pod specs out in definitions without one.
+    pub show_default_pod_spec: bool,
+    /// A private key for the e2e tests.
+    pub ssh_key: Option<Vec<u8>>,
+    /// Registry credentials for the e2e tests.
+    pub docker_config: Option<Vec<u8>>,
+    /// How much the aggregator logs.
+    pub level: String,
+    /// Whether the aggregator's pod is made to survive more than the original's.
+    pub harden: bool,
+    /// How the run serves its status to the outside, if it does.
+    pub status_service: Option<service::Service>,
+    /// The volume claim that keeps results; empty is the pod's own disk.
+    pub results_pvc: String,
+}
+
+/// What a flag changes in the plugin of that name, if it is part of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// The image of its container.
+    Image {
+        /// The plugin's name.
+        plugin: String,
+        /// What is pulled.
+        image: String,
+    },
+    /// One more file in its config map.
+    File {
+        /// The plugin's name.
+        plugin: String,
+        /// The file's name.
+        name: String,
+        /// What is in it.
+        text: String,
+    },
+    /// Another word at the end of a variable.
+    Word {
+        /// The plugin's name.
+        plugin: String,
+        /// The variable.
+        variable: String,
+        /// The word.
+        word: String,
+    },
+    /// The secret with the private key, where the tests look for it.
+    SshKey {
+        /// The plugin's name.
+        plugin: String,
+    },
+    /// All images of all plugins come from this registry.
+    Registry(String),
+}
+
+impl Plan {
+    /// The plugins with everything done to them that happens before they are sent to the cluster.
+    pub fn prepared(&self) -> Result<Vec<Definition>> {
+        prepare::plugins(self)
+    }
+
+    /// The objects of the run, in the order in which they must be created.
+    pub fn manifest(&self) -> Result<Vec<Value>> {
+        manifest::objects(self, &self.prepared()?)
+    }
+}
+
+/// Objects as one YAML text, each followed by `---`.
+pub fn to_yaml(objects: &[Value]) -> String {
+    objects.iter().map(|object| format!("{}---\n", yaml::write(object))).collect()
+}

@@ -1,0 +1,157 @@
+//! Looks at a cluster before a run: does it have DNS, is its version known to work, is the namespace free.
+//!
+//! All checks are made, and all that fail are told. What an account may not look at is no failure: the run may well
+//! succeed. Whether the cluster takes the objects themselves is tried by [`super::apply()`].
+
+use crate::kube::{Client, Error, Resource, Selector};
+
+/// Older servers lack what a run needs.
+const OLDEST: [u64; 3] = [1, 17, 0];
+/// Newer ones than this nobody has tried.
+const NEWEST: [u64; 3] = [1, 99, 99];
+
+/// Which checks there are.
+pub const CHECKS: [&str; 3] = ["dnscheck", "versioncheck", "existingnamespace"];
+
+/// The checks of one run.
+pub struct Preflight<'a> {
+    /// The namespace of the run.
+    pub namespace: &'a str,
+    /// Whether the run makes that namespace; else it must be there.
+    pub makes_namespace: bool,
+    /// Where the pods of the cluster's DNS are.
+    pub dns_namespace: &'a str,
+    /// Labels of which they have one; none skips the check.
+    pub dns_labels: &'a [String],
+    /// Names of checks that are left out.
+    pub skip: &'a [String],
+}
+
+impl Preflight<'_> {
+    /// What speaks against the run.
+    pub fn failures(&self, client: &Client) -> Vec<String> {
+        let mut failures = Vec::new();
+        for check in CHECKS {
+            if self.skip.iter().any(|skipped| skipped == check) {
+                continue;
+            }
+            let outcome = match check {
+                "dnscheck" => self.dns(client),
+                "versioncheck" => version(client),
+                _ => self.free(client),
+            };
+            match outcome {
+                Ok(()) => {}
+                Err(Failed::Check(why)) => failures.push(format!("{check}: {why}")),
+                Err(Failed::Asking(error)) if error.is_forbidden() => {
+                    log::warn!("{check} is left out, your account may not look: {error}");
+                }
+                Err(Failed::Asking(error)) => failures.push(format!("{check}: {error}")),
+            }
+        }
+        failures
+    }
+
+    fn dns(&self, client: &Client) -> Result<(), Failed> {
+        let labels: Vec<&String> = self.dns_labels.iter().filter(|label| !label.is_empty()).collect();
+        for label in &labels {
+            if !client
+                .list(&Resource::PODS, self.dns_namespace, &Selector::labels(label.as_str()))?
+                .is_empty()
+            {
+                return Ok(());
+            }
+        }
+        if labels.is_empty() {
+            log::info!("no labels of DNS pods are given; dnscheck is left out");
+            return Ok(());
+        }
+        let labels = labels.iter().map(|label| label.as_str()).collect::<Vec<_>>().join("` or `");
+        Err(Failed::Check(format!(
+            "no pod in namespace `{}` has the label `{labels}`; say where DNS is with --dns-namespace and \
+             --dns-pod-labels, or leave the check out with --skip-preflight=dnscheck",
+            self.dns_namespace
+        )))
+    }
+
+    fn free(&self, client: &Client) -> Result<(), Failed> {
+        let namespace = self.namespace;
+        let found = match client.get(&Resource::NAMESPACES, "", namespace) {
+            Ok(found) => Some(found),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.into()),
+        };
+        let why = match found {
+            None if self.makes_namespace => return Ok(()),
+            None => format!(
+                "there is no namespace `{namespace}`, and a run with these permissions does not make it: create it \
+                 with `kubectl create namespace {namespace}`"
+            ),
+            Some(_) if !self.makes_namespace => return Ok(()),
+            Some(found) if !found["metadata"]["deletionTimestamp"].is_null() => format!(
+                "namespace `{namespace}` is being deleted: wait with `sonobuoy delete -n {namespace} --wait`, then try \
+                 again"
+            ),
+            Some(_) => format!(
+                "namespace `{namespace}` exists already: remove an earlier run with `sonobuoy delete -n {namespace} \
+                 --wait`, use another with `-n`, or use this one with --skip-preflight=existingnamespace"
+            ),
+        };
+        Err(Failed::Check(why))
+    }
+}
+
+enum Failed {
+    Check(String),
+    Asking(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Asking(error)
+    }
+}
+
+fn version(client: &Client) -> Result<(), Failed> {
+    let answer = client.version()?;
+    let text = answer["gitVersion"].as_str().unwrap_or_default();
+    let Some(version) = numbers(text) else {
+        return Err(Failed::Check(format!("the server calls its version `{text}`, which is none")));
+    };
+    let [major, minor, patch] = OLDEST;
+    if version < OLDEST {
+        return Err(Failed::Check(format!(
+            "the server is {text}, and a run needs v{major}.{minor}.{patch} or newer"
+        )));
+    }
+    if version > NEWEST {
+        log::warn!("the server is {text}, which is newer than any that was tried");
+    }
+    Ok(())
+}
+
+/// The three numbers of `v1.2.3-vendor+more`.
+fn numbers(text: &str) -> Option<[u64; 3]> {
+    let core = text.strip_prefix('v').unwrap_or(text);
+    let mut parts = core.split(['-', '+']).next()?.split('.').map(|part| part.parse().ok());
+    Some([parts.next()??, parts.next()??, parts.next().unwrap_or(Some(0))?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_servers() {
+        for (text, expected) in [
+            ("v1.34.1", Some([1, 34, 1])),
+            ("v1.17.0-gke.1", Some([1, 17, 0])),
+            ("v1.28.2+k3s1", Some([1, 28, 2])),
+            ("1.20", Some([1, 20, 0])),
+            ("v1", None),
+            ("master", None),
+        ] {
+            assert_eq!(numbers(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! From plugins as they were found to plugins as the aggregator gets them; the order of the steps is the original's.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+
+use super::{CONFIG_DIR, Change, Plan};
+use crate::plugin::{self, Definition, RESERVED, builtin, pod};
+
+/// Stands in images for the version of the cluster.
+const VERSION_VARIABLE: &str = "$SONOBUOY_K8S_VERSION";
+
+/// Applies everything that a plan says to its plugins.
+pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
+    let mut plugins = plan.plugins.clone();
+    plugins.sort_by_key(|plugin| plugin.name().to_lowercase());
+    for plugin in &mut plugins {
+        if plan.show_default_pod_spec && plugin.pod_spec.is_none() {
+            let driver = plugin.config.driver;
+            plugin.pod_spec = Some(pod::default_spec(driver, &plan.run.service_account_name));
+        }
+        if plan.run.force_image_pull_policy {
+            plugin.spec["imagePullPolicy"] = json!(plan.run.image_pull_policy);
+        }
+    }
+    for change in &plan.changes {
+        apply(change, &mut plugins);
+    }
+    for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
+        if container["image"] == builtin::OWN_IMAGE {
+            container["image"] = json!(plan.run.worker_image);
+        }
+    }
+    plugins.iter_mut().for_each(mount_config_map);
+    plugin::check_all(&plugins)?;
+    check_env(plan, &plugins)?;
+    for plugin in &mut plugins {
+        if let Some(image) = plugin.spec["image"].as_str() {
+            plugin.spec["image"] = json!(image.replace(VERSION_VARIABLE, &plan.kubernetes_version));
+        }
+        plugin.mount_results(&plan.run.results_dir);
+        let mut env = plan.env.get(plugin.name()).cloned().unwrap_or_default();
+        env.extend(automatic(plan));
+        plugin.set_env(&env);
+    }
+    Ok(plugins)
+}
+
+/// The variables that every plugin gets, whatever it was told.
+fn automatic(plan: &Plan) -> BTreeMap<String, String> {
+    let variables = [
+        ("SONOBUOY", "true"),
+        ("SONOBUOY_CONFIG_DIR", CONFIG_DIR),
+        ("SONOBUOY_K8S_VERSION", &plan.kubernetes_version),
+        ("SONOBUOY_PROGRESS_PORT", &plan.run.progress_updates_port),
+        ("SONOBUOY_RESULTS_DIR", &plan.run.results_dir),
+        ("RESULTS_DIR", &plan.run.results_dir),
+    ];
+    variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
+
+/// Variables for a plugin that does not run are a mistake; those of e2e may come from flags for it.
+fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
+    for name in plan.env.keys() {
+        if name != RESERVED && name != builtin::E2E && !plugins.iter().any(|plugin| plugin.name() == name) {
+            let known: Vec<_> = plugins.iter().map(Definition::name).collect();
+            bail!(
+                "--plugin-env {name}.…: no plugin of this run has that name; it has {}",
+                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+            );
+        }
+    }
+    Ok(())
+}
+
+fn apply(change: &Change, plugins: &mut [Definition]) {
+    match change {
+        Change::Image { plugin, image } => {
+            if let Some(plugin) = named(plugins, plugin) {
+                plugin.spec["image"] = json!(image);
+            }
+        }
+        Change::File { plugin, name, text } => {
+            if let Some(plugin) = named(plugins, plugin) {
+                plugin.config_map.insert(name.clone(), text.clone());
+            }
+        }
+        Change::Word { plugin, variable, word } => {
+            if let Some(plugin) = named(plugins, plugin) {
+                add_word(plugin, variable, word);
+            }
+        }
+        Change::SshKey { plugin } => {
+            if let Some(plugin) = named(plugins, plugin) {
+                mount_ssh_key(plugin);
+            }
+        }
+        Change::Registry(registry) => {
+            for plugin in plugins {
+                let inits = plugin.pod_spec.as_mut().and_then(|pod| pod.get_mut("initContainers"));
+                inits.and_then(Value::as_array_mut).into_iter().flatten().for_each(|c| relocate(c, registry));
+                plugin.containers_mut().for_each(|container| relocate(container, registry));
+            }
+        }
+    }
+}
+
+fn named<'p>(plugins: &'p mut [Definition], name: &str) -> Option<&'p mut Definition> {
+    plugins.iter_mut().find(|plugin| plugin.name() == name)
+}
+
+fn add_word(plugin: &mut Definition, variable: &str, word: &str) {
+    let old = plugin.spec["env"].as_array().into_iter().flatten().rev().find(|env| env["name"] == variable);
+    let value = match old.and_then(|env| env["value"].as_str()) {
+        Some(value) if !value.is_empty() => format!("{value} {word}"),
+        _ => word.to_owned(),
+    };
+    plugin.set_env(&[(variable.to_owned(), value)].into());
+}
+
+/// Where the e2e tests look for the key.
+fn mount_ssh_key(plugin: &mut Definition) {
+    const VOLUME: &str = "sshkey-vol";
+    const FOLDER: &str = "/root/.ssh";
+    const OWNER_READS: u32 = 0o400;
+    plugin.extra_volumes.push(json!({
+        "name": VOLUME,
+        "secret": {"secretName": super::manifest::SSH_KEY, "defaultMode": OWNER_READS},
+    }));
+    let mount = json!({"name": VOLUME, "mountPath": FOLDER});
+    match plugin.spec["volumeMounts"].as_array_mut() {
+        Some(mounts) => mounts.push(mount),
+        None => plugin.spec["volumeMounts"] = json!([mount]),
+    }
+    let file = super::manifest::SSH_KEY_FILE;
+    let variables = [
+        ("LOCAL_SSH_KEY", file.to_owned()),
+        ("AWS_SSH_KEY", format!("{FOLDER}/{file}")),
+        ("KUBE_SSH_KEY", file.to_owned()),
+    ];
+    plugin.set_env(&variables.map(|(name, value)| (name.to_owned(), value)).into());
+}
+
+/// The same image in another registry, under the last part of its name.
+fn relocate(container: &mut Value, registry: &str) {
+    // Ours is told by the run, wherever it is.
+    if let Some(image) = container["image"].as_str().filter(|image| *image != builtin::OWN_IMAGE) {
+        container["image"] = json!(plugin::relocated(image, registry));
+    }
+}
+
+/// The config map of a plugin as a volume of its pod. A definition that `gen plugin e2e` printed has both already.
+fn mount_config_map(plugin: &mut Definition) {
+    if plugin.config_map.is_empty() {
+        return;
+    }
+    let volume = format!("sonobuoy-{}-vol", plugin.name());
+    if !plugin.extra_volumes.iter().any(|known| known["name"] == volume.as_str()) {
+        let config_map = super::manifest::config_map_name(plugin.name());
+        plugin.extra_volumes.push(json!({"name": volume, "configMap": {"name": config_map}}));
+    }
+    plugin.mount(&volume, CONFIG_DIR);
+}

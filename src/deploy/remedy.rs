@@ -1,0 +1,98 @@
+//! What to do when a cluster refuses an object: from the server's words to a sentence.
+
+use crate::kube::{Error, Resource};
+
+/// The remedy for a refusal, if there is one that is known.
+pub fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<String> {
+    let Error::Api(refusal) = error else { return None };
+    let says = |words: &str| refusal.message.contains(words);
+    let plural = &resource.plural;
+    let text = match refusal.code {
+        _ if says("violates PodSecurity") => format!(
+            "the Pod Security level of namespace `{namespace}` forbids it: label the namespace \
+             `pod-security.kubernetes.io/enforce=privileged` or use another with `-n`"
+        ),
+        _ if says("exceeded quota") || says("failed quota") => {
+            format!("raise the quota of namespace `{namespace}`, or use another namespace with `-n`")
+        }
+        _ if says("failed calling webhook") => {
+            "the webhook does not answer: repair it, or take this namespace out of its configuration".into()
+        }
+        _ if says("admission webhook") || says("ValidatingAdmissionPolicy") => {
+            "a policy of the cluster forbids it: ask its owners for an exception for this namespace".into()
+        }
+        _ if says("being terminated") => {
+            format!(
+                "namespace `{namespace}` is being deleted: wait with `sonobuoy delete -n {namespace} --wait`, then try again"
+            )
+        }
+        _ if says("attempting to grant RBAC permissions") => {
+            "your account may only pass on rights that it has: choose less with `--aggregator-permissions`, or have an \
+             account made that you name with `--rbac Disable --existing-service-account --service-account-name`"
+                .into()
+        }
+        403 => format!(
+            "your account may not create {plural}{}: ask for that right, or see `--aggregator-permissions`, \
+             `--rbac Disable` and `--existing-service-account`",
+            if resource.namespaced { format!(" in namespace `{namespace}`") } else { String::new() }
+        ),
+        409 if error.already_exists() => format!(
+            "it is there already, from an earlier run or somebody else: remove it with `sonobuoy delete -n \
+             {namespace} --wait`, or use another namespace with `-n`"
+        ),
+        404 if resource.namespaced => {
+            format!(
+                "namespace `{namespace}` may not exist: create it with `kubectl create namespace {namespace}`"
+            )
+        }
+        400 | 422 => "the manifest is at fault: correct the field that the server names".into(),
+        429 => "the server is overloaded: try again later".into(),
+        401 => "your credentials are not accepted: renew them".into(),
+        _ => return None,
+    };
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stops_runs_has_a_remedy() {
+        let check = |code: u16, reason: &str, message: &str, part: &str| {
+            let body = serde_json::json!({"kind": "Status", "reason": reason, "message": message});
+            let error = Error::from_answer(code, None, body.to_string().as_bytes(), "POST /x");
+            let found = remedy(&error, &Resource::PODS, "ns").unwrap_or_default();
+            assert!(found.contains(part), "{message}: {found}");
+        };
+        check(
+            403,
+            "Forbidden",
+            r#"pods "sonobuoy" is forbidden: violates PodSecurity "restricted:latest": x"#,
+            "enforce=privileged",
+        );
+        check(403, "Forbidden", "pods is forbidden: exceeded quota: q", "raise the quota");
+        check(500, "InternalError", "Internal error occurred: failed calling webhook \"w\"", "repair it");
+        check(403, "Forbidden", "admission webhook \"w\" denied the request: no", "policy of the cluster");
+        check(
+            403,
+            "Forbidden",
+            "unable to create new content in namespace ns because it is being terminated",
+            "wait",
+        );
+        check(
+            403,
+            "Forbidden",
+            "user is attempting to grant RBAC permissions not currently held",
+            "--existing-service-account",
+        );
+        check(
+            403,
+            "Forbidden",
+            "User \"u\" cannot create resource \"pods\"",
+            "may not create pods in namespace `ns`",
+        );
+        check(409, "AlreadyExists", "pods \"sonobuoy\" already exists", "sonobuoy delete -n ns");
+        check(422, "Invalid", "spec.containers: required", "the field that the server names");
+    }
+}

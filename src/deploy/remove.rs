@@ -1,0 +1,340 @@
+//! Takes a run out of a cluster again, and waits until it is gone.
+//!
+//! Owns the question whether a namespace was made by a run. Neither our manifests nor the original's mark it, so the
+//! answer is read from what a run leaves: its settings say that it has all rights, which makes it create its
+//! namespace, and its oldest object is hardly younger than the namespace. Any other namespace is only emptied of
+//! what belongs to the run. Waiting goes by watches; one thread ends them at the time limit.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Result, anyhow, bail};
+use serde_json::Value;
+
+use super::{manifest, service};
+use crate::clock;
+use crate::kube::{Client, Error, Event, Request, Resource, Selector};
+use crate::yaml;
+
+/// Every object of a run has it, but for some that are named by the others.
+const COMPONENT: &str = "component=sonobuoy";
+/// What e2e tests put on the namespaces that they make.
+const E2E: &str = "e2e-framework,e2e-run";
+/// A run makes its namespace and then, at once, what goes into it.
+const AT_ONCE: Duration = Duration::from_secs(120);
+
+/// What is to be removed.
+#[derive(Debug, Clone)]
+pub struct Removal {
+    /// Of the run.
+    pub namespace: String,
+    /// Whether there may be roles and bindings.
+    pub rbac: bool,
+    /// The namespace whoever made it, the roles of all runs, and what e2e tests left behind.
+    pub all: bool,
+    /// The server only says whether it would.
+    pub dry_run: bool,
+}
+
+/// What was asked to go and may still be there.
+#[derive(Debug)]
+pub struct Left(Vec<Target>);
+
+#[derive(Debug)]
+struct Target {
+    resource: Resource,
+    namespace: String,
+    selector: Selector,
+    /// As it is called in messages.
+    what: String,
+}
+
+/// What a namespace is to a run.
+#[derive(Debug, PartialEq, Eq)]
+enum Namespace {
+    Absent,
+    Going,
+    /// The run made it.
+    Own,
+    /// It was there before, or nobody can tell.
+    Foreign,
+}
+
+impl Removal {
+    /// Asks the server to remove everything; what is not there is no error. All is tried before an error is told.
+    pub fn issue(&self, client: &Client) -> Result<Left> {
+        let mut left = Vec::new();
+        let mut failures = Vec::new();
+        let run = Run::read(client, &self.namespace)?;
+        let namespace = |name: &str| Target {
+            resource: Resource::NAMESPACES,
+            namespace: String::new(),
+            selector: Selector::name(name),
+            what: format!("namespace {name}"),
+        };
+        match run.relation {
+            Namespace::Foreign if !self.all => {
+                log::warn!(
+                    "the run did not make the namespace {}: only what belongs to the run is removed; --all removes \
+                     the namespace too",
+                    self.namespace
+                );
+                self.empty(client, &run, &mut failures);
+                left.push(Target {
+                    resource: Resource::PODS,
+                    namespace: self.namespace.clone(),
+                    selector: Selector::labels(COMPONENT),
+                    what: format!("pods in {}", self.namespace),
+                });
+            }
+            _ => {
+                let request = Request::delete(&Resource::NAMESPACES, "", &self.namespace);
+                self.one(client, request, "namespace", &self.namespace, &mut failures);
+                left.push(namespace(&self.namespace));
+            }
+        }
+        if self.rbac && (self.all || !run.namespaced) {
+            let labels = if self.all {
+                COMPONENT.to_owned()
+            } else {
+                format!("{COMPONENT},namespace={}", self.namespace)
+            };
+            for resource in [Resource::CLUSTER_ROLE_BINDINGS, Resource::CLUSTER_ROLES] {
+                self.many(client, &resource, "", &Selector::labels(&labels), &mut failures);
+                let what = format!("{} of {}", resource.plural, self.namespace);
+                left.push(Target {
+                    resource,
+                    namespace: String::new(),
+                    selector: Selector::labels(&labels),
+                    what,
+                });
+            }
+        }
+        if self.all {
+            for found in client.list(&Resource::NAMESPACES, "", &Selector::labels(E2E))? {
+                let name = name(&found);
+                let request = Request::delete(&Resource::NAMESPACES, "", &name);
+                self.one(client, request, "e2e namespace", &name, &mut failures);
+                left.push(namespace(&name));
+            }
+        }
+        if failures.is_empty() { Ok(Left(left)) } else { bail!("{}", failures.join("; ")) }
+    }
+
+    /// Removes what belongs to the run from a namespace that stays.
+    fn empty(&self, client: &Client, run: &Run, failures: &mut Vec<String>) {
+        let role = |plural: &'static str, kind: &'static str| Resource {
+            plural: plural.into(),
+            kind: kind.into(),
+            namespaced: true,
+            ..Resource::CLUSTER_ROLES
+        };
+        // First what starts pods, at last what they live by.
+        for resource in [
+            Resource::DAEMON_SETS,
+            Resource::PODS,
+            Resource::CONFIG_MAPS,
+            Resource::SECRETS,
+            role("rolebindings", "RoleBinding"),
+            role("roles", "Role"),
+            Resource::SERVICE_ACCOUNTS,
+        ] {
+            self.many(client, &resource, &self.namespace, &Selector::labels(COMPONENT), failures);
+        }
+        // Services could not be deleted together before Kubernetes 1.23.
+        for name in [manifest::SERVICE, service::NAME] {
+            let request = Request::delete(&Resource::SERVICES, &self.namespace, name);
+            self.one(client, request, "service", name, failures);
+        }
+        for plugin in &run.plugins {
+            let map = manifest::config_map_name(plugin);
+            let request = Request::delete(&Resource::CONFIG_MAPS, &self.namespace, &map);
+            self.one(client, request, "config map", &map, failures);
+        }
+        if run.ssh_key {
+            let request = Request::delete(&Resource::SECRETS, &self.namespace, manifest::SSH_KEY);
+            self.one(client, request, "secret", manifest::SSH_KEY, failures);
+        }
+    }
+
+    fn one(&self, client: &Client, request: Request, kind: &str, name: &str, failures: &mut Vec<String>) {
+        let answer = client.send(&self.dry(request));
+        self.say(answer.map(|_| vec![name.to_owned()]), kind, name, failures);
+    }
+
+    fn many(
+        &self,
+        client: &Client,
+        resource: &Resource,
+        namespace: &str,
+        selector: &Selector,
+        failures: &mut Vec<String>,
+    ) {
+        let outcome = client.list(resource, namespace, selector).and_then(|found| {
+            if !found.is_empty() {
+                client.send(&self.dry(Request::delete_collection(resource, namespace, selector)))?;
+            }
+            Ok(found.iter().map(name).collect())
+        });
+        self.say(outcome, &resource.plural, &selector.labels, failures);
+    }
+
+    fn say(&self, outcome: Result<Vec<String>, Error>, kind: &str, what: &str, failures: &mut Vec<String>) {
+        let dry = self.dry_run;
+        match outcome {
+            Ok(names) if !names.is_empty() => {
+                let names = names.join(",");
+                log::info!("dry-run" = dry, kind = kind, names = &*names; "delete request issued");
+            }
+            Err(error) if !error.is_not_found() && !error.is_conflict() => {
+                failures.push(format!("{kind} {what}: {error}"));
+            }
+            Err(error) if error.is_conflict() => {
+                log::info!("dry-run" = dry, kind = kind, names = what; "delete already in progress");
+            }
+            _ => log::info!("dry-run" = dry, kind = kind, names = what; "already deleted"),
+        }
+    }
+
+    fn dry(&self, request: Request) -> Request {
+        if self.dry_run { request.dry_run() } else { request }
+    }
+}
+
+impl Left {
+    /// Waits until all of it is gone. `progress` is told what is still there and why, each time that changes.
+    pub fn wait(&self, client: &Client, limit: Duration, progress: &mut dyn FnMut(&str)) -> Result<()> {
+        let over = client.stop().child();
+        let end = Instant::now().checked_add(limit);
+        std::thread::scope(|scope| {
+            let timer = || match end {
+                Some(end) => {
+                    if !over.wait_until(end) {
+                        over.stop();
+                    }
+                }
+                None => over.wait_forever(),
+            };
+            std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, timer)?;
+            let narrow = client.under(&over);
+            let outcome = self.0.iter().try_for_each(|target| match target.gone(&narrow, progress)? {
+                None => Ok(()),
+                Some(_) if client.stop().stopped() => Err(anyhow!("stopped")),
+                Some(state) => Err(anyhow!("not gone within {}: {state}", clock::duration(limit))),
+            });
+            over.stop();
+            outcome
+        })
+    }
+}
+
+impl Target {
+    /// Watches until nothing is left; what was there last, if the time was over first.
+    fn gone(&self, client: &Client, progress: &mut dyn FnMut(&str)) -> Result<Option<String>> {
+        let (mut there, mut synced) = (BTreeSet::new(), false);
+        let mut said = format!("{}: nothing is known yet", self.what);
+        for event in client.watch(&self.resource, &self.namespace, &self.selector) {
+            match event.map_err(|error| anyhow!("{}: {error}", self.what))? {
+                Event::Restarted => (synced, there) = (false, BTreeSet::new()),
+                Event::Synced => synced = true,
+                Event::Deleted(object) => drop(there.remove(&name(&object))),
+                Event::Applied(object) => {
+                    there.insert(name(&object));
+                    let state = format!("{}: {}", self.what, state(&object));
+                    if state != said {
+                        progress(&state);
+                        said = state;
+                    }
+                }
+            }
+            if synced && there.is_empty() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(said))
+    }
+}
+
+/// What the traces in a namespace say about the run.
+struct Run {
+    relation: Namespace,
+    /// It has rights in its namespace alone, so there are no roles elsewhere.
+    namespaced: bool,
+    plugins: Vec<String>,
+    ssh_key: bool,
+}
+
+impl Run {
+    fn read(client: &Client, namespace: &str) -> Result<Self, Error> {
+        let mut run =
+            Self { relation: Namespace::Absent, namespaced: false, plugins: Vec::new(), ssh_key: false };
+        let home = match client.get(&Resource::NAMESPACES, "", namespace) {
+            Ok(home) => home,
+            Err(error) if error.is_not_found() => return Ok(run),
+            // Whoever may not see a namespace did not make it.
+            Err(error) if error.is_forbidden() => Value::Null,
+            Err(error) => return Err(error),
+        };
+        if !home["metadata"]["deletionTimestamp"].is_null() {
+            run.relation = Namespace::Going;
+            return Ok(run);
+        }
+        let map = |name: &str| match client.get(&Resource::CONFIG_MAPS, namespace, name) {
+            Err(error) if error.is_not_found() || error.is_forbidden() => Ok(Value::Null),
+            other => other,
+        };
+        let (settings, plugins) = (map(manifest::CONFIG)?, map(manifest::PLUGINS)?);
+        let text = settings["data"]["config.json"].as_str().unwrap_or_default();
+        let permissions = serde_json::from_str::<Value>(text).unwrap_or_default();
+        let permissions = permissions["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin").to_owned();
+        run.namespaced = permissions == "namespaceAdmin";
+        for text in
+            plugins["data"].as_object().into_iter().flat_map(|data| data.values()).filter_map(Value::as_str)
+        {
+            run.ssh_key |= text.contains(manifest::SSH_KEY_FILE);
+            let plugin = yaml::parse(text).unwrap_or_default();
+            run.plugins.extend(plugin["sonobuoy-config"]["plugin-name"].as_str().map(str::to_owned));
+        }
+        let mut traces = vec![settings];
+        for resource in [Resource::SERVICE_ACCOUNTS, Resource::PODS] {
+            match client.list(&resource, namespace, &Selector::labels(COMPONENT)) {
+                Ok(found) => traces.extend(found),
+                Err(error) if error.is_forbidden() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let oldest = traces.iter().filter_map(created).min();
+        let own = created(&home)
+            .zip(oldest)
+            .is_some_and(|(made, oldest)| oldest.duration_since(made).unwrap_or_default() <= AT_ONCE);
+        run.relation = if own && permissions == "clusterAdmin" { Namespace::Own } else { Namespace::Foreign };
+        Ok(run)
+    }
+}
+
+fn created(object: &Value) -> Option<SystemTime> {
+    clock::parse_rfc3339(object["metadata"]["creationTimestamp"].as_str()?)
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The phase of an object, and what holds up its end.
+fn state(object: &Value) -> String {
+    let phase = object["status"]["phase"].as_str().unwrap_or("present");
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    // Those of a namespace that is going say what is left in it, or which part of the API does not answer.
+    let reasons = conditions
+        .filter(|condition| phase == "Terminating" && condition["status"] == "True")
+        .filter_map(|condition| condition["message"].as_str());
+    let held = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut parts = vec![format!("{} is {phase}", name(object))];
+    parts.extend(reasons.map(str::to_owned));
+    parts.extend(held.map(|finalizer| format!("held by the finalizer `{finalizer}`")));
+    parts.join(", ")
+}
+
+#[cfg(test)]
+#[path = "remove_tests.rs"]
+mod tests;

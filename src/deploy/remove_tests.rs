@@ -1,0 +1,153 @@
+//! Removing runs from the fake cluster: own and foreign namespaces, waiting, what holds up.
+
+use serde_json::json;
+
+use super::*;
+use crate::kube::Config;
+use crate::kube::api_server::{ApiServer, Fault};
+use crate::stop::Stop;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn client(api: &ApiServer) -> Client {
+    Client::new(Config::plain(api.url()), &Stop::new()).unwrap()
+}
+
+fn removal(namespace: &str) -> Removal {
+    Removal { namespace: namespace.into(), rbac: true, all: false, dry_run: false }
+}
+
+/// A run in a namespace that was made `age` seconds before it.
+fn run(api: &ApiServer, namespace: &str, age: u64, permissions: &str) {
+    let time =
+        |seconds| clock::rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds));
+    let root = format!("/api/v1/namespaces/{namespace}");
+    let labelled = |more: Value| {
+        let mut object =
+            json!({"metadata": {"labels": {"component": "sonobuoy"}, "creationTimestamp": time(age)}});
+        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object
+    };
+    api.put(&root, json!({"status": {"phase": "Active"}, "metadata": {"creationTimestamp": time(0)}}));
+    api.put(&format!("{root}/serviceaccounts/sonobuoy-serviceaccount"), labelled(json!({})));
+    let settings = json!({"AggregatorPermissions": permissions}).to_string();
+    api.put(
+        &format!("{root}/configmaps/sonobuoy-config-cm"),
+        labelled(json!({"data": {"config.json": settings}})),
+    );
+    let plugin = "sonobuoy-config:\n  driver: Job\n  plugin-name: a\nspec:\n  name: plugin\n  image: x\n";
+    api.put(
+        &format!("{root}/configmaps/sonobuoy-plugins-cm"),
+        labelled(json!({"data": {"plugin-0.yaml": plugin}})),
+    );
+    api.put(&format!("{root}/configmaps/plugin-a-cm"), json!({}));
+    api.put(&format!("{root}/services/sonobuoy-aggregator"), labelled(json!({})));
+    api.put(&format!("{root}/pods/sonobuoy"), labelled(json!({"status": {"phase": "Running"}})));
+    for kind in ["clusterroles", "clusterrolebindings"] {
+        let role = json!({"metadata": {"labels": {"component": "sonobuoy", "namespace": namespace}}});
+        api.put(
+            &format!("/apis/rbac.authorization.k8s.io/v1/{kind}/sonobuoy-serviceaccount-{namespace}"),
+            role,
+        );
+    }
+}
+
+fn names(api: &ApiServer, path: &str) -> String {
+    api.list(path).iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_run_goes_with_its_namespace_and_leaves_its_neighbour() {
+    let api = ApiServer::start();
+    run(&api, "one", 1, "clusterAdmin");
+    run(&api, "two", 1, "clusterAdmin");
+    let left = removal("one").issue(&client(&api)).unwrap();
+    left.wait(&client(&api), LIMIT, &mut |_| {}).unwrap();
+    assert_eq!(names(&api, "/api/v1/namespaces"), "default kube-system two");
+    assert_eq!(names(&api, "/apis/rbac.authorization.k8s.io/v1/clusterroles"), "sonobuoy-serviceaccount-two");
+    assert_eq!(names(&api, "/api/v1/pods"), "sonobuoy");
+    // Once more: nothing is there, and that is no error.
+    removal("one").issue(&client(&api)).unwrap().wait(&client(&api), LIMIT, &mut |_| {}).unwrap();
+}
+
+#[test]
+fn a_namespace_that_was_there_before_stays_with_all_that_is_not_the_runs() {
+    for (age, permissions) in [(86_400, "clusterAdmin"), (1, "namespaceAdmin"), (1, "clusterRead")] {
+        let api = ApiServer::start();
+        run(&api, "shared", age, permissions);
+        api.put("/api/v1/namespaces/shared/configmaps/other", json!({}));
+        api.put("/api/v1/namespaces/shared/pods/other", json!({}));
+        let left = removal("shared").issue(&client(&api)).unwrap();
+        left.wait(&client(&api), LIMIT, &mut |_| {}).unwrap();
+        for kind in ["configmaps", "pods", "services", "serviceaccounts"] {
+            let kept = if matches!(kind, "configmaps" | "pods") { "other" } else { "" };
+            assert_eq!(
+                names(&api, &format!("/api/v1/namespaces/shared/{kind}")),
+                kept,
+                "{permissions}: {kind}"
+            );
+        }
+        Removal { all: true, ..removal("shared") }.issue(&client(&api)).unwrap();
+        assert_eq!(names(&api, "/api/v1/namespaces"), "default kube-system", "told to, it goes");
+    }
+}
+
+#[test]
+fn all_takes_what_e2e_tests_and_other_runs_left_behind() {
+    let api = ApiServer::start();
+    run(&api, "one", 1, "clusterAdmin");
+    run(&api, "two", 1, "clusterAdmin");
+    api.put(
+        "/api/v1/namespaces/e2e-1",
+        json!({"metadata": {"labels": {"e2e-framework": "x", "e2e-run": "y"}}}),
+    );
+    api.put("/api/v1/namespaces/e2e-2", json!({"metadata": {"labels": {"e2e-framework": "x"}}}));
+    Removal { all: true, ..removal("one") }.issue(&client(&api)).unwrap();
+    assert_eq!(names(&api, "/api/v1/namespaces"), "default e2e-2 kube-system two");
+    assert_eq!(names(&api, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"), "");
+}
+
+#[test]
+fn a_dry_run_and_rbac_switched_off_touch_nothing() {
+    let api = ApiServer::start();
+    run(&api, "one", 1, "clusterAdmin");
+    Removal { dry_run: true, all: true, ..removal("one") }.issue(&client(&api)).unwrap();
+    assert_eq!(names(&api, "/api/v1/namespaces"), "default kube-system one");
+    Removal { rbac: false, ..removal("one") }.issue(&client(&api)).unwrap();
+    assert_eq!(names(&api, "/apis/rbac.authorization.k8s.io/v1/clusterroles"), "sonobuoy-serviceaccount-one");
+}
+
+#[test]
+fn a_namespace_that_hangs_is_named_with_what_holds_it() {
+    let api = ApiServer::start();
+    run(&api, "stuck", 1, "clusterAdmin");
+    let why = json!([{"type": "NamespaceContentRemaining", "status": "True", "message": "1 pod remains"}]);
+    let patch = json!({"metadata": {"finalizers": ["example.com/slow"]}, "status": {"conditions": why}});
+    api.merge("/api/v1/namespaces/stuck", &patch);
+    let client = client(&api);
+    let left = removal("stuck").issue(&client).unwrap();
+    let mut seen = Vec::new();
+    let error =
+        left.wait(&client, Duration::from_millis(300), &mut |state| seen.push(state.to_owned())).unwrap_err();
+    let says =
+        "namespace stuck: stuck is Terminating, 1 pod remains, held by the finalizer `example.com/slow`";
+    assert_eq!(error.to_string(), format!("not gone within 300ms: {says}"));
+    assert_eq!(seen, [says]);
+
+    // Somebody lets go while we wait.
+    let waiting = std::thread::spawn(move || left.wait(&client, LIMIT, &mut |_| {}));
+    api.wait(|api| api.count("GET /api/v1/namespaces?fieldSelector=metadata.name=stuck&watch") >= 2);
+    api.merge("/api/v1/namespaces/stuck", &json!({"metadata": {"finalizers": null}}));
+    waiting.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_refusal_is_told_after_everything_was_tried() {
+    let api = ApiServer::start();
+    run(&api, "one", 1, "clusterAdmin");
+    api.forbid("deletecollection", "clusterroles");
+    api.fault(Fault::on("DELETE /api/v1/namespaces/one").status(409, "Conflict", "being deleted"));
+    let error = removal("one").issue(&client(&api)).unwrap_err().to_string();
+    assert!(error.contains("clusterroles") && error.contains("cannot deletecollection"), "{error}");
+    assert_eq!(names(&api, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"), "");
+}

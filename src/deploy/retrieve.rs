@@ -1,0 +1,388 @@
+//! Brings the archives of a run home: counted, verified, and there under their names only when they are whole.
+//!
+//! The aggregator's container sends them through the API server as one gzip tar. A stream that is cut goes on where it
+//! was, as long as the other side can do that; the original's cannot, and sends everything again. Memory holds a few
+//! pieces of the stream. Threads while a stream is read: one that unpacks what comes in.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use ring::digest;
+use serde_json::Value;
+
+use super::state;
+use crate::archive::{self, Gunzip, Kind, Reader};
+use crate::kube;
+use crate::status;
+use crate::stop::Stop;
+
+/// The aggregator's container.
+const CONTAINER: &str = "kube-sonobuoy";
+/// Its pod, unless it says another name.
+const POD: &str = "sonobuoy";
+/// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
+const QUEUE: usize = 16;
+/// A container that sends nothing for so long is taken for lost.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Attempts without a single new byte before giving up.
+const ATTEMPTS: u32 = 6;
+/// The first pause between two attempts; each is twice as long as the one before.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How often everything is fetched again when going on is impossible or what came is not what was packed.
+const RESTARTS: u32 = 5;
+
+/// What is fetched, and where to.
+pub struct Retrieval<'a> {
+    /// The way to the cluster.
+    pub client: &'a kube::Client,
+    /// The namespace of the run.
+    pub namespace: &'a str,
+    /// The folder in the container.
+    pub from: &'a str,
+    /// The folder here.
+    pub into: &'a Path,
+    /// A name instead of the archive's own.
+    pub name: Option<&'a str>,
+    /// What has arrived so far, of a run that is not over.
+    pub partial: bool,
+}
+
+/// Why there is nothing.
+#[derive(Debug)]
+pub enum Failure {
+    /// The run has no archive yet, or there is no run.
+    NotReady(anyhow::Error),
+    /// The transfer failed, or what came is not whole.
+    Transfer(anyhow::Error),
+}
+
+/// Why a stream ended before its end.
+enum Cut {
+    /// The line broke; going on may help.
+    Line(String),
+    /// The command failed on the other side.
+    Remote(String),
+    /// This side cannot take more.
+    Here(anyhow::Error),
+}
+
+impl Retrieval<'_> {
+    /// Fetches all archives; their paths are in the order in which they came.
+    pub fn fetch(&self, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
+        let pod = find(self.client, self.namespace).map_err(Failure::NotReady)?;
+        fs::create_dir_all(self.into)
+            .with_context(|| format!("cannot make `{}`", self.into.display()))
+            .map_err(Failure::NotReady)?;
+        let known = promised(&pod);
+        let pod = pod["metadata"]["name"].as_str().unwrap_or(POD);
+        if self.partial {
+            return self.fetch_partial(pod, stop).map(|path| vec![path]);
+        }
+        let mut restarts = 0;
+        loop {
+            let landing = Landing { into: self.into, name: self.name, known: known.as_ref() };
+            match self.stream(pod, &landing, stop) {
+                Ok(landed) if landed.is_empty() => {
+                    let error =
+                        anyhow!("no valid entries in result: the aggregator has no finished archive yet");
+                    return Err(Failure::Transfer(error));
+                }
+                Ok(landed) => return Ok(landed),
+                Err(Again::Never(failure)) => return Err(failure),
+                Err(Again::Perhaps(error)) => {
+                    restarts += 1;
+                    if restarts > RESTARTS || stop.stopped() {
+                        return Err(Failure::Transfer(error));
+                    }
+                    log::warn!("{error:#}; fetching everything again");
+                    stop.wait(PAUSE * 2_u32.pow(restarts));
+                }
+            }
+        }
+    }
+
+    /// One stream from its beginning to its end, over as many connections as that takes.
+    fn stream(&self, pod: &str, landing: &Landing<'_>, stop: &Stop) -> Result<Vec<PathBuf>, Again> {
+        let (sender, receiver) = sync_channel(QUEUE);
+        let (outcome, landed) = std::thread::scope(|scope| {
+            let landed = std::thread::Builder::new()
+                .name("unpack".into())
+                .spawn_scoped(scope, || landing.unpack(Chunks { receiver, piece: Vec::new(), at: 0 }));
+            let landed = match landed {
+                Ok(landed) => landed,
+                Err(error) => return (Err(Cut::Here(error.into())), Ok(Vec::new())),
+            };
+            let outcome = self.receive(pod, &sender, stop);
+            // Tells the other thread that this was all.
+            drop(sender);
+            let landed = landed.join().unwrap_or_else(|_| Err(anyhow!("unpacking panicked")));
+            (outcome, landed)
+        });
+        let landed = match outcome {
+            Ok(()) => landed.map_err(unless_local)?,
+            // What the unpacking side says is the cause; the stream only noticed that nobody listens.
+            Err(Cut::Here(error)) => {
+                return Err(unless_local(landed.err().unwrap_or(error)));
+            }
+            Err(Cut::Line(why)) => {
+                return Err(Again::Perhaps(anyhow!("the transfer was cut and could not go on: {why}")));
+            }
+            Err(Cut::Remote(why)) => return Err(Again::Never(Failure::NotReady(anyhow!("{why}")))),
+        };
+        let mut paths = Vec::new();
+        for file in landed {
+            paths.push(file.settle().map_err(|error| Again::Never(Failure::Transfer(error)))?);
+        }
+        Ok(paths)
+    }
+
+    /// Hands the stream on, piece by piece, going on after cuts.
+    fn receive(&self, pod: &str, sender: &SyncSender<Vec<u8>>, stop: &Stop) -> Result<(), Cut> {
+        let mut received = 0_u64;
+        let mut idle = 0;
+        loop {
+            let before = received;
+            let offset = received.to_string();
+            let mut command = vec!["/sonobuoy", "splat", self.from];
+            if received > 0 {
+                command.extend(["--offset", &offset]);
+            }
+            let mut sink = |piece: &[u8]| {
+                received += piece.len() as u64;
+                sender.send(piece.to_vec()).map_err(|_| "nobody unpacks any more".to_owned())
+            };
+            let place = (self.namespace, pod, CONTAINER);
+            let why = match self.client.exec(place, &command, Some(SILENCE), &mut sink) {
+                Ok(exit) if exit.success() => return Ok(()),
+                Ok(exit) => {
+                    let said = exit.stderr.trim();
+                    let said = if said.is_empty() { exit.message.as_str() } else { said };
+                    if before > 0 && exit.code > 0 {
+                        return Err(Cut::Line(format!("the aggregator cannot go on in the middle: {said}")));
+                    }
+                    return Err(Cut::Remote(format!(
+                        "the results are not ready, or the aggregator cannot send them: {said}"
+                    )));
+                }
+                Err(kube::Error::Sink(why)) => return Err(Cut::Here(anyhow!(why))),
+                Err(kube::Error::Stopped) => return Err(Cut::Here(anyhow!("interrupted"))),
+                Err(error) if before == 0 && received == 0 && error.code().is_some_and(|code| code < 500) => {
+                    return Err(Cut::Remote(format!(
+                        "the aggregator's container does not take commands: {error}"
+                    )));
+                }
+                Err(error) => error.to_string(),
+            };
+            idle = if received > before { 0 } else { idle + 1 };
+            if idle >= ATTEMPTS {
+                return Err(Cut::Line(why));
+            }
+            log::warn!("the transfer was cut after {received} bytes, going on there: {why}");
+            if stop.wait(PAUSE * 2_u32.pow(idle)) {
+                return Err(Cut::Here(anyhow!("interrupted")));
+            }
+        }
+    }
+
+    /// What there is of an unfinished run, packed on the way. It changes from moment to moment, so a cut is final.
+    fn fetch_partial(&self, pod: &str, stop: &Stop) -> Result<PathBuf, Failure> {
+        let name = self.name.map_or_else(
+            || format!("{}_sonobuoy_partial.tar.gz", crate::clock::stamp(std::time::SystemTime::now())),
+            ToOwned::to_owned,
+        );
+        let mut file = Landed::create(self.into, &name).map_err(Failure::Transfer)?;
+        let command = ["/sonobuoy", "splat", self.from, "--partial"];
+        let mut sink = |piece: &[u8]| file.write(piece).map_err(|error| format!("{error:#}"));
+        let place = (self.namespace, pod, CONTAINER);
+        let exit = self.client.under(stop).exec(place, &command, Some(SILENCE), &mut sink);
+        match exit.map_err(|error| Failure::Transfer(error.into()))? {
+            exit if exit.success() => file.settle().map_err(Failure::Transfer),
+            exit => Err(Failure::NotReady(anyhow!("nothing can be fetched yet: {}", exit.stderr.trim()))),
+        }
+    }
+}
+
+enum Again {
+    /// It would fail again.
+    Never(Failure),
+    /// Fetching everything again may help.
+    Perhaps(anyhow::Error),
+}
+
+/// Finds the aggregator's pod.
+pub fn find(client: &kube::Client, namespace: &str) -> anyhow::Result<Value> {
+    state::find(client, namespace)?.ok_or_else(|| {
+        anyhow!("there is no aggregator in the namespace `{namespace}`: start a run, or name another with -n")
+    })
+}
+
+/// What the status of the run promises of its archive.
+fn promised(pod: &Value) -> Option<status::Archive> {
+    let text = pod["metadata"]["annotations"][status::ANNOTATION].as_str()?;
+    let run: status::Run = serde_json::from_str(text).ok()?;
+    Some(run.archive).filter(|archive| !archive.name.is_empty() && !archive.sha256.is_empty())
+}
+
+/// Fetching everything again may help, unless this machine's disk is what fails.
+fn unless_local(error: anyhow::Error) -> Again {
+    let local = error.downcast_ref::<io::Error>().is_some()
+        || matches!(error.downcast_ref(), Some(archive::Error::Output(_)));
+    if local { Again::Never(Failure::Transfer(error)) } else { Again::Perhaps(error) }
+}
+
+/// Where archives land.
+struct Landing<'a> {
+    into: &'a Path,
+    name: Option<&'a str>,
+    known: Option<&'a status::Archive>,
+}
+
+impl Landing<'_> {
+    fn unpack(&self, stream: Chunks) -> anyhow::Result<Vec<Landed>> {
+        let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)));
+        let mut landed = Vec::new();
+        let mut piece = vec![0; 64 << 10];
+        while let Some(entry) = reader.next_entry()? {
+            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            let plain = !name.is_empty() && !name.contains("..") && !name.contains(['/', '\\', '\0']);
+            if entry.kind != Kind::File || !plain {
+                log::warn!("left out `{name}`: not a plain file name");
+                continue;
+            }
+            let target = self.name.map_or_else(|| name.clone(), |wanted| numbered(wanted, landed.len()));
+            let mut file = Landed::create(self.into, &target)?;
+            loop {
+                // In words alone, so that it is not taken for an error of the disk.
+                let read = reader.read(&mut piece);
+                let count = read.map_err(|error| anyhow!("the archive is damaged on its way: {error}"))?;
+                if count == 0 {
+                    break;
+                }
+                file.write(&piece[..count])?;
+            }
+            file.verify(self.known.filter(|known| known.name == name))?;
+            landed.push(file);
+        }
+        Ok(landed)
+    }
+}
+
+/// `x.tar.gz`, `x-01.tar.gz`, `x-02.tar.gz`, …
+fn numbered(name: &str, number: usize) -> String {
+    if number == 0 {
+        return name.to_owned();
+    }
+    let (stem, ending) = match name.strip_suffix(".tar.gz") {
+        Some(stem) => (stem, ".tar.gz"),
+        None => name.rfind('.').filter(|at| *at > 0).map_or((name, ""), |at| name.split_at(at)),
+    };
+    format!("{stem}-{number:02}{ending}")
+}
+
+/// A file under a temporary name, which is removed unless it is settled.
+struct Landed {
+    path: PathBuf,
+    partial: PathBuf,
+    file: File,
+    digest: digest::Context,
+    size: u64,
+    settled: bool,
+}
+
+impl Landed {
+    fn create(folder: &Path, name: &str) -> anyhow::Result<Self> {
+        let path = folder.join(name);
+        let partial = folder.join(format!(".{name}.{}.partial", std::process::id()));
+        let file = File::create(&partial).with_context(|| format!("cannot write `{}`", partial.display()))?;
+        Ok(Self {
+            path,
+            partial,
+            file,
+            digest: digest::Context::new(&digest::SHA256),
+            size: 0,
+            settled: false,
+        })
+    }
+
+    fn write(&mut self, piece: &[u8]) -> anyhow::Result<()> {
+        self.digest.update(piece);
+        self.size += piece.len() as u64;
+        self.file.write_all(piece).with_context(|| format!("cannot write `{}`", self.partial.display()))
+    }
+
+    fn verify(&self, known: Option<&status::Archive>) -> anyhow::Result<()> {
+        let Some(known) = known else { return Ok(()) };
+        let sha256: String =
+            self.digest.clone().finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        if self.size != known.size || sha256 != known.sha256 {
+            bail!(
+                "`{}` is not what the aggregator packed: {} bytes with SHA-256 {sha256} came, {} bytes with {} were promised",
+                known.name,
+                self.size,
+                known.size,
+                known.sha256
+            );
+        }
+        Ok(())
+    }
+
+    /// Gives the file its name.
+    fn settle(mut self) -> anyhow::Result<PathBuf> {
+        self.file.sync_all().with_context(|| format!("cannot write `{}`", self.partial.display()))?;
+        fs::rename(&self.partial, &self.path)
+            .with_context(|| format!("cannot write `{}`", self.path.display()))?;
+        self.settled = true;
+        Ok(self.path.clone())
+    }
+}
+
+impl Drop for Landed {
+    fn drop(&mut self) {
+        if !self.settled {
+            // Nothing more can be done about it, and its name tells what it is.
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// The pieces of a stream as one.
+struct Chunks {
+    receiver: Receiver<Vec<u8>>,
+    piece: Vec<u8>,
+    at: usize,
+}
+
+impl Read for Chunks {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.piece.len() {
+            let Ok(next) = self.receiver.recv() else { return Ok(0) };
+            (self.piece, self.at) = (next, 0);
+        }
+        let count = buffer.len().min(self.piece.len() - self.at);
+        buffer[..count].copy_from_slice(&self.piece[self.at..self.at + count]);
+        self.at += count;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_archives_are_numbered_before_their_ending() {
+        for (name, number, expected) in [
+            ("r.tar.gz", 0, "r.tar.gz"),
+            ("r.tar.gz", 1, "r-01.tar.gz"),
+            ("r", 2, "r-02"),
+            ("r.tgz", 12, "r-12.tgz"),
+            (".hidden", 1, ".hidden-01"),
+        ] {
+            assert_eq!(numbered(name, number), expected);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The status service of a run: what it adds to the manifest, where it is reached, and the file with the way in.
+//!
+//! The file holds a private key: it is made for its owner alone, and one that somebody else may have made is neither
+//! written nor believed.
+
+use std::fs::{self, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::backplane::{Authority, Identity};
+use crate::clock;
+use crate::config;
+use crate::kube::{self, Client, Resource, Selector, Trust};
+
+/// The service, its secret, and the name in the server's certificate, whatever address it is reached at.
+pub const NAME: &str = "sonobuoy-status";
+/// Where it listens.
+pub const PORT: i64 = 8443;
+/// Where the file is, unless told otherwise.
+pub const FILE: &str = "/tmp/sonobuoy.json";
+/// Files that are older are those of runs that are long over.
+const FRESH: Duration = Duration::from_secs(48 * 3_600);
+/// Certificates are valid beyond any use of the file.
+const VALID: Duration = FRESH;
+/// Clouds take minutes to give a load balancer its address.
+const ADDRESS_LIMIT: Duration = Duration::from_secs(180);
+/// Between two looks for it.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The file is a few certificates.
+const MOST: u64 = 1 << 20;
+
+/// A status service that a run is to have.
+#[derive(Clone)]
+pub struct Service {
+    kind: String,
+    authority: String,
+    server: Identity,
+    client: Identity,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// The way in, as it stands in the file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// `https://HOST:PORT/`.
+    pub host_address: String,
+    /// When, RFC 3339.
+    pub created_at: String,
+    /// Whom to believe.
+    pub ca_cert: String,
+    /// Our certificate.
+    pub client_cert: String,
+    /// Its key.
+    pub client_key: String,
+    /// The name that the server's certificate has.
+    #[serde(default)]
+    pub server_name: String,
+    /// The namespace of the run.
+    #[serde(default)]
+    pub namespace: String,
+}
+
+impl Service {
+    /// Makes authority and certificates for a service of this kind: `ClusterIP`, `NodePort` or `LoadBalancer`.
+    pub fn new(kind: &str) -> Result<Self> {
+        let authority = Authority::new(VALID)?;
+        Ok(Self {
+            kind: kind.to_owned(),
+            authority: authority.certificate_pem(),
+            server: authority.server(NAME)?,
+            client: authority.client("status")?,
+        })
+    }
+
+    /// The secret that the aggregator's pod mounts.
+    pub(super) fn secret(&self, namespace: &str) -> Value {
+        let data = |text: &str| BASE64.encode(text);
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {"labels": {"component": "sonobuoy"}, "name": NAME, "namespace": namespace},
+            "data": {
+                "ca.crt": data(&self.authority),
+                "tls.crt": data(&self.server.cert_pem),
+                "tls.key": data(&self.server.key_pem),
+            },
+        })
+    }
+
+    /// The way to it.
+    pub(super) fn service(&self, namespace: &str) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"labels": {"component": "sonobuoy"}, "name": NAME, "namespace": namespace},
+            "spec": {
+                "ports": [{"name": "status", "port": PORT, "protocol": "TCP", "targetPort": PORT}],
+                "selector": {"sonobuoy-component": "aggregator"},
+                "type": self.kind,
+            },
+        })
+    }
+
+    /// Gives the aggregator's pod its certificates.
+    pub(super) fn mount(pod: &mut Value) {
+        let spec = &mut pod["spec"];
+        if let Some(volumes) = spec["volumes"].as_array_mut() {
+            volumes.push(json!({"name": NAME, "secret": {"secretName": NAME}}));
+        }
+        if let Some(mounts) = spec["containers"][0]["volumeMounts"].as_array_mut() {
+            mounts.push(json!({"mountPath": config::STATUS_DIR, "name": NAME, "readOnly": true}));
+        }
+    }
+
+    /// Looks up where the service is reached, and says what belongs into the file.
+    pub fn credentials(&self, client: &Client, namespace: &str) -> Result<Credentials> {
+        let end = Instant::now() + ADDRESS_LIMIT;
+        let address = loop {
+            let service = client.get(&Resource::SERVICES, namespace, NAME)?;
+            if let Some(address) = self.address(client, &service)? {
+                break address;
+            }
+            if Instant::now() > end || client.stop().wait(PAUSE) {
+                bail!("the service `{NAME}` got no address; the cluster may have no {}", self.kind);
+            }
+        };
+        Ok(Credentials {
+            host_address: format!("https://{address}/"),
+            created_at: clock::now(),
+            ca_cert: self.authority.clone(),
+            client_cert: self.client.cert_pem.clone(),
+            client_key: self.client.key_pem.clone(),
+            server_name: NAME.into(),
+            namespace: namespace.to_owned(),
+        })
+    }
+
+    fn address(&self, client: &Client, service: &Value) -> Result<Option<String>> {
+        let at = |host: &str, port: i64| {
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        };
+        let known = |value: &Value| {
+            value.as_str().filter(|host| !host.is_empty() && *host != "None").map(str::to_owned)
+        };
+        Ok(match &*self.kind {
+            "NodePort" => {
+                let Some(port) = service["spec"]["ports"][0]["nodePort"].as_i64() else { return Ok(None) };
+                let nodes = client
+                    .list(&Resource::NODES, "", &Selector::all())
+                    .context("looking for a node's address")?;
+                let addresses = || {
+                    nodes.iter().flat_map(|node| node["status"]["addresses"].as_array().into_iter().flatten())
+                };
+                let of = |kind: &str| {
+                    addresses()
+                        .find(|address| address["type"] == kind)
+                        .and_then(|found| known(&found["address"]))
+                };
+                of("ExternalIP").or_else(|| of("InternalIP")).map(|host| at(&host, port))
+            }
+            "LoadBalancer" => {
+                let ingress = &service["status"]["loadBalancer"]["ingress"][0];
+                known(&ingress["ip"]).or_else(|| known(&ingress["hostname"])).map(|host| at(&host, PORT))
+            }
+            _ => known(&service["spec"]["clusterIP"]).map(|host| at(&host, PORT)),
+        })
+    }
+}
+
+impl Credentials {
+    /// Makes the file anew, for its owner alone. One of an earlier run goes; anything else stays, and is an error.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let describe = || format!("cannot write `{}`", path.display());
+        clear(path).with_context(describe)?;
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).with_context(describe)?;
+        file.write_all(format!("{}\n", serde_json::to_string_pretty(self)?).as_bytes()).with_context(describe)
+    }
+
+    /// Reads the file; none if there is none, if it is not fresh, or if it is that of another namespace.
+    pub fn read(path: &Path, namespace: &str) -> Result<Option<Self>> {
+        let describe = || format!("cannot read `{}`", path.display());
+        let file = match OpenOptions::new().read(true).custom_flags(nofollow()).open(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            file => file.with_context(describe)?,
+        };
+        let about = file.metadata().with_context(describe)?;
+        trusted(&about).with_context(describe)?;
+        let mut text = String::new();
+        file.take(MOST).read_to_string(&mut text).with_context(describe)?;
+        let read: Self = serde_json::from_str(&text).with_context(describe)?;
+        let made = clock::parse_rfc3339(&read.created_at)
+            .context("`created_at` is no time")
+            .with_context(describe)?;
+        let fresh = SystemTime::now().duration_since(made).is_ok_and(|age| age < FRESH);
+        let same = read.namespace.is_empty() || read.namespace == namespace;
+        Ok((fresh && same && !read.host_address.is_empty()).then_some(read))
+    }
+
+    /// A client for the service.
+    pub fn client(&self, limit: Duration, stop: &crate::stop::Stop) -> Result<Client> {
+        let identity = kube::Identity::default();
+        identity
+            .set(self.client_cert.as_bytes(), self.client_key.as_bytes())
+            .map_err(|why| anyhow!("{why}"))?;
+        let config = kube::Config {
+            server_name: Some(self.server_name.clone()).filter(|name| !name.is_empty()),
+            trust: Trust::Authorities(self.ca_cert.clone().into_bytes()),
+            identity,
+            request_timeout: Some(limit),
+            ..kube::Config::plain(self.host_address.trim_end_matches('/'))
+        };
+        Ok(Client::new(config, stop)?)
+    }
+}
+
+/// Whether the file can be made: before anything else is.
+pub fn clear(path: &Path) -> Result<()> {
+    let about = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        about => about?,
+    };
+    trusted(&about)?;
+    let mut text = String::new();
+    fs::File::open(path)?.take(MOST).read_to_string(&mut text)?;
+    if serde_json::from_str::<Credentials>(&text).is_err() {
+        bail!(
+            "it is there and holds no credentials of a status service; name another file with --credentials"
+        );
+    }
+    Ok(fs::remove_file(path)?)
+}
+
+/// A file that is ours alone.
+fn trusted(about: &fs::Metadata) -> Result<()> {
+    if !about.is_file() {
+        bail!("it is no plain file; links are not followed, name another with --credentials");
+    }
+    if about.uid() != rustix::process::geteuid().as_raw() {
+        bail!("it belongs to somebody else; name another file with --credentials");
+    }
+    if about.mode() & 0o077 != 0 {
+        bail!("others may read or write it; remove it, or allow it to its owner alone with `chmod 600`");
+    }
+    Ok(())
+}
+
+fn nofollow() -> i32 {
+    i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn credentials() -> Credentials {
+        Credentials {
+            host_address: "https://10.0.0.1:8443/".into(),
+            created_at: clock::now(),
+            ca_cert: "a".into(),
+            client_cert: "c".into(),
+            client_key: "k".into(),
+            server_name: NAME.into(),
+            namespace: "ns".into(),
+        }
+    }
+
+    #[test]
+    fn the_file_is_for_its_owner_alone_and_links_are_refused() {
+        let folder = std::env::temp_dir().join(format!("sonobuoy-credentials-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let path = folder.join("f.json");
+        assert_eq!(Credentials::read(&path, "ns").unwrap(), None);
+        credentials().write(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        credentials().write(&path).unwrap();
+        assert!(Credentials::read(&path, "ns").unwrap().is_some());
+        assert!(Credentials::read(&path, "other").unwrap().is_none());
+        let old = Credentials { created_at: "2024-01-01T00:00:00Z".into(), ..credentials() };
+        old.write(&path).unwrap();
+        assert!(Credentials::read(&path, "ns").unwrap().is_none(), "long over");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(Credentials::read(&path, "ns").is_err(), "others may have read it");
+        let link = folder.join("link.json");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(credentials().write(&link).is_err());
+        assert!(Credentials::read(&link, "ns").is_err());
+        let other = folder.join("other.json");
+        fs::write(&other, "{}").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(credentials().write(&other).is_err(), "what is not ours stays");
+        assert!(other.exists());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,258 @@
+//! How a run in a cluster stands, as its aggregator's pod tells it: once, or each time that it changes.
+//!
+//! Owns finding that pod and reading its annotation, for every command that asks. Starts no thread: [`follow`]
+//! blocks until the client's stop.
+
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::Value;
+
+use super::manifest::AGGREGATOR_POD;
+use crate::kube::{Client, Error, Event, Resource, Selector};
+use crate::status;
+
+/// Select the aggregator's pod; the second is what manifests before v0.18 say.
+const SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
+/// Why a container waits although waiting longer will hardly help.
+const HOPELESS: [&str; 6] = [
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+];
+
+/// How a run stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// There is no aggregator.
+    Absent,
+    /// Its pod says nothing yet, or no more.
+    Silent {
+        /// The phase of the pod.
+        phase: String,
+        /// A sentence about it, with what holds it up.
+        message: String,
+        /// Nobody can expect that it goes on by itself.
+        lost: bool,
+        /// It may go on, when somebody repairs what the message names.
+        stuck: bool,
+    },
+    /// It tells.
+    Told(status::Run),
+}
+
+impl State {
+    /// What a pod says.
+    pub fn of(pod: &Value) -> Self {
+        let phase = pod["status"]["phase"].as_str().unwrap_or("Pending").to_owned();
+        let annotation = &pod["metadata"]["annotations"][status::ANNOTATION];
+        if let ("Running" | "Succeeded", Some(text)) = (&*phase, annotation.as_str()) {
+            return match serde_json::from_str(text) {
+                Ok(run) => Self::Told(run),
+                Err(error) => Self::Silent {
+                    phase,
+                    message: format!("the status on the aggregator's pod cannot be read: {error}"),
+                    lost: false,
+                    stuck: true,
+                },
+            };
+        }
+        let (reasons, stuck) = reasons(pod);
+        let because = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
+        let message = match &*phase {
+            "Running" => format!("the aggregator is running and has not told its status yet{because}"),
+            "Succeeded" => "the aggregator has ended without telling its status".to_owned(),
+            _ => format!("the aggregator's pod is {phase}{because}"),
+        };
+        let lost = matches!(&*phase, "Failed" | "Unknown");
+        Self::Silent { phase, message, lost, stuck }
+    }
+
+    /// Whether nothing will change any more.
+    pub fn is_over(&self) -> bool {
+        match self {
+            Self::Told(run) => run.status == status::COMPLETE || run.status == status::FAILED,
+            Self::Silent { lost, phase, .. } => *lost || phase == "Succeeded",
+            Self::Absent => false,
+        }
+    }
+
+    /// The status document in any state; a run that has not told anything yet is running.
+    pub fn document(&self) -> status::Run {
+        match self {
+            Self::Told(run) => run.clone(),
+            Self::Silent { message, stuck, .. } if *stuck || self.is_over() => status::Run {
+                status: status::FAILED.into(),
+                error: Some(message.clone()),
+                ..status::Run::default()
+            },
+            Self::Silent { message, .. } => {
+                status::Run { message: Some(message.clone()), ..status::Run::default() }
+            }
+            Self::Absent => {
+                status::Run { message: Some("there is no aggregator yet".into()), ..status::Run::default() }
+            }
+        }
+    }
+}
+
+/// Why the containers of a pod are not ready, and whether that will hardly pass.
+fn reasons(pod: &Value) -> (Vec<String>, bool) {
+    let mut reasons = Vec::new();
+    let mut stuck = false;
+    let both = |reason: &Value, message: &Value| match (reason.as_str(), message.as_str()) {
+        (Some(reason), Some(message)) if !message.is_empty() => Some(format!("{reason}: {message}")),
+        (Some(reason), _) => Some(reason.to_owned()),
+        (None, message) => message.map(str::to_owned),
+    };
+    reasons.extend(both(&pod["status"]["reason"], &pod["status"]["message"]));
+    let list = |field: &str| pod["status"][field].as_array().cloned().unwrap_or_default();
+    for condition in list("conditions") {
+        if condition["type"] == "PodScheduled" && condition["status"] == "False" {
+            reasons.extend(both(&condition["reason"], &condition["message"]));
+        }
+    }
+    for container in list("initContainerStatuses").iter().chain(&list("containerStatuses")) {
+        let name = container["name"].as_str().unwrap_or_default();
+        let (waiting, ended) = (&container["state"]["waiting"], &container["state"]["terminated"]);
+        stuck |= waiting["reason"].as_str().is_some_and(|reason| HOPELESS.contains(&reason));
+        for state in [waiting, ended] {
+            if let Some(reason) = both(&state["reason"], &state["message"]) {
+                let code = state["exitCode"].as_i64().map(|code| format!(", exit code {code}"));
+                reasons.push(format!("container {name}: {reason}{}", code.unwrap_or_default()));
+            }
+        }
+    }
+    (reasons, stuck)
+}
+
+/// The aggregator's pod of a namespace.
+pub fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Error> {
+    for labels in SELECTORS {
+        let mut found = client.list(&Resource::PODS, namespace, &Selector::labels(labels))?;
+        if found.len() > 1 {
+            log::warn!(
+                "{} aggregator pods are in namespace {namespace}; the first one is asked",
+                found.len()
+            );
+        }
+        if !found.is_empty() {
+            return Ok(Some(found.swap_remove(0)));
+        }
+    }
+    match client.get(&Resource::PODS, namespace, AGGREGATOR_POD) {
+        Ok(pod) => Ok(Some(pod)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// How the run in a namespace stands. No namespace and no aggregator are errors.
+pub fn read(client: &Client, namespace: &str) -> Result<State> {
+    if let Some(pod) = find(client, namespace).context("looking for the aggregator")? {
+        return Ok(State::of(&pod));
+    }
+    match client.get(&Resource::NAMESPACES, "", namespace) {
+        Err(error) if error.is_not_found() => {
+            Err(anyhow!("there is no namespace `{namespace}`; name the namespace of the run with `-n`"))
+        }
+        _ => Err(anyhow!("there is no run in namespace `{namespace}`; start one with `sonobuoy run`")),
+    }
+}
+
+/// Tells how the run in a namespace stands, now and after each change, until `told` says false or the client's stop
+/// comes. An absence of the API server is waited out.
+pub fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool) -> Result<()> {
+    // Whoever knows an older aggregator knows its name.
+    let selector = match find(client, namespace) {
+        Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(AGGREGATOR_POD)),
+        Ok(None) => Selector::labels(SELECTORS[0]),
+        Err(Error::Stopped) => return Ok(()),
+        Err(error) if error.is_passing() => {
+            log::warn!("{error}; waiting until it answers");
+            Selector::labels(SELECTORS[0])
+        }
+        Err(error) => return Err(error).context("looking for the aggregator"),
+    };
+    let (mut latest, mut synced) = (State::Absent, false);
+    for event in client.watch(&Resource::PODS, namespace, &selector) {
+        match event.context("watching the aggregator")? {
+            Event::Restarted => (latest, synced) = (State::Absent, false),
+            Event::Applied(pod) => latest = State::of(&pod),
+            Event::Deleted(_) => latest = State::Absent,
+            Event::Synced => synced = true,
+        }
+        if synced && !told(latest.clone()) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(pod: &Value, status: &str, words: &str, over: bool) {
+        let state = State::of(pod);
+        let document = state.document();
+        let said = document.message.or(document.error).unwrap_or_default();
+        assert_eq!((&*document.status, state.is_over()), (status, over), "{pod}");
+        assert_eq!(said, words, "{pod}");
+    }
+
+    #[test]
+    fn a_pod_in_every_state() {
+        let pod = |phase: &str, more: Value| {
+            let mut pod = json!({"metadata": {}, "status": {"phase": phase}});
+            pod["status"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            pod
+        };
+        check(&pod("Pending", json!({})), "running", "the aggregator's pod is Pending", false);
+        check(
+            &pod(
+                "Pending",
+                json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]}),
+            ),
+            "running",
+            "the aggregator's pod is Pending: Unschedulable: 0/1 nodes",
+            false,
+        );
+        let waiting = json!({"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]});
+        check(
+            &pod("Pending", waiting),
+            "failed",
+            "the aggregator's pod is Pending: container c: ErrImagePull: no",
+            false,
+        );
+        check(
+            &pod("Running", json!({})),
+            "running",
+            "the aggregator is running and has not told its status yet",
+            false,
+        );
+        check(
+            &pod("Failed", json!({"reason": "Evicted", "message": "disk"})),
+            "failed",
+            "the aggregator's pod is Failed: Evicted: disk",
+            true,
+        );
+        check(&pod("Unknown", json!({})), "failed", "the aggregator's pod is Unknown", true);
+        let words = "the aggregator has ended without telling its status";
+        check(&pod("Succeeded", json!({})), "failed", words, true);
+    }
+
+    #[test]
+    fn an_annotation_counts_while_the_pod_runs() {
+        let annotated = |phase: &str, text: &str| json!({"metadata": {"annotations": {(status::ANNOTATION): text}}, "status": {"phase": phase}});
+        let text = serde_json::to_string(&status::Run::default()).unwrap();
+        assert_eq!(State::of(&annotated("Running", &text)), State::Told(status::Run::default()));
+        assert!(matches!(State::of(&annotated("Failed", &text)), State::Silent { lost: true, .. }));
+        assert!(matches!(
+            State::of(&annotated("Running", "{")),
+            State::Silent { stuck: true, lost: false, .. }
+        ));
+    }
+}

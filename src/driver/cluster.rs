@@ -1,0 +1,294 @@
+//! Starts a plugin in a cluster, follows it by watches, removes it.
+//!
+//! Owns the calls to the API on behalf of one launch. What to create stands in [`super::pod`], what to make of what
+//! is seen in [`super::monitor`]. Knows neither who takes the findings nor when the plugin is finished: that is told
+//! by a [`Stop`]. Threads while it follows: one watch of the plugin's pods, one of the nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::monitor::{Monitor, Seen};
+use super::node::refusal;
+use super::pod::Launch;
+use super::{Driver, Plugin};
+use crate::config::Grace;
+use crate::kube::{self, Event, Request, Resource, Selector, Stage};
+use crate::plugin::pod::default_spec;
+use crate::plugin::{self, Definition};
+use crate::protocol::{Failure, Finding, ResultId};
+use crate::stop::Stop;
+
+/// Findings that depend on the time alone are looked for so often.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between a watch and its reader.
+const QUEUE: usize = 1024;
+/// Pods of a Job plugin get as long as the worker takes to end after a signal.
+const JOB_GRACE: u64 = 60;
+/// Pods of a DaemonSet have sent their results and only sleep.
+const DAEMON_SET_GRACE: u64 = 1;
+
+/// The way to run plugins in a cluster.
+pub struct Cluster {
+    /// The way to its API, patient: the run must outlive an absence of the API server.
+    pub client: kube::Client,
+    /// Where the plugins' objects live.
+    pub namespace: String,
+    /// Where plugin and worker meet, inside their containers.
+    pub results_dir: String,
+    /// The image of the worker.
+    pub worker_image: String,
+    /// Its pull policy.
+    pub image_pull_policy: String,
+    /// Name of a pull secret, or empty.
+    pub image_pull_secret: String,
+    /// Put on every object and pod.
+    pub annotations: BTreeMap<String, String>,
+    /// For pods without a spec of their own.
+    pub service_account: String,
+    /// Where the worker takes progress; empty leaves it to the worker.
+    pub progress_port: String,
+    /// `host:port` of the aggregator.
+    pub aggregator: String,
+    /// The run's authority, PEM.
+    pub ca_cert: String,
+    /// Name and uid of the aggregator's pod, which owns everything.
+    pub owner: (String, String),
+    /// How long trouble may last.
+    pub grace: Grace,
+}
+
+impl Driver for Cluster {
+    fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()> {
+        let launch = self.launch(plugin);
+        let launched = SystemTime::now();
+        self.create(&Resource::SECRETS, &launch.secret(&plugin.certificate, &plugin.key), stop)?;
+        self.create(resource(&launch), &launch.object(), stop)?;
+        self.follow(&launch, &plugin.ids, launched, findings, stop);
+        Ok(())
+    }
+
+    fn remove(&self, plugin: &Plugin<'_>) -> anyhow::Result<()> {
+        let launch = self.launch(plugin);
+        let grace = match plugin.definition.config.driver {
+            plugin::Driver::Job => JOB_GRACE,
+            plugin::Driver::DaemonSet => DAEMON_SET_GRACE,
+        };
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace, "propagationPolicy": "Background",
+        });
+        let selector = Selector::labels(launch.selector());
+        let mut request = Request::delete_collection(resource(&launch), &self.namespace, &selector);
+        request.body = Some(options.to_string().into_bytes());
+        self.client.send(&request)?;
+        match self.client.delete(&Resource::SECRETS, &self.namespace, &launch.secret_name()) {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The results that a plugin brings, given all `nodes` of the cluster.
+pub fn expected(definition: &Definition, service_account: &str, nodes: &[Value]) -> Vec<ResultId> {
+    let plugin = definition.name();
+    match definition.config.driver {
+        plugin::Driver::Job => vec![ResultId::global(plugin)],
+        plugin::Driver::DaemonSet => {
+            let own = definition.pod_spec.clone();
+            let spec = own.unwrap_or_else(|| default_spec(definition.config.driver, service_account));
+            let fit = nodes.iter().filter(|node| refusal(&spec, node).is_none());
+            fit.filter_map(|node| node["metadata"]["name"].as_str())
+                .map(|node| ResultId::on_node(plugin, node))
+                .collect()
+        }
+    }
+}
+
+/// What [`expected`] looks at in a node; its list of images alone can be long.
+pub fn shrink_node(node: &mut Value) {
+    let ready = node["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");
+    *node = json!({
+        "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},
+        "spec": {"taints": node["spec"]["taints"]},
+        "status": {"conditions": ready.into_iter().collect::<Vec<_>>()},
+    });
+}
+
+impl Cluster {
+    fn launch<'a>(&'a self, plugin: &'a Plugin<'a>) -> Launch<'a> {
+        Launch {
+            definition: plugin.definition,
+            session: &plugin.session,
+            namespace: &self.namespace,
+            results_dir: &self.results_dir,
+            worker_image: &self.worker_image,
+            image_pull_policy: &self.image_pull_policy,
+            image_pull_secret: &self.image_pull_secret,
+            annotations: &self.annotations,
+            service_account: &self.service_account,
+            progress_port: &self.progress_port,
+            aggregator: &self.aggregator,
+            ca_cert: &self.ca_cert,
+            owner: (&self.owner.0, &self.owner.1),
+        }
+    }
+
+    /// Creates an object. One that is there already, from before a restart, is taken over.
+    fn create(&self, resource: &Resource, object: &Value, stop: &Stop) -> anyhow::Result<()> {
+        loop {
+            match self.client.create(resource, &self.namespace, object) {
+                // Nobody knows whether it was carried out; its name makes sure that it is not there twice.
+                Err(kube::Error::Transport { stage: Stage::Sent, .. }) if !stop.wait(LOOK) => {}
+                Err(error) if !error.already_exists() => {
+                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                    return Err(
+                        anyhow::Error::new(error).context(format!("creating {} `{name}`", resource.kind))
+                    );
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Tells what becomes of a plugin, until `stop`.
+    fn follow(
+        &self,
+        launch: &Launch<'_>,
+        expected: &[ResultId],
+        launched: SystemTime,
+        findings: &SyncSender<Finding>,
+        stop: &Stop,
+    ) {
+        let plugin = launch.definition.name();
+        let mut monitor = match launch.definition.config.driver {
+            plugin::Driver::Job => Monitor::once(plugin, self.grace.clone(), launched),
+            plugin::Driver::DaemonSet => {
+                let nodes = expected.iter().map(|id| id.node.clone()).collect();
+                Monitor::each_node(plugin, launch.pod_spec(), nodes, self.grace.clone(), launched)
+            }
+        };
+        let client = &self.client.under(stop);
+        let (sender, seen) = sync_channel(QUEUE);
+        std::thread::scope(|scope| {
+            let nodes = sender.clone();
+            let thread = |name: &str| std::thread::Builder::new().name(format!("{name} of {plugin}"));
+            let pods = thread("pods").spawn_scoped(scope, move || watch_pods(client, launch, &sender));
+            let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, &nodes));
+            if let Err(error) = pods.and(nodes) {
+                log::error!("plugin `{plugin}` is not followed closely: starting a thread: {error}");
+            }
+            while !stop.stopped() {
+                match seen.recv_timeout(LOOK) {
+                    Ok(first) => {
+                        monitor.see(first, SystemTime::now());
+                        // What has come in meanwhile is judged together.
+                        seen.try_iter().take(QUEUE).for_each(|seen| monitor.see(seen, SystemTime::now()));
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => {
+                        stop.wait(LOOK);
+                    }
+                }
+                for mut finding in monitor.check(SystemTime::now()) {
+                    complete_report(client, launch, &mut finding);
+                    if findings.send(finding).is_err() {
+                        return;
+                    }
+                }
+            }
+            // A watch that waits for room in the queue must see that nobody reads it any more.
+            drop(seen);
+        });
+    }
+}
+
+fn resource(launch: &Launch<'_>) -> &'static Resource {
+    match launch.definition.config.driver {
+        plugin::Driver::Job => &Resource::PODS,
+        plugin::Driver::DaemonSet => &Resource::DAEMON_SETS,
+    }
+}
+
+fn watch_pods(client: &kube::Client, launch: &Launch<'_>, seen: &SyncSender<Seen>) {
+    let selector = Selector::labels(launch.selector());
+    for event in client.watch(&Resource::PODS, launch.namespace, &selector).shrink(shrink_pod) {
+        let told = match event {
+            Ok(Event::Restarted) => Seen::PodsListing,
+            Ok(Event::Applied(pod)) => Seen::Pod(pod),
+            Ok(Event::Deleted(pod)) => Seen::PodGone(pod),
+            Ok(Event::Synced) => Seen::PodsListed,
+            Err(error) => {
+                log::warn!("pods of plugin `{}` cannot be watched: {error}", launch.definition.name());
+                continue;
+            }
+        };
+        if seen.send(told).is_err() {
+            return;
+        }
+    }
+}
+
+fn watch_nodes(client: &kube::Client, seen: &SyncSender<Seen>) {
+    let (mut known, mut listed) = (BTreeSet::new(), BTreeSet::new());
+    for event in client.watch(&Resource::NODES, "", &Selector::all()).shrink(shrink_node) {
+        let name = |node: &Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let told = match event {
+            Ok(Event::Restarted) => {
+                listed.clear();
+                continue;
+            }
+            Ok(Event::Applied(node)) => {
+                known.insert(name(&node));
+                listed.insert(name(&node));
+                vec![Seen::Node(node)]
+            }
+            Ok(Event::Deleted(node)) => {
+                known.remove(&name(&node));
+                vec![Seen::NodeGone(name(&node))]
+            }
+            Ok(Event::Synced) => {
+                let gone: Vec<_> = known.difference(&listed).cloned().collect();
+                known.retain(|name| listed.contains(name));
+                gone.into_iter().map(Seen::NodeGone).collect()
+            }
+            Err(error) => {
+                // Without the right to see nodes a plugin is followed by its pods alone.
+                log::info!("nodes cannot be watched: {error}");
+                return;
+            }
+        };
+        if told.into_iter().any(|told| seen.send(told).is_err()) {
+            return;
+        }
+    }
+}
+
+/// What is judged of a pod; thousands of them pass by.
+fn shrink_pod(pod: &mut Value) {
+    let (meta, spec) = (&pod["metadata"], &pod["spec"]);
+    *pod = json!({
+        "metadata": {
+            "name": meta["name"], "uid": meta["uid"],
+            "creationTimestamp": meta["creationTimestamp"], "deletionTimestamp": meta["deletionTimestamp"],
+        },
+        "spec": {
+            "nodeName": spec["nodeName"], "restartPolicy": spec["restartPolicy"],
+            "affinity": {"nodeAffinity": spec["affinity"]["nodeAffinity"]},
+        },
+        "status": pod["status"],
+    });
+}
+
+/// Puts the whole pod into the report of its failure, as long as the API still has it.
+fn complete_report(client: &kube::Client, launch: &Launch<'_>, finding: &mut Finding) {
+    if let Finding::Failure(Failure { report, .. }) = finding
+        && let Some(pod) = report.get_mut("pod")
+        && let Some(name) = pod["metadata"]["name"].as_str()
+        && let Ok(whole) = client.get(&Resource::PODS, launch.namespace, name)
+        && whole["metadata"]["uid"] == pod["metadata"]["uid"]
+    {
+        *pod = whole;
+    }
+}

@@ -1,0 +1,339 @@
+//! A container of a definition as a process of this machine: its command and environment, worked out as the
+//! kubelet would.
+//!
+//! Pure but for looking whether a command exists. What needs an image, a volume or an object of a cluster cannot
+//! be had here, and is said so in words that name the plugin.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use rustix::fs::{Access, access};
+use serde_json::Value;
+
+use crate::plugin::{self, Definition, builtin};
+
+/// What of this machine's environment a process gets; a container has the like from its image.
+const INHERITED: [&str; 8] = ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
+
+/// What the fields of a pod would hold.
+pub(super) struct Facts<'a> {
+    /// `spec.nodeName`
+    pub(super) node: &'a str,
+    /// `metadata.name`
+    pub(super) pod: &'a str,
+    /// `metadata.namespace`
+    pub(super) namespace: &'a str,
+    /// Volumes that are folders of the node, from [`host_volumes`].
+    pub(super) volumes: &'a [(String, String)],
+}
+
+/// A process to be.
+#[derive(Debug, PartialEq)]
+pub(super) struct Container {
+    /// The container's name.
+    pub(super) name: String,
+    /// Program and arguments.
+    pub(super) command: Vec<String>,
+    /// All of its environment.
+    pub(super) env: Vec<(String, String)>,
+    /// Where it runs, if the definition says so.
+    pub(super) dir: Option<PathBuf>,
+}
+
+/// The containers of a definition: those that run first, one after the other, and those that run together, the
+/// plugin's own last, as in a pod.
+pub(super) fn containers(definition: &Definition) -> (Vec<&Value>, Vec<&Value>) {
+    let of_pod = |key: &str| {
+        let list = definition.pod_spec.as_ref().and_then(|pod| pod[key].as_array());
+        list.map(Vec::as_slice).unwrap_or_default()
+    };
+    let together = of_pod("containers").iter().chain([&definition.spec]).collect();
+    (of_pod("initContainers").iter().collect(), together)
+}
+
+/// The volumes of a definition that are folders of the node, by name: this machine is the node, so that they are here.
+pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
+    let default = plugin::pod::default_spec(definition.config.driver, "");
+    let pod = definition.pod_spec.as_ref().unwrap_or(&default);
+    let volumes = pod["volumes"].as_array().into_iter().flatten().chain(&definition.extra_volumes);
+    let folders = volumes.filter_map(|volume| {
+        let (name, path) = (volume["name"].as_str()?, volume["hostPath"]["path"].as_str()?);
+        Some((name.to_owned(), path.to_owned()))
+    });
+    folders.collect()
+}
+
+/// A path below a mounted folder of the node, as this machine knows it; anything else as it is.
+fn on_host(text: &str, container: &Value, facts: &Facts<'_>) -> String {
+    for mount in container["volumeMounts"].as_array().into_iter().flatten() {
+        let (Some(name), Some(point)) = (mount["name"].as_str(), mount["mountPath"].as_str()) else {
+            continue;
+        };
+        let Some((_, folder)) = facts.volumes.iter().find(|(known, _)| known == name) else { continue };
+        match text.strip_prefix(point.trim_end_matches('/')) {
+            Some("" | "/") => return folder.clone(),
+            Some(rest) if rest.starts_with('/') => return format!("{}{rest}", folder.trim_end_matches('/')),
+            _ => {}
+        }
+    }
+    text.to_owned()
+}
+
+/// Checks that every command of a definition is on this machine, before anything is started.
+pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
+    let plugin = definition.name();
+    let (first, together) = containers(definition);
+    for value in first.into_iter().chain(together) {
+        let facts = Facts { node: "", pod: "", namespace: "", volumes: &[] };
+        let container = resolve(plugin, value, &facts, &[])?;
+        let Some(program) = container.command.first() else {
+            bail!(
+                "plugin `{plugin}`: container `{}` has no `command`; `--local` starts commands of this machine \
+                 and no images, so name one, or run the plugin in a cluster",
+                container.name
+            );
+        };
+        if program.contains("$(") {
+            continue;
+        }
+        let path = container.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
+        if find(program, path, container.dir.as_deref()).is_none() {
+            bail!(
+                "plugin `{plugin}`: the command `{program}` of container `{}` is not on this machine; `--local` \
+                 starts commands of this machine and no images, so install it, or run the plugin in a cluster",
+                container.name
+            );
+        }
+        if let Some(dir) = container.dir
+            && !dir.is_dir()
+        {
+            bail!("plugin `{plugin}`: its `workingDir` `{}` is no folder of this machine", dir.display());
+        }
+    }
+    Ok(())
+}
+
+/// Works out one container. `given` lies over the environment of the definition, as the original's does.
+pub(super) fn resolve(
+    plugin: &str,
+    container: &Value,
+    facts: &Facts<'_>,
+    given: &[(String, String)],
+) -> anyhow::Result<Container> {
+    let name = container["name"].as_str().unwrap_or("plugin").to_owned();
+    let mut listed: Vec<(String, String)> = Vec::new();
+    let mut put = |name: &str, value: String| {
+        listed.retain(|(known, _)| known != name);
+        listed.push((name.to_owned(), value));
+    };
+    for entry in container["env"].as_array().into_iter().flatten() {
+        let Some(key) = entry["name"].as_str() else { continue };
+        if given.iter().any(|(name, _)| name == key) {
+            continue;
+        }
+        match (entry["value"].as_str(), &entry["valueFrom"]) {
+            (Some(value), _) => put(key, on_host(value, container, facts)),
+            (None, Value::Null) => put(key, String::new()),
+            (None, from) => match value_from(from, facts) {
+                Some(value) => put(key, value),
+                None if optional(from) => {}
+                None => bail!(
+                    "plugin `{plugin}`: `{key}` of container `{name}` comes from a cluster ({from}); with \
+                     `--local`, give it a `value`"
+                ),
+            },
+        }
+    }
+    for (key, value) in given {
+        put(key, value.clone());
+    }
+    // As the original sorts them, which decides what a reference between two of them finds.
+    listed.sort_by_key(|(name, _)| name.to_ascii_lowercase());
+    let mut env: Vec<(String, String)> = Vec::new();
+    for name in INHERITED {
+        if let Ok(value) = std::env::var(name) {
+            env.push((name.to_owned(), value));
+        }
+    }
+    for (name, value) in listed {
+        let value = expand(&value, &env);
+        env.retain(|(known, _)| *known != name);
+        env.push((name, value));
+    }
+    let strings = |key: &str| container[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut command: Vec<String> = strings("command").map(|word| expand(word, &env)).collect();
+    if !command.is_empty() {
+        command.extend(strings("args").map(|word| expand(word, &env)));
+    }
+    // What is in our own image is this program.
+    if let Some(program) = command.first_mut().filter(|program| *program == builtin::OWN_PROGRAM)
+        && let Ok(own) = std::env::current_exe()
+    {
+        *program = own.to_string_lossy().into_owned();
+    }
+    let dir = container["workingDir"].as_str().filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    Ok(Container { name, command, env, dir })
+}
+
+fn value_from(from: &Value, facts: &Facts<'_>) -> Option<String> {
+    let text = match from["fieldRef"]["fieldPath"].as_str()? {
+        "spec.nodeName" => facts.node,
+        "metadata.name" => facts.pod,
+        "metadata.namespace" => facts.namespace,
+        "status.hostIP" | "status.podIP" | "status.hostIPs" | "status.podIPs" => "127.0.0.1",
+        "spec.serviceAccountName" => "",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn optional(from: &Value) -> bool {
+    ["secretKeyRef", "configMapKeyRef"].iter().any(|key| from[key]["optional"].as_bool() == Some(true))
+}
+
+/// Replaces `$(NAME)` by its value; `$$` is a plain dollar, a name that is not known stays as it is written.
+fn expand(text: &str, env: &[(String, String)]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+            match env.iter().find(|(known, _)| known == name) {
+                Some((_, value)) => out.push_str(value),
+                None => {
+                    out.push_str("$(");
+                    out.push_str(name);
+                    out.push(')');
+                }
+            }
+            rest = after;
+        } else {
+            out.push('$');
+        }
+    }
+    out + rest
+}
+
+/// Where a program is, as `execvp` looks for it.
+fn find(program: &str, path: Option<&str>, dir: Option<&Path>) -> Option<PathBuf> {
+    let runnable = |file: &Path| file.is_file() && access(file, Access::EXEC_OK).is_ok();
+    if program.contains('/') {
+        let file = dir.unwrap_or(Path::new("")).join(program);
+        return runnable(&file).then_some(file);
+    }
+    std::env::split_paths(path?).map(|folder| folder.join(program)).find(|file| runnable(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plugin::Driver;
+
+    const FACTS: Facts<'_> = Facts { node: "n1", pod: "p1", namespace: "ns", volumes: &[] };
+
+    fn env<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
+        container.env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    #[test]
+    fn references_are_replaced_as_in_a_pod() {
+        let vars = [("A".to_owned(), "1".to_owned())];
+        for (text, expected) in [
+            ("$(A)", "1"),
+            ("x$(A)y$(A)", "x1y1"),
+            ("$(B)", "$(B)"),
+            ("$$(A)", "$(A)"),
+            ("$A ${A} $", "$A ${A} $"),
+            ("$(A", "$(A"),
+            ("größe$(A)", "größe1"),
+        ] {
+            assert_eq!(expand(text, &vars), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_container_gets_what_its_pod_would_give_it() {
+        let value = json!({
+            "name": "c",
+            "command": ["sh", "-c", "$(OUT)"],
+            "args": ["$(NODE)", "$(NONE)"],
+            "env": [
+                {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                {"name": "OUT", "value": "$(RESULTS_DIR)/out"},
+                {"name": "RESULTS_DIR", "value": "/old"},
+                {"name": "PATH", "value": "/own"},
+                {"name": "MAYBE", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": true}}},
+                {"name": "EMPTY"},
+                {"name": "ABLE", "value": "$(ZERO)"},
+                {"name": "ZERO", "value": "0"},
+            ],
+        });
+        let given = [("RESULTS_DIR".to_owned(), "/r".to_owned())];
+        let container = resolve("p", &value, &FACTS, &given).unwrap();
+        // OUT comes before RESULTS_DIR in the alphabet, so that its reference finds nothing.
+        assert_eq!(container.command, ["sh", "-c", "$(RESULTS_DIR)/out", "n1", "$(NONE)"]);
+        assert_eq!(env(&container, "RESULTS_DIR"), Some("/r"));
+        assert_eq!(env(&container, "PATH"), Some("/own"));
+        assert_eq!(env(&container, "MAYBE"), None);
+        assert_eq!(env(&container, "EMPTY"), Some(""));
+        assert_eq!(env(&container, "ABLE"), Some("$(ZERO)"));
+    }
+
+    #[test]
+    fn folders_of_the_node_and_our_own_program_are_here() {
+        let definition = Definition::new("p", Driver::DaemonSet, json!({}));
+        let volumes = host_volumes(&definition);
+        assert_eq!(volumes, [("root".to_owned(), "/".to_owned())], "as every DaemonSet has it");
+        let facts = Facts { volumes: &volumes, ..FACTS };
+        let value = json!({
+            "name": "c",
+            "image": "$SONOBUOY_IMAGE",
+            "command": ["/sonobuoy", "gather"],
+            "volumeMounts": [{"name": "root", "mountPath": "/node"}, {"name": "other", "mountPath": "/other"}],
+            "env": [
+                {"name": "ROOT", "value": "/node"},
+                {"name": "ETC", "value": "/node/etc"},
+                {"name": "NODES", "value": "/nodes"},
+                {"name": "OTHER", "value": "/other"},
+            ],
+        });
+        let container = resolve("p", &value, &facts, &[]).unwrap();
+        let values = ["ROOT", "ETC", "NODES", "OTHER"].map(|name| env(&container, name).unwrap());
+        assert_eq!(values, ["/", "/etc", "/nodes", "/other"]);
+        assert_eq!(container.command, [std::env::current_exe().unwrap().to_str().unwrap(), "gather"]);
+    }
+
+    #[test]
+    fn what_only_a_cluster_has_is_named() {
+        let value =
+            json!({"name": "c", "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s"}}}]});
+        let error = resolve("p", &value, &FACTS, &[]).unwrap_err().to_string();
+        assert!(error.contains("`p`") && error.contains("`K`"), "{error}");
+    }
+
+    #[test]
+    fn a_command_has_to_be_here() {
+        let check = |spec: Value, words: &str| {
+            let result = check(&Definition::new("p", Driver::Job, spec));
+            match (result, words) {
+                (Ok(()), "") => {}
+                (Err(error), words) if !words.is_empty() => {
+                    assert!(error.to_string().contains(words), "{error}");
+                }
+                (result, _) => panic!("{words}: {result:?}"),
+            }
+        };
+        check(json!({"name": "c", "command": ["sh"]}), "");
+        check(json!({"name": "c", "command": ["/bin/sh"]}), "");
+        check(json!({"name": "c", "args": ["x"]}), "has no `command`");
+        check(json!({"name": "c", "command": ["no-such-command"]}), "`no-such-command`");
+        check(json!({"name": "c", "command": ["/etc/passwd"]}), "not on this machine");
+        check(json!({"name": "c", "command": ["sh"], "workingDir": "/no/such"}), "workingDir");
+    }
+}

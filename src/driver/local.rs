@@ -1,0 +1,424 @@
+//! Runs plugins on this machine: a pod is a worker and the plugin's commands as child processes.
+//!
+//! A pod has a folder with its results and its config files, and one log for each container, in the place where a
+//! cluster's would be. All of its processes are in groups of their own, and none outlives [`Driver::run`]. Starts a
+//! thread for each pod and for each of its processes, and joins them.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+
+use super::container::{self, Container, Facts};
+use super::process::{self, Group, Talk};
+use super::{Driver, Plugin, pod};
+use crate::plugin::{self, Definition};
+use crate::protocol::{DONE_FILE, Failure, Finding, ResultId};
+use crate::stop::Stop;
+
+/// What processes get to end by themselves before they are killed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// This machine as a place for plugins.
+pub struct Local {
+    /// This program, which is the worker, too.
+    pub program: PathBuf,
+    /// Where pods have their folders.
+    pub pods: PathBuf,
+    /// Where the logs of containers go: `<namespace>/<pod>/logs/<container>.txt`.
+    pub logs: PathBuf,
+    /// The address of the aggregator, `https://host:port`.
+    pub aggregator: String,
+    /// The certificate of the run's authority, PEM.
+    pub ca_cert: String,
+    /// What pods are told their namespace is.
+    pub namespace: String,
+    /// The node of plugins that run once.
+    pub node: String,
+    /// What workers are given, unless the plugin says otherwise.
+    pub worker_env: Vec<(String, String)>,
+}
+
+/// Checks that a definition can run here, before anything is started.
+pub fn check(definition: &Definition) -> anyhow::Result<()> {
+    container::check(definition)?;
+    for file in definition.config_map.keys() {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        ensure!(
+            !matches!(file.as_str(), "" | "." | "..") && file.chars().all(plain),
+            "plugin `{}`: `{file}` in its config-map is no file name",
+            definition.name()
+        );
+    }
+    Ok(())
+}
+
+/// Begins to hold on to processes that plugins start and leave behind; [`end_strays`] ends them.
+pub fn adopt_strays() {
+    process::adopt_strays();
+}
+
+/// Ends what plugins have left behind, and whatever else this process has started. For the end of a run.
+pub fn end_strays() {
+    process::end_strays();
+}
+
+impl Driver for Local {
+    fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()> {
+        thread::scope(|scope| {
+            for id in &plugin.ids {
+                let pod = move || {
+                    if let Err(error) = self.run_pod(plugin, id, findings, stop) {
+                        // The receiver is there as long as the run, whose end is no failure any more.
+                        let _ =
+                            findings.send(Finding::Failure(Failure::new(id.clone(), format!("{error:#}"))));
+                    }
+                };
+                thread::Builder::new()
+                    .name(format!("pod {id}"))
+                    .spawn_scoped(scope, pod)
+                    .context("start a thread")?;
+            }
+            Ok(())
+        })
+    }
+
+    fn remove(&self, plugin: &Plugin<'_>) -> anyhow::Result<()> {
+        let dir = self.pods.join(plugin.definition.name());
+        match fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove `{}`", dir.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Local {
+    fn run_pod(
+        &self,
+        plugin: &Plugin<'_>,
+        id: &ResultId,
+        findings: &SyncSender<Finding>,
+        stop: &Stop,
+    ) -> anyhow::Result<()> {
+        let pod = Pod::prepare(self, plugin, id)?;
+        let (first, together) = container::containers(plugin.definition);
+        // Room for everything that can happen, so that nobody waits to say it.
+        let (sender, receiver) = sync_channel(together.len() + first.len() + 2);
+        let end = stop.child();
+        thread::scope(|scope| {
+            let watch = |at: At, mut child: Child| {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    let _ = sender.send(Event::Ended(at, child.wait()));
+                });
+            };
+            scope.spawn(|| {
+                end.wait_forever();
+                let _ = sender.send(Event::Stop);
+            });
+            let events = Events { receiver, alive: Cell::new(0) };
+            let mut groups = Groups { all: Vec::new(), lifeline: None };
+            let result = pod.live(&first, &together, &mut groups, &watch, &events, findings);
+            if let Err(error) = &result {
+                let _ = findings.send(Finding::Failure(Failure::new(id.clone(), format!("{error:#}"))));
+            }
+            end.stop();
+            events.end(groups);
+            Ok(())
+        })
+    }
+}
+
+/// Which process of a pod.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Worker,
+    First,
+    Together(usize),
+}
+
+enum Event {
+    Ended(At, std::io::Result<ExitStatus>),
+    Stop,
+}
+
+/// What happens in a pod, and how much of it still runs.
+struct Events {
+    receiver: Receiver<Event>,
+    alive: Cell<usize>,
+}
+
+impl Events {
+    fn next(&self) -> anyhow::Result<Event> {
+        let event = self.receiver.recv().context("nothing runs any more")?;
+        if matches!(event, Event::Ended(..)) {
+            self.alive.update(|alive| alive - 1);
+        }
+        Ok(event)
+    }
+
+    /// Ends all processes, and what they have started.
+    fn end(self, groups: Groups) {
+        groups.all.iter().for_each(Group::terminate);
+        let deadline = Instant::now() + GRACE;
+        let mut alive = self.alive.get();
+        while alive > 0 {
+            match self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Event::Ended(..)) => alive -= 1,
+                Ok(Event::Stop) => {}
+                Err(_) => break,
+            }
+        }
+        // Dropping a group kills what is left of it.
+        drop(groups);
+    }
+}
+
+/// The processes of a pod, the worker's first.
+struct Groups {
+    all: Vec<Group>,
+    /// The worker's standard input. It is told of each group, and ends them all when this closes too early.
+    lifeline: Option<ChildStdin>,
+}
+
+impl Groups {
+    fn add(&mut self, group: Group, child: &mut Child) {
+        match &mut self.lifeline {
+            // A worker that has ended needs not to know.
+            Some(lifeline) => drop(writeln!(lifeline, "{}", group.id())),
+            None => self.lifeline = child.stdin.take(),
+        }
+        self.all.push(group);
+    }
+}
+
+/// One plugin on one node.
+struct Pod<'a> {
+    local: &'a Local,
+    plugin: &'a Plugin<'a>,
+    id: &'a ResultId,
+    node: &'a str,
+    name: String,
+    dir: PathBuf,
+    logs: PathBuf,
+}
+
+impl<'a> Pod<'a> {
+    fn prepare(local: &'a Local, plugin: &'a Plugin<'a>, id: &'a ResultId) -> anyhow::Result<Self> {
+        let definition = plugin.definition;
+        let (node, name) = match definition.config.driver {
+            plugin::Driver::Job => {
+                (local.node.as_str(), format!("sonobuoy-{}-job-{}", definition.name(), plugin.session))
+            }
+            plugin::Driver::DaemonSet => (
+                id.node.as_str(),
+                format!("sonobuoy-{}-daemon-set-{}-{}", definition.name(), plugin.session, id.node),
+            ),
+        };
+        let dir = local.pods.join(definition.name()).join(&id.node);
+        let logs = local.logs.join(&local.namespace).join(&name).join("logs");
+        let pod = Self { local, plugin, id, node, name, dir, logs };
+        for dir in [&pod.results(), &pod.config(), &pod.logs] {
+            fs::create_dir_all(dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
+        }
+        for (file, text) in &definition.config_map {
+            let path = pod.config().join(file);
+            fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+        }
+        Ok(pod)
+    }
+
+    /// Starts everything in its order, and watches it until the end of the pod is asked for.
+    fn live(
+        &self,
+        first: &[&Value],
+        together: &[&Value],
+        groups: &mut Groups,
+        watch: &dyn Fn(At, Child),
+        events: &Events,
+        findings: &SyncSender<Finding>,
+    ) -> anyhow::Result<()> {
+        let mut keep = |at, (group, mut child): (Group, Child)| {
+            groups.add(group, &mut child);
+            events.alive.update(|alive| alive + 1);
+            watch(at, child);
+        };
+        let plugin = self.plugin.definition.name();
+        let volumes = container::host_volumes(self.plugin.definition);
+        let facts =
+            Facts { node: self.node, pod: &self.name, namespace: &self.local.namespace, volumes: &volumes };
+
+        // The worker gets the variables of the plugin, so these are worked out before its port is known.
+        let own = container::resolve(plugin, &self.plugin.definition.spec, &facts, &self.given(0))?;
+        let (group, mut child) = self.start_worker(&own)?;
+        let port = child.stdout.take().and_then(|stdout| {
+            let mut line = String::new();
+            BufReader::new(stdout).read_line(&mut line).ok()?;
+            line.trim().parse::<u16>().ok()
+        });
+        keep(At::Worker, (group, child));
+        let Some(port) = port else {
+            bail!("the worker did not start: {}", process::tail(&self.log(pod::WORKER)));
+        };
+        let given = self.given(port);
+
+        for value in first {
+            let container = container::resolve(plugin, value, &facts, &given)?;
+            keep(At::First, self.start(&container)?);
+            match events.next()? {
+                Event::Stop => return Ok(()),
+                Event::Ended(At::First, status) => {
+                    let status = status?;
+                    if !status.success() {
+                        let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
+                        return Ok(());
+                    }
+                }
+                Event::Ended(..) => bail!("{}", self.worker_failure()),
+            }
+        }
+
+        let mut names = Vec::new();
+        for (index, value) in together.iter().enumerate() {
+            let container = container::resolve(plugin, value, &facts, &given)?;
+            keep(At::Together(index), self.start(&container)?);
+            names.push(container.name);
+        }
+        let mut open = names.len();
+        let mut all_well = true;
+        loop {
+            match events.next()? {
+                Event::Stop => return Ok(()),
+                Event::Ended(At::Worker, status) => {
+                    if !status?.success() {
+                        let _ = findings
+                            .send(Finding::Failure(Failure::new(self.id.clone(), self.worker_failure())));
+                    }
+                }
+                Event::Ended(At::First, _) => {}
+                Event::Ended(At::Together(index), status) => {
+                    let status = status?;
+                    open -= 1;
+                    all_well &= status.success();
+                    let counts = index + 1 == names.len() || open == 0;
+                    if open == 0 && all_well {
+                        let marker = self.marker();
+                        fs::write(&marker, "").with_context(|| format!("`{}`", marker.display()))?;
+                    } else if !all_well && counts && !self.results().join(DONE_FILE).exists() {
+                        let _ = findings.send(Finding::Failure(self.failure(&names[index], status)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn start_worker(&self, plugin: &Container) -> anyhow::Result<(Group, Child)> {
+        let mut command = Command::new(&self.local.program);
+        let role = match self.plugin.definition.config.driver {
+            plugin::Driver::Job => "global",
+            plugin::Driver::DaemonSet => "single-node",
+        };
+        let results = self.results();
+        command
+            .args(["worker", role, "--level=info"])
+            .env_clear()
+            .envs(self.local.worker_env.iter().map(|(name, value)| (name, value)))
+            .envs(plugin.env.iter().map(|(name, value)| (name, value)))
+            .env("NODE_NAME", self.node)
+            .env("RESULTS_DIR", &results)
+            .env("SONOBUOY_RESULTS_DIR", &results)
+            .env("RESULT_TYPE", self.plugin.definition.name())
+            .env("AGGREGATOR_URL", &self.local.aggregator)
+            .env("CA_CERT", &self.local.ca_cert)
+            .env("CLIENT_CERT", &self.plugin.certificate)
+            .env("CLIENT_KEY", &self.plugin.key)
+            .env("SONOBUOY_NS", &self.local.namespace)
+            .env("SONOBUOY_PLUGIN_POD", &self.name)
+            .env("SONOBUOY_WORKER_CONTAINER", pod::WORKER)
+            .env("SONOBUOY_OTHERS_ENDED_FILE", self.marker())
+            // Should this process be killed, the worker ends what it has started.
+            .env("SONOBUOY_LIFELINE", "stdin")
+            // Many pods share this machine's ports, so each takes a free one and says which.
+            .env("SONOBUOY_PROGRESS_PORT", "0")
+            // Whoever ends the pod has the result already, or does not want it.
+            .env("SONOBUOY_SHUTDOWN_GRACE", "0s");
+        let program = self.local.program.display();
+        process::start(&mut command, &self.log(pod::WORKER), Talk::WithUs)
+            .with_context(|| format!("cannot start the worker `{program}`"))
+    }
+
+    fn start(&self, container: &Container) -> anyhow::Result<(Group, Child)> {
+        let [program, args @ ..] = container.command.as_slice() else {
+            bail!("container `{}` has no command", container.name);
+        };
+        let mut command = Command::new(program);
+        command.args(args).env_clear().envs(container.env.iter().map(|(name, value)| (name, value)));
+        if let Some(dir) = &container.dir {
+            command.current_dir(dir);
+        }
+        process::start(&mut command, &self.log(&container.name), Talk::Alone).with_context(|| {
+            format!("cannot start the command `{program}` of container `{}`", container.name)
+        })
+    }
+
+    /// What every container of the pod is given.
+    fn given(&self, port: u16) -> Vec<(String, String)> {
+        let path = |path: PathBuf| path.to_string_lossy().into_owned();
+        [
+            ("NODE_NAME", self.node.to_owned()),
+            ("RESULTS_DIR", path(self.results())),
+            ("SONOBUOY", "true".to_owned()),
+            ("SONOBUOY_AGGREGATOR_URL", self.local.aggregator.clone()),
+            ("SONOBUOY_CONFIG_DIR", path(self.config())),
+            ("SONOBUOY_PROGRESS_PORT", port.to_string()),
+            ("SONOBUOY_RESULTS_DIR", path(self.results())),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    fn failure(&self, container: &str, status: ExitStatus) -> Failure {
+        let ending = process::ending(status);
+        let tail = process::tail(&self.log(container));
+        let said = if tail.is_empty() { "it said nothing".into() } else { format!("it said last:\n{tail}") };
+        let mut failure = Failure::new(
+            self.id.clone(),
+            format!("container `{container}` {ending} and left no result; {said}"),
+        );
+        if let Some(code) = status.code() {
+            failure.report.insert("exit-code".into(), code.into());
+        }
+        failure
+    }
+
+    fn worker_failure(&self) -> String {
+        format!("the worker ended without a result; it said last:\n{}", process::tail(&self.log(pod::WORKER)))
+    }
+
+    fn results(&self) -> PathBuf {
+        self.dir.join("results")
+    }
+
+    fn config(&self) -> PathBuf {
+        self.dir.join("config")
+    }
+
+    /// The file that tells the worker that all containers have ended well.
+    fn marker(&self) -> PathBuf {
+        self.dir.join("ended")
+    }
+
+    fn log(&self, container: &str) -> PathBuf {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+        self.logs.join(format!("{}.txt", container.chars().map(plain).collect::<String>()))
+    }
+}

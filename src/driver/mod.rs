@@ -1,0 +1,46 @@
+//! Starts plugins and watches them.
+//!
+//! Owns what a plugin needs to run, in a cluster or on this machine, and the judgement of what becomes of it.
+//! Does not know the aggregator: what it finds out is a [`Finding`] down a channel.
+
+pub mod cluster;
+mod container;
+pub mod local;
+mod monitor;
+mod node;
+mod pod;
+mod process;
+mod verdict;
+
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use crate::plugin::Definition;
+use crate::protocol::{Finding, ResultId};
+use crate::stop::Stop;
+
+/// One plugin of a run, ready to be started.
+pub struct Plugin<'a> {
+    /// What to run.
+    pub definition: &'a Definition,
+    /// 16 hexadecimal characters, which tell its objects from those of other runs.
+    pub session: String,
+    /// What it has to bring: one result for the cluster, or one for each node.
+    pub ids: Vec<ResultId>,
+    /// How long it may take.
+    pub limit: Option<Duration>,
+    /// The certificate of its workers, PEM.
+    pub certificate: String,
+    /// Their key, PEM.
+    pub key: String,
+}
+
+/// A way to run plugins.
+pub trait Driver: Sync {
+    /// Starts the plugin and watches it until `stop`. An error means that it could not be started; what goes wrong
+    /// later goes into `findings`.
+    fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()>;
+
+    /// Takes away what is left of the plugin when the run is over.
+    fn remove(&self, plugin: &Plugin<'_>) -> anyhow::Result<()>;
+}

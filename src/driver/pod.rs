@@ -1,0 +1,326 @@
+//! The pod of a plugin in a cluster: the plugin's containers, the worker beside them, the volumes they share.
+//!
+//! Owns what is common to both drivers' manifests, and the manifests themselves. Pure: makes API objects, creates
+//! none. The definition is taken as it is; nothing in a pod spec of its own is overridden.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::plugin::pod::default_spec;
+use crate::plugin::{Definition, Driver};
+
+/// The container that carries results home.
+pub const WORKER: &str = "sonobuoy-worker";
+/// The label that names the plugin.
+pub const LABEL_PLUGIN: &str = "sonobuoy-plugin";
+/// The label that holds the session, by which a driver finds its own objects.
+pub const LABEL_SESSION: &str = "sonobuoy-run";
+
+/// All that a plugin's objects are made of.
+pub struct Launch<'a> {
+    /// What to run.
+    pub definition: &'a Definition,
+    /// 16 hexadecimal characters, new for each launch.
+    pub session: &'a str,
+    /// Where.
+    pub namespace: &'a str,
+    /// Where plugin and worker meet, inside their containers.
+    pub results_dir: &'a str,
+    /// The image of the worker.
+    pub worker_image: &'a str,
+    /// Its pull policy.
+    pub image_pull_policy: &'a str,
+    /// Name of a pull secret, or empty.
+    pub image_pull_secret: &'a str,
+    /// Put on every object and pod.
+    pub annotations: &'a BTreeMap<String, String>,
+    /// For pods without a spec of their own.
+    pub service_account: &'a str,
+    /// Where the worker takes progress; empty leaves it to the worker.
+    pub progress_port: &'a str,
+    /// `host:port` of the aggregator.
+    pub aggregator: &'a str,
+    /// The run's authority, PEM.
+    pub ca_cert: &'a str,
+    /// Name and uid of the aggregator's pod, which owns everything.
+    pub owner: (&'a str, &'a str),
+}
+
+impl Launch<'_> {
+    /// The name of the secret with the worker's certificate.
+    pub fn secret_name(&self) -> String {
+        format!("sonobuoy-plugin-{}-{}", self.definition.name(), self.session)
+    }
+
+    /// The name of the pod or DaemonSet.
+    pub fn object_name(&self) -> String {
+        let kind = match self.definition.config.driver {
+            Driver::Job => "job",
+            Driver::DaemonSet => "daemon-set",
+        };
+        format!("sonobuoy-{}-{kind}-{}", self.definition.name(), self.session)
+    }
+
+    /// Selects the objects of this launch.
+    pub fn selector(&self) -> String {
+        format!("{LABEL_SESSION}={}", self.session)
+    }
+
+    /// The secret with the worker's certificate and key.
+    pub fn secret(&self, certificate: &str, key: &str) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "kubernetes.io/tls",
+            "metadata": {
+                "name": self.secret_name(),
+                "namespace": self.namespace,
+                "ownerReferences": self.owners(),
+            },
+            "stringData": {"tls.crt": certificate, "tls.key": key},
+        })
+    }
+
+    /// The pod of a Job plugin, or the DaemonSet of the other kind.
+    pub fn object(&self) -> Value {
+        let metadata = json!({
+            "name": self.object_name(),
+            "namespace": self.namespace,
+            "labels": self.labels(),
+            "annotations": self.object_annotations(),
+            "ownerReferences": self.owners(),
+        });
+        match self.definition.config.driver {
+            Driver::Job => {
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self.pod_spec()})
+            }
+            Driver::DaemonSet => {
+                let mut template = json!({"labels": self.labels()});
+                if !self.annotations.is_empty() {
+                    template["annotations"] = json!(self.annotations);
+                }
+                json!({
+                    "apiVersion": "apps/v1",
+                    "kind": "DaemonSet",
+                    "metadata": metadata,
+                    "spec": {
+                        "selector": {"matchLabels": {LABEL_SESSION: self.session}},
+                        "template": {"metadata": template, "spec": self.pod_spec()},
+                    },
+                })
+            }
+        }
+    }
+
+    /// The spec of the plugin's pods.
+    pub fn pod_spec(&self) -> Value {
+        let mut spec = match &self.definition.pod_spec {
+            Some(spec) => spec.clone(),
+            None => default_spec(self.definition.config.driver, self.service_account),
+        };
+        push(&mut spec, "containers", [self.definition.spec.clone(), self.worker()]);
+        if !self.image_pull_secret.is_empty() {
+            push(&mut spec, "imagePullSecrets", [json!({"name": self.image_pull_secret})]);
+        }
+        push(&mut spec, "volumes", [json!({"name": "results", "emptyDir": {}})]);
+        push(&mut spec, "volumes", self.definition.extra_volumes.iter().cloned());
+        spec
+    }
+
+    fn worker(&self) -> Value {
+        let (command, args) = match self.definition.config.driver {
+            Driver::Job => {
+                (json!(["/sonobuoy"]), json!(["worker", "global", "--level=trace", "-v=6", "--logtostderr"]))
+            }
+            Driver::DaemonSet => (
+                json!([
+                    "/sonobuoy",
+                    "worker",
+                    "single-node",
+                    "--level=trace",
+                    "-v=6",
+                    "--logtostderr",
+                    "--sleep=-1"
+                ]),
+                Value::Null,
+            ),
+        };
+        let mut worker = json!({
+            "name": WORKER,
+            "image": self.worker_image,
+            "imagePullPolicy": self.image_pull_policy,
+            "command": command,
+            "env": self.worker_env(),
+            "volumeMounts": [{"name": "results", "mountPath": self.results_dir}],
+        });
+        if !args.is_null() {
+            worker["args"] = args;
+        }
+        worker
+    }
+
+    /// The worker's own variables, and those of the plugin that it has no say in, sorted by name in any case.
+    fn worker_env(&self) -> Vec<Value> {
+        let field = |path: &str| json!({"valueFrom": {"fieldRef": {"fieldPath": path}}});
+        let secret =
+            |key: &str| json!({"valueFrom": {"secretKeyRef": {"name": self.secret_name(), "key": key}}});
+        let text = |value: &str| json!({"value": value});
+        let mut env = Vec::new();
+        for (name, mut value) in [
+            ("NODE_NAME", field("spec.nodeName")),
+            ("RESULTS_DIR", text(self.results_dir)),
+            ("SONOBUOY_RESULTS_DIR", text(self.results_dir)),
+            ("RESULT_TYPE", text(self.definition.name())),
+            ("AGGREGATOR_URL", text(&format!("https://{}", self.aggregator))),
+            ("CA_CERT", text(self.ca_cert)),
+            ("CLIENT_CERT", secret("tls.crt")),
+            ("CLIENT_KEY", secret("tls.key")),
+            ("SONOBUOY_PROGRESS_PORT", text(self.progress_port)),
+            ("SONOBUOY_DIR", text("/tmp/sonobuoy")),
+            ("SONOBUOY_NS", field("metadata.namespace")),
+            ("SONOBUOY_PLUGIN_POD", field("metadata.name")),
+            ("SONOBUOY_WORKER_CONTAINER", text(WORKER)),
+        ] {
+            value["name"] = json!(name);
+            env.push(value);
+        }
+        let own = env.len();
+        for variable in self.definition.spec["env"].as_array().into_iter().flatten() {
+            if !env[..own].iter().any(|mine| mine["name"] == variable["name"]) {
+                env.push(variable.clone());
+            }
+        }
+        env.sort_by_key(|variable| variable["name"].as_str().unwrap_or_default().to_lowercase());
+        env
+    }
+
+    fn labels(&self) -> Value {
+        json!({
+            "component": "sonobuoy",
+            "sonobuoy-component": "plugin",
+            LABEL_PLUGIN: self.definition.name(),
+            LABEL_SESSION: self.session,
+            "tier": "analysis",
+        })
+    }
+
+    fn object_annotations(&self) -> Value {
+        let mut annotations = Map::new();
+        annotations.insert("sonobuoy-driver".into(), json!(self.definition.config.driver_spelling));
+        annotations.insert("sonobuoy-plugin".into(), json!(self.definition.name()));
+        annotations.extend(self.annotations.iter().map(|(key, value)| (key.clone(), json!(value))));
+        Value::Object(annotations)
+    }
+
+    fn owners(&self) -> Value {
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": self.owner.0, "uid": self.owner.1}])
+    }
+}
+
+fn push(object: &mut Value, key: &str, items: impl IntoIterator<Item = Value>) {
+    let mut items = items.into_iter().peekable();
+    if items.peek().is_none() {
+        return;
+    }
+    match &mut object[key] {
+        Value::Array(list) => list.extend(items),
+        slot => *slot = items.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_launch(definition: &Definition, check: impl Fn(Launch<'_>)) {
+        let annotations = BTreeMap::from([("team".to_owned(), "blue".to_owned())]);
+        check(Launch {
+            definition,
+            session: "0123456789abcdef",
+            namespace: "ns",
+            results_dir: "/tmp/sonobuoy/results",
+            worker_image: "worker:1",
+            image_pull_policy: "IfNotPresent",
+            image_pull_secret: "pull",
+            annotations: &annotations,
+            service_account: "account",
+            progress_port: "8099",
+            aggregator: "10.0.0.1:8080",
+            ca_cert: "PEM",
+            owner: ("sonobuoy", "uid"),
+        });
+    }
+
+    fn names(list: &Value) -> Vec<&str> {
+        list.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_job_is_a_bare_pod_with_side_cars_first_and_the_worker_last() {
+        let mut definition = Definition::new("p", Driver::Job, json!({"name": "main", "image": "i"}));
+        definition.pod_spec = Some(json!({"containers": [{"name": "car"}], "hostname": "kept"}));
+        definition.extra_volumes = vec![json!({"name": "more"})];
+        with_launch(&definition, |launch| {
+            let pod = launch.object();
+            assert_eq!(
+                (&pod["kind"], &pod["metadata"]["name"]),
+                (&json!("Pod"), &json!("sonobuoy-p-job-0123456789abcdef"))
+            );
+            assert_eq!(
+                pod["metadata"]["annotations"],
+                json!({"sonobuoy-driver": "Job", "sonobuoy-plugin": "p", "team": "blue"})
+            );
+            assert_eq!(
+                pod["metadata"]["ownerReferences"],
+                json!([{"apiVersion": "v1", "kind": "Pod", "name": "sonobuoy", "uid": "uid"}])
+            );
+            let spec = &pod["spec"];
+            assert_eq!(names(&spec["containers"]), ["car", "main", WORKER]);
+            assert_eq!(names(&spec["volumes"]), ["results", "more"]);
+            assert_eq!(spec["imagePullSecrets"], json!([{"name": "pull"}]));
+            assert_eq!(
+                (&spec["hostname"], &spec["tolerations"]),
+                (&json!("kept"), &Value::Null),
+                "a given spec is used as it is"
+            );
+        });
+    }
+
+    #[test]
+    fn a_daemon_set_selects_its_session_and_its_pods_carry_only_the_custom_annotations() {
+        let definition = Definition::new("p", Driver::DaemonSet, json!({"name": "main"}));
+        with_launch(&definition, |launch| {
+            let set = launch.object();
+            assert_eq!(set["metadata"]["name"], "sonobuoy-p-daemon-set-0123456789abcdef");
+            assert_eq!(set["spec"]["selector"]["matchLabels"], json!({"sonobuoy-run": "0123456789abcdef"}));
+            let template = &set["spec"]["template"];
+            assert_eq!(template["metadata"]["annotations"], json!({"team": "blue"}));
+            assert_eq!(template["metadata"]["labels"], set["metadata"]["labels"]);
+            assert_eq!(names(&template["spec"]["volumes"]), ["root", "results"]);
+            assert_eq!(template["spec"]["serviceAccountName"], "account");
+            assert_eq!(template["spec"]["containers"][1]["args"], Value::Null);
+        });
+    }
+
+    #[test]
+    fn the_worker_inherits_the_plugins_variables_but_keeps_its_own() {
+        let env = json!([{"name": "SONOBUOY_DONE_FILE_DELAY", "value": "1s"}, {"name": "RESULT_TYPE", "value": "x"}]);
+        let definition = Definition::new("p", Driver::Job, json!({"name": "main", "env": env}));
+        with_launch(&definition, |launch| {
+            let spec = launch.pod_spec();
+            let env = spec["containers"][1]["env"].as_array().unwrap();
+            let value = |name: &str| {
+                env.iter().find(|entry| entry["name"] == name).map(|entry| entry["value"].clone())
+            };
+            assert_eq!(value("RESULT_TYPE"), Some(json!("p")));
+            assert_eq!(value("SONOBUOY_DONE_FILE_DELAY"), Some(json!("1s")));
+            assert_eq!(value("AGGREGATOR_URL"), Some(json!("https://10.0.0.1:8080")));
+            let names: Vec<_> =
+                env.iter().map(|entry| entry["name"].as_str().unwrap().to_lowercase()).collect();
+            assert!(names.is_sorted(), "{names:?}");
+            let key = env.iter().find(|entry| entry["name"] == "CLIENT_KEY").unwrap();
+            assert_eq!(key["valueFrom"]["secretKeyRef"]["name"], "sonobuoy-plugin-p-0123456789abcdef");
+        });
+    }
+}

@@ -1,0 +1,302 @@
+//! What the API says of a plugin's pod: fine, in trouble that may pass, or beyond hope.
+//!
+//! Owns the classification and its words; the kubelet's own message is always carried along. Pure: it is given the
+//! pod, the time and the graces, and asks nobody. Whether a pod is there at all is its caller's concern.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use crate::clock;
+use crate::config::Grace;
+
+/// The judgement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Nothing to complain about.
+    Fine,
+    /// Nothing is wrong yet, but it is a failure if it is still so at the given time.
+    Quiet(String, SystemTime),
+    /// Trouble that becomes a failure at the given time, unless it passes.
+    Trouble(String, SystemTime),
+    /// No result can be expected any more.
+    Failed(String),
+}
+
+/// Judges `pod`, whose container `worker` carries results home, at the time `now`.
+pub fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> Verdict {
+    let mut found = Verdict::Fine;
+    for verdict in complaints(pod, worker, grace) {
+        let verdict = match verdict {
+            Verdict::Quiet(reason, fatal) | Verdict::Trouble(reason, fatal) if fatal <= now => {
+                Verdict::Failed(reason)
+            }
+            other => other,
+        };
+        found = worse(found, verdict);
+    }
+    found
+}
+
+fn worse(left: Verdict, right: Verdict) -> Verdict {
+    match (&left, &right) {
+        (Verdict::Failed(_), _) | (_, Verdict::Fine) => left,
+        (Verdict::Trouble(..), Verdict::Quiet(..)) => left,
+        (Verdict::Trouble(_, first), Verdict::Trouble(_, second))
+        | (Verdict::Quiet(_, first), Verdict::Quiet(_, second))
+            if first <= second =>
+        {
+            left
+        }
+        _ => right,
+    }
+}
+
+fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
+    let status = &pod["status"];
+    let mut out = Vec::new();
+    for condition in list(&status["conditions"]) {
+        if condition["reason"] == "Unschedulable" {
+            let since = time(&condition["lastTransitionTime"])
+                .or_else(|| time(&pod["metadata"]["creationTimestamp"]));
+            let reason = format!("Can't schedule pod: {}", text(&condition["message"]));
+            out.push(after(since, grace.unschedulable, reason));
+        }
+    }
+    let started = time(&status["startTime"]);
+    let containers = ["initContainerStatuses", "containerStatuses"];
+    for (kind, container) in
+        containers.iter().flat_map(|key| list(&status[key]).iter().map(move |c| (*key, c)))
+    {
+        let name = text(&container["name"]);
+        let restarts = container["restartCount"].as_u64().unwrap_or_default();
+        if restarts > grace.restarts {
+            let last = terminated(&container["lastState"]["terminated"]).unwrap_or_default();
+            out.push(Verdict::Failed(format!(
+                "Container {name} has restarted unexpectedly {restarts} times{last}"
+            )));
+        }
+        let waiting = &container["state"]["waiting"];
+        let said = || detail(&waiting["reason"], &waiting["message"]);
+        match text(&waiting["reason"]) {
+            "ImagePullBackOff" | "ErrImagePull" => {
+                let reason = format!("Failed to pull image for container {name}{}", said());
+                out.push(after(started, grace.image_pull, reason));
+            }
+            "ErrImageNeverPull" | "InvalidImageName" => {
+                out.push(Verdict::Failed(format!("Image of container {name} cannot be used{}", said())));
+            }
+            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+                let reason = format!("Container {name} cannot be created{}", said());
+                out.push(after(started, grace.creation, reason));
+            }
+            "CrashLoopBackOff" => {
+                let last = terminated(&container["lastState"]["terminated"]).unwrap_or_default();
+                // The restart limit above decides; until then it is only shown.
+                out.push(Verdict::Trouble(format!("Container {name} keeps ending{last}"), far_future()));
+            }
+            _ => {}
+        }
+        let ended = &container["state"]["terminated"];
+        if kind == "containerStatuses"
+            && let Some(how) = terminated(ended)
+        {
+            let failed = ended["exitCode"].as_i64().unwrap_or_default() != 0;
+            let reason = format!("Container {name} is in a terminated state{how}");
+            // Without its worker a pod that is never restarted cannot send anything.
+            let hopeless = name == worker && failed && pod["spec"]["restartPolicy"] == "Never";
+            let verdict = after(time(&ended["finishedAt"]), grace.terminated, reason);
+            out.push(match verdict {
+                Verdict::Trouble(reason, _) if hopeless => Verdict::Failed(reason),
+                // Plugins end when they are done; then the worker has their results to send.
+                Verdict::Trouble(reason, fatal) if !failed => Verdict::Quiet(reason, fatal),
+                other => other,
+            });
+        }
+    }
+    if status["phase"] == "Failed" {
+        let mut reason = "Pod failed".to_owned();
+        reason += &detail(&status["reason"], &status["message"]);
+        for container in containers.iter().flat_map(|key| list(&status[key])) {
+            let ended = &container["state"]["terminated"];
+            if ended["exitCode"].as_i64().unwrap_or_default() != 0 {
+                reason += &format!(
+                    "; container {}{}",
+                    text(&container["name"]),
+                    terminated(ended).unwrap_or_default()
+                );
+            }
+        }
+        // Evicted, killed with its node, or every container ended: put first, it says most.
+        out.insert(0, Verdict::Failed(reason));
+    }
+    out
+}
+
+/// Trouble that began at `since` and is fatal `grace` later. Without a beginning it is not fatal yet.
+fn after(since: Option<SystemTime>, grace: Duration, reason: String) -> Verdict {
+    Verdict::Trouble(reason, since.and_then(|since| since.checked_add(grace)).unwrap_or_else(far_future))
+}
+
+fn far_future() -> SystemTime {
+    // A century: later than any run, earlier than any overflow.
+    SystemTime::UNIX_EPOCH + Duration::from_secs(200 * 365 * 86_400)
+}
+
+/// ` (exit code 1, reason "Error", message "...")` of a terminated state.
+fn terminated(state: &Value) -> Option<String> {
+    state.is_object().then(|| {
+        let code = state["exitCode"].as_i64().unwrap_or_default();
+        let mut out = format!(" (exit code {code}");
+        for key in ["reason", "message"] {
+            if !text(&state[key]).is_empty() {
+                out += &format!(", {key} {:?}", text(&state[key]).trim());
+            }
+        }
+        out + ")"
+    })
+}
+
+/// `: reason: message`, as far as they are there.
+fn detail(reason: &Value, message: &Value) -> String {
+    [reason, message]
+        .into_iter()
+        .map(text)
+        .filter(|part| !part.is_empty())
+        .map(|part| format!(": {part}"))
+        .collect()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn time(value: &Value) -> Option<SystemTime> {
+    clock::parse_rfc3339(value.as_str()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const START: &str = "2024-01-01T00:00:00Z";
+
+    fn after_start(seconds: u64) -> SystemTime {
+        clock::parse_rfc3339(START).unwrap() + Duration::from_secs(seconds)
+    }
+
+    fn check(status: Value, seconds: u64, expected: &str) {
+        let pod = json!({"spec": {"restartPolicy": "Never"}, "status": status});
+        let verdict = match judge(&pod, "worker", after_start(seconds), &Grace::default()) {
+            Verdict::Fine => "fine".to_owned(),
+            Verdict::Quiet(reason, _) => format!("quiet: {reason}"),
+            Verdict::Trouble(reason, _) => format!("trouble: {reason}"),
+            Verdict::Failed(reason) => format!("failed: {reason}"),
+        };
+        assert_eq!(verdict, expected);
+    }
+
+    fn waiting(reason: &str) -> Value {
+        json!({"startTime": START, "containerStatuses": [{"name": "c", "state": {"waiting": {"reason": reason, "message": "m"}}}]})
+    }
+
+    fn ended(name: &str, code: i64) -> Value {
+        json!({"startTime": START, "containerStatuses": [
+            {"name": name, "state": {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": START}}}]})
+    }
+
+    #[test]
+    fn a_running_pod_is_fine() {
+        check(
+            json!({"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 2, "state": {"running": {}}}]}),
+            0,
+            "fine",
+        );
+    }
+
+    #[test]
+    fn an_unschedulable_pod_gets_time() {
+        let status = json!({"conditions": [{"reason": "Unschedulable", "message": "0/1 nodes", "lastTransitionTime": START}]});
+        check(status.clone(), 299, "trouble: Can't schedule pod: 0/1 nodes");
+        check(status, 300, "failed: Can't schedule pod: 0/1 nodes");
+    }
+
+    #[test]
+    fn images_that_may_come_get_time_and_others_do_not() {
+        check(waiting("ErrImagePull"), 10, "trouble: Failed to pull image for container c: ErrImagePull: m");
+        check(
+            waiting("ImagePullBackOff"),
+            300,
+            "failed: Failed to pull image for container c: ImagePullBackOff: m",
+        );
+        check(
+            waiting("InvalidImageName"),
+            0,
+            "failed: Image of container c cannot be used: InvalidImageName: m",
+        );
+        check(
+            waiting("ErrImageNeverPull"),
+            0,
+            "failed: Image of container c cannot be used: ErrImageNeverPull: m",
+        );
+        check(waiting("ContainerCreating"), 9_999, "fine");
+    }
+
+    #[test]
+    fn a_missing_config_map_gets_a_minute() {
+        check(
+            waiting("CreateContainerConfigError"),
+            59,
+            "trouble: Container c cannot be created: CreateContainerConfigError: m",
+        );
+        check(
+            waiting("CreateContainerConfigError"),
+            60,
+            "failed: Container c cannot be created: CreateContainerConfigError: m",
+        );
+    }
+
+    #[test]
+    fn restarts_are_counted_in_init_containers_too() {
+        let status = json!({"initContainerStatuses": [{"name": "i", "restartCount": 3, "lastState": {"terminated": {"exitCode": 7}}}]});
+        check(status, 0, "failed: Container i has restarted unexpectedly 3 times (exit code 7)");
+    }
+
+    #[test]
+    fn an_ended_container_gets_time_but_an_ended_worker_does_not() {
+        check(
+            ended("c", 0),
+            299,
+            r#"quiet: Container c is in a terminated state (exit code 0, reason "Error")"#,
+        );
+        check(
+            ended("c", 0),
+            300,
+            r#"failed: Container c is in a terminated state (exit code 0, reason "Error")"#,
+        );
+        check(
+            ended("worker", 1),
+            0,
+            r#"failed: Container worker is in a terminated state (exit code 1, reason "Error")"#,
+        );
+        check(
+            ended("worker", 0),
+            0,
+            r#"quiet: Container worker is in a terminated state (exit code 0, reason "Error")"#,
+        );
+    }
+
+    #[test]
+    fn an_evicted_pod_fails_at_once() {
+        check(
+            json!({"phase": "Failed", "reason": "Evicted", "message": "disk"}),
+            0,
+            "failed: Pod failed: Evicted: disk",
+        );
+    }
+}

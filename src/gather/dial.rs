@@ -1,0 +1,178 @@
+//! One connection to somewhere, step by step, so that it is known which step fails and how long each takes.
+//!
+//! Owns TCP, TLS and one plain request of HTTP/1.0 with limits on time and size. Starts no thread.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
+
+use crate::clock;
+use crate::kube::Believer;
+
+/// No answer that is wanted here is longer.
+const LONGEST: u64 = 4 << 20;
+
+/// Whose certificate is good enough.
+pub enum Trust {
+    /// One of these authorities has signed it, PEM.
+    Authority(Vec<u8>),
+    /// Any: only the way is tried, and nothing is said on it.
+    Anybody,
+}
+
+/// A connection that is made.
+pub struct Dialled {
+    stream: TcpStream,
+    tls: ClientConnection,
+    host: String,
+    /// What connecting took.
+    pub connect: Duration,
+    /// What agreeing on keys took.
+    pub handshake: Duration,
+}
+
+/// An answer over HTTP.
+pub struct Answer {
+    /// The code, such as 200.
+    pub status: u16,
+    /// The moment that the server believes it is, to the second.
+    pub date: Option<SystemTime>,
+    /// When the request was sent and when its head had come back.
+    pub between: (SystemTime, SystemTime),
+    /// What it said.
+    pub body: Vec<u8>,
+}
+
+/// Connects to `host:port` and agrees on keys, each within `limit`.
+pub fn dial(host: &str, port: u16, trust: &Trust, limit: Duration) -> Result<Dialled> {
+    let address = look_up(host, port)?;
+    let started = Instant::now();
+    let stream =
+        TcpStream::connect_timeout(&address, limit).with_context(|| format!("no connection to {address}"))?;
+    let connect = started.elapsed();
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    stream.set_nodelay(true)?;
+    let name =
+        ServerName::try_from(host.to_owned()).with_context(|| format!("`{host}` is no name of a server"))?;
+    let mut tls = ClientConnection::new(config(trust)?, name)?;
+    let started = Instant::now();
+    let mut wire = &stream;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut wire)
+            .with_context(|| format!("{address} accepts connections but does not agree on TLS"))?;
+    }
+    let handshake = started.elapsed();
+    Ok(Dialled { stream, tls, host: host.to_owned(), connect, handshake })
+}
+
+fn look_up(host: &str, port: u16) -> Result<SocketAddr> {
+    let mut addresses = (host, port).to_socket_addrs().with_context(|| format!("cannot look up `{host}`"))?;
+    addresses.next().with_context(|| format!("`{host}` has no address"))
+}
+
+impl Dialled {
+    /// Asks for `path`, with a token if there is one.
+    pub fn get(mut self, path: &str, token: Option<&str>) -> Result<Answer> {
+        let authority = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+        // In this old version answers come in one piece, and the connection ends with them.
+        let request = format!(
+            "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n{authority}\r\n",
+            self.host
+        );
+        exchange(&mut Stream::new(&mut self.tls, &mut self.stream), &request)
+    }
+}
+
+/// Asks `address` for `path` without TLS: for what listens on this machine.
+pub fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Result<Answer> {
+    let mut stream =
+        TcpStream::connect_timeout(&address, limit).with_context(|| format!("no connection to {address}"))?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    exchange(&mut stream, &format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
+}
+
+fn exchange(stream: &mut (impl Read + Write), request: &str) -> Result<Answer> {
+    let sent = SystemTime::now();
+    stream.write_all(request.as_bytes()).context("the request was not taken")?;
+    let mut bytes = Vec::new();
+    let mut came = None;
+    let mut buffer = [0; 4_096];
+    while (bytes.len() as u64) < LONGEST {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => {
+                came.get_or_insert_with(SystemTime::now);
+                bytes.extend_from_slice(&buffer[..length]);
+            }
+            // Many servers end without saying so in TLS.
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof && came.is_some() => break,
+            Err(error) => return Err(error).context("no answer came"),
+        }
+    }
+    let Some(came) = came else { bail!("the server ended the connection without an answer") };
+    parse(&bytes, (sent, came))
+}
+
+fn parse(bytes: &[u8], between: (SystemTime, SystemTime)) -> Result<Answer> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut head = httparse::Response::new(&mut headers);
+    let end = match head.parse(bytes).context("the answer is not HTTP")? {
+        httparse::Status::Complete(end) => end,
+        httparse::Status::Partial => bail!("the answer was cut"),
+    };
+    let date = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("date"));
+    let date = date.and_then(|header| clock::parse_http_date(std::str::from_utf8(header.value).ok()?));
+    Ok(Answer { status: head.code.unwrap_or(0), date, between, body: bytes[end..].to_vec() })
+}
+
+fn config(trust: &Trust) -> Result<Arc<ClientConfig>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let builder = match trust {
+        Trust::Authority(pem) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                roots.add(certificate.context("the authority's certificate is broken")?)?;
+            }
+            builder.with_root_certificates(roots)
+        }
+        Trust::Anybody => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Believer(provider.signature_verification_algorithms))),
+    };
+    Ok(Arc::new(builder.with_no_client_auth()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_tells_code_date_and_body() {
+        let now = SystemTime::now();
+        let answer =
+            parse(b"HTTP/1.0 403 Forbidden\r\nDate: Sat, 21 Nov 2026 02:40:49 GMT\r\n\r\n{}", (now, now))
+                .unwrap();
+        assert_eq!((answer.status, answer.body.as_slice()), (403, &b"{}"[..]));
+        assert_eq!(clock::rfc3339(answer.date.unwrap()), "2026-11-21T02:40:49.000Z");
+        for broken in ["", "HTTP/1.0 200", "\0\0\0", "SSH-2.0-x\r\n\r\n"] {
+            assert!(parse(broken.as_bytes(), (now, now)).is_err(), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_there_is_told() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let error = dial("127.0.0.1", free, &Trust::Anybody, Duration::from_secs(1)).err().unwrap();
+        assert!(format!("{error:#}").contains("no connection to 127.0.0.1"), "{error:#}");
+    }
+}

@@ -1,0 +1,313 @@
+//! The distribution: its name, family, version, and the package manager it comes with.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::{Facts, Node, Source};
+
+pub struct Distribution;
+
+/// Ansible's families, by its names of distributions; any other distribution is its own family.
+const FAMILIES: &[(&str, &[&str])] = &[
+    (
+        "RedHat",
+        &[
+            "RedHat",
+            "Fedora",
+            "CentOS",
+            "Scientific",
+            "CloudLinux",
+            "OracleLinux",
+            "Amazon",
+            "Virtuozzo",
+            "XenServer",
+            "Alibaba",
+            "EulerOS",
+            "openEuler",
+            "AlmaLinux",
+            "Rocky",
+            "TencentOS",
+            "EuroLinux",
+        ],
+    ),
+    (
+        "Debian",
+        &[
+            "Debian",
+            "Ubuntu",
+            "Raspbian",
+            "Linux Mint",
+            "SteamOS",
+            "Devuan",
+            "Kali",
+            "Cumulus Linux",
+            "Pop!_OS",
+            "Uos",
+            "Deepin",
+        ],
+    ),
+    ("Suse", &["SuSE", "SLES", "SLED", "SLES_SAP", "openSUSE", "openSUSE Tumbleweed", "openSUSE Leap"]),
+    ("Archlinux", &["Archlinux", "Manjaro"]),
+    ("Gentoo", &["Gentoo", "Funtoo"]),
+];
+
+/// Release files of the Red Hat family with the name of the variety, the most telling first.
+const RELEASE_FILES: &[(&str, &str)] = &[
+    ("/etc/oracle-release", "OracleLinux"),
+    ("/etc/centos-release", "CentOS"),
+    ("/etc/redhat-release", "RedHat"),
+];
+
+/// A release file's first words and Ansible's name for them.
+const RELEASE_NAMES: &[(&str, &str)] = &[
+    ("Red Hat", "RedHat"),
+    ("CentOS", "CentOS"),
+    ("Rocky", "Rocky"),
+    ("AlmaLinux", "AlmaLinux"),
+    ("Fedora", "Fedora"),
+    ("Oracle", "OracleLinux"),
+    ("Scientific", "Scientific"),
+    ("EuroLinux", "EuroLinux"),
+    ("CloudLinux", "CloudLinux"),
+];
+
+/// Distributions that os-release alone tells of: its ID, Ansible's name, variety.
+const BY_ID: &[(&str, &str, &str)] = &[
+    ("debian", "Debian", "Debian"),
+    ("raspbian", "Debian", "Debian"),
+    ("ubuntu", "Ubuntu", "Debian"),
+    ("linuxmint", "Linux Mint", "Debian"),
+    ("kali", "Kali", "Debian"),
+    ("devuan", "Devuan", "Debian"),
+    ("amzn", "Amazon", "Amazon"),
+    ("arch", "Archlinux", "Archlinux"),
+    ("flatcar", "Flatcar", "Flatcar"),
+    ("gentoo", "Gentoo", "Gentoo"),
+];
+
+/// Programs and the package manager they stand for; of several, a later one wins.
+const PACKAGE_MANAGERS: &[(&str, &str)] = &[
+    ("/usr/bin/yum", "yum"),
+    ("/usr/bin/apt-get", "apt"),
+    ("/usr/bin/zypper", "zypper"),
+    ("/usr/bin/pacman", "pacman"),
+    ("/sbin/apk", "apk"),
+    ("/usr/bin/apk", "apk"),
+    ("/usr/bin/emerge", "portage"),
+    ("/usr/bin/dnf", "dnf"),
+    ("/usr/bin/dnf-3", "dnf"),
+    ("/usr/bin/dnf5", "dnf5"),
+    ("/usr/bin/swupd", "swupd"),
+];
+
+impl Source for Distribution {
+    fn gather(&self, node: &Node, facts: &mut Facts) {
+        let (path, release) = os_release(node);
+        let found = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
+        let family = FAMILIES
+            .iter()
+            .find(|(_, members)| members.contains(&found.name.as_str()))
+            .map(|(family, _)| *family);
+        let version = if found.version.is_empty() { "NA" } else { &found.version };
+        let mut numbers = version.split('.');
+        facts.set("distribution_major_version", numbers.next().unwrap_or("NA"));
+        match (found.variety, numbers.next()) {
+            ("Debian" | "Amazon", Some(minor)) if found.name != "Ubuntu" => {
+                facts.set("distribution_minor_version", minor);
+            }
+            ("Amazon", None) => facts.set("distribution_minor_version", "NA"),
+            _ => {}
+        }
+        facts.set("os_family", family.unwrap_or(&found.name));
+        facts.set("distribution_version", version);
+        facts.set("distribution_release", if found.release.is_empty() { "NA" } else { &found.release });
+        facts.set("distribution_file_path", found.path);
+        facts.set("distribution_file_variety", found.variety);
+        facts.set("distribution_file_parsed", true);
+        facts.set("lsb", lsb(node, &release));
+        facts.set("pkg_mgr", package_manager(node, family));
+        facts.set("distribution", found.name);
+        facts.own("os_release", json!(release));
+    }
+}
+
+struct Found {
+    name: String,
+    version: String,
+    release: String,
+    path: &'static str,
+    variety: &'static str,
+}
+
+/// `/etc/os-release` as a map, and where it was found.
+fn os_release(node: &Node) -> (&'static str, BTreeMap<String, String>) {
+    for path in ["/etc/os-release", "/usr/lib/os-release"] {
+        if let Some(text) = node.some(path) {
+            return (path, assignments(&text));
+        }
+    }
+    ("/etc/os-release", BTreeMap::new())
+}
+
+fn assignments(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let pairs = lines.filter_map(|line| line.split_once('='));
+    pairs
+        .map(|(key, value)| (key.trim().to_owned(), value.trim().trim_matches(['"', '\'']).to_owned()))
+        .collect()
+}
+
+/// Reads `Rocky Linux release 9.2 (Blue Onyx)` and its kin, and Alpine's bare number.
+fn release_file(node: &Node) -> Option<Found> {
+    if let Some(version) = node.some("/etc/alpine-release") {
+        let (path, variety) = ("/etc/alpine-release", "Alpine");
+        return Some(Found { name: variety.into(), version, release: String::new(), path, variety });
+    }
+    let (path, variety, text) =
+        RELEASE_FILES.iter().find_map(|(path, variety)| Some((*path, *variety, node.some(path)?)))?;
+    let name = RELEASE_NAMES.iter().find(|(start, _)| text.starts_with(start)).map(|(_, name)| *name);
+    let name = name.or_else(|| text.split_whitespace().next())?.to_owned();
+    let version = text
+        .split_whitespace()
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+        .unwrap_or_default();
+    // 7.9.2009 is known as 7.9.
+    let version: Vec<&str> = version.split('.').take(2).collect();
+    let release =
+        text.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map_or("", |(release, _)| release);
+    Some(Found { name, version: version.join("."), release: release.into(), path, variety })
+}
+
+fn by_os_release(node: &Node, path: &'static str, release: &BTreeMap<String, String>) -> Found {
+    let field = |key: &str| release.get(key).cloned().unwrap_or_default();
+    let (id, version) = (field("ID"), field("VERSION_ID"));
+    let suse = id.contains("suse")
+        || id.starts_with("sles")
+        || id.starts_with("sled")
+        || field("ID_LIKE").contains("suse");
+    if suse {
+        let minor = version
+            .split_once('.')
+            .map_or(if id.contains("opensuse") { "" } else { "0" }, |(_, minor)| minor);
+        return Found { name: field("NAME"), release: minor.into(), version, path, variety: "SUSE" };
+    }
+    let known = BY_ID.iter().find(|(known, ..)| *known == id);
+    let (name, variety) =
+        known.map_or_else(|| (field("NAME"), "NA"), |(_, name, variety)| ((*name).to_owned(), *variety));
+    let name = if name.is_empty() { "Linux".to_owned() } else { name };
+    // Debian's os-release has the major number only.
+    let exact = node
+        .some("/etc/debian_version")
+        .filter(|text| name == "Debian" && text.starts_with(|c: char| c.is_ascii_digit()));
+    let release = if id == "flatcar" { flatcar_group(node) } else { field("VERSION_CODENAME") };
+    Found { name, version: exact.unwrap_or(version), release, path, variety }
+}
+
+fn flatcar_group(node: &Node) -> String {
+    let text = node.text("/etc/flatcar/update.conf").or_else(|| node.text("/usr/share/flatcar/update.conf"));
+    assignments(&text.unwrap_or_default()).remove("GROUP").unwrap_or_default()
+}
+
+fn lsb(node: &Node, release: &BTreeMap<String, String>) -> serde_json::Value {
+    let own = assignments(&node.text("/etc/lsb-release").unwrap_or_default());
+    let names = [
+        ("id", "DISTRIB_ID", "NAME"),
+        ("description", "DISTRIB_DESCRIPTION", "PRETTY_NAME"),
+        ("release", "DISTRIB_RELEASE", "VERSION_ID"),
+        ("codename", "DISTRIB_CODENAME", "VERSION_CODENAME"),
+    ];
+    // Without a file of its own, what `lsb_release` would print if the program is there.
+    let program = node.exists("/usr/bin/lsb_release");
+    let mut facts: BTreeMap<&str, String> = BTreeMap::new();
+    for (name, key, fallback) in names {
+        let value = own.get(key).or_else(|| release.get(fallback).filter(|_| program && own.is_empty()));
+        if let Some(value) = value {
+            let first_word = name == "id" && own.is_empty();
+            let value = if first_word { value.split_whitespace().next().unwrap_or(value) } else { value };
+            facts.insert(name, value.to_owned());
+        }
+    }
+    if let Some(release) = facts.get("release") {
+        let major = release.split('.').next().unwrap_or(release).to_owned();
+        facts.insert("major_release", major);
+    }
+    json!(facts)
+}
+
+fn package_manager(node: &Node, family: Option<&str>) -> &'static str {
+    if node.exists("/run/ostree-booted") {
+        return "atomic_container";
+    }
+    let found = PACKAGE_MANAGERS.iter().filter(|(program, _)| node.exists(program)).map(|(_, name)| *name);
+    let found: Vec<&str> = found.collect();
+    // A Debian may carry dnf as a package; it is apt's all the same.
+    if family == Some("Debian") && found.contains(&"apt") {
+        "apt"
+    } else {
+        found.last().copied().unwrap_or("unknown")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::tests::Scratch;
+    use super::*;
+
+    fn check(name: &str, files: &[(&str, &str)], expected: [&str; 6]) {
+        let (_scratch, node) = Scratch::node(&format!("distribution-{name}"), files);
+        let mut facts = Facts::default();
+        Distribution.gather(&node, &mut facts);
+        let keys = [
+            "distribution",
+            "distribution_version",
+            "distribution_major_version",
+            "distribution_release",
+            "os_family",
+            "distribution_file_variety",
+        ];
+        assert_eq!(keys.map(|key| facts.text(key)), expected, "{name}");
+    }
+
+    #[test]
+    fn distributions_are_named_as_ansible_names_them() {
+        let debian = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian GNU/Linux\"\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n";
+        check(
+            "debian",
+            &[("etc/os-release", debian), ("etc/debian_version", "12.11\n")],
+            ["Debian", "12.11", "12", "bookworm", "Debian", "Debian"],
+        );
+        let ubuntu =
+            "NAME=\"Ubuntu\"\nVERSION_ID=\"22.04\"\nVERSION_CODENAME=jammy\nID=ubuntu\nID_LIKE=debian\n";
+        check(
+            "ubuntu",
+            &[("etc/os-release", ubuntu), ("etc/debian_version", "bookworm/sid\n")],
+            ["Ubuntu", "22.04", "22", "jammy", "Debian", "Debian"],
+        );
+        check(
+            "rocky",
+            &[("etc/redhat-release", "Rocky Linux release 9.2 (Blue Onyx)\n")],
+            ["Rocky", "9.2", "9", "Blue Onyx", "RedHat", "RedHat"],
+        );
+        check(
+            "centos",
+            &[("etc/centos-release", "CentOS Linux release 7.9.2009 (Core)\n")],
+            ["CentOS", "7.9", "7", "Core", "RedHat", "CentOS"],
+        );
+        check(
+            "rhel",
+            &[("etc/redhat-release", "Red Hat Enterprise Linux release 8.8 (Ootpa)\n")],
+            ["RedHat", "8.8", "8", "Ootpa", "RedHat", "RedHat"],
+        );
+        check(
+            "alpine",
+            &[("etc/alpine-release", "3.18.2\n")],
+            ["Alpine", "3.18.2", "3", "NA", "Alpine", "Alpine"],
+        );
+        let sles = "NAME=\"SLES\"\nVERSION_ID=\"15.4\"\nID=\"sles\"\nID_LIKE=\"suse\"\n";
+        check("sles", &[("etc/os-release", sles)], ["SLES", "15.4", "15", "4", "Suse", "SUSE"]);
+        let talos = "NAME=\"Talos\"\nID=talos\nVERSION_ID=v1.7.0\n";
+        check("talos", &[("usr/lib/os-release", talos)], ["Talos", "v1.7.0", "v1", "NA", "Talos", "NA"]);
+        check("nothing", &[], ["Linux", "NA", "NA", "NA", "Linux", "NA"]);
+    }
+}

@@ -1,0 +1,380 @@
+//! The node's log, line by line: the journal through its own `journalctl`, else /var/log and the kernel's ring.
+//!
+//! Owns where lines come from and that they come as a stream: whatever the size of the journal, a few buffers are held.
+//! Does not know what becomes of them. While it reads it starts a thread `journal`, so that a journal that
+//! does not answer can be given up.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::json;
+
+use super::Node;
+
+/// A journal that is silent for so long will not speak any more.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What is read at once.
+const CHUNK: usize = 64 << 10;
+
+/// A line of a plain log that is longer goes on in the next one.
+const LONGEST: u64 = 64 << 10;
+
+/// Where a node may have the program.
+const PROGRAMS: &[&str] = &[
+    "/usr/bin/journalctl",
+    "/bin/journalctl",
+    "/usr/local/bin/journalctl",
+    "/run/current-system/sw/bin/journalctl",
+];
+
+/// The name of the hidden command by which this program becomes one of the node's.
+pub const INSIDE: &str = "inside";
+
+/// What is wanted of the log.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// From when on.
+    pub since: Since,
+    /// Only these units; all without any.
+    pub units: Vec<String>,
+    /// Only this priority and above, as `journalctl` takes it.
+    pub priority: Option<String>,
+}
+
+/// A point in the past.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Since {
+    /// So many minutes ago.
+    Minutes(u64),
+    /// What `journalctl` understands: a date, `yesterday`, `-2h`.
+    Words(String),
+}
+
+impl Since {
+    /// A number is one of minutes; everything else is left to `journalctl`.
+    pub fn read(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Words(text.to_owned()), Self::Minutes)
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Minutes(minutes) => format!("{minutes} minutes ago"),
+            Self::Words(words) => words.clone(),
+        }
+    }
+
+    /// The moment, as far as it is known without `journalctl`.
+    fn moment(&self) -> SystemTime {
+        let span = match self {
+            Self::Minutes(minutes) => Some(Duration::from_secs(minutes.saturating_mul(60))),
+            Self::Words(words) => words.strip_prefix('-').and_then(crate::clock::parse_duration),
+        };
+        let ago = span.and_then(|span| SystemTime::now().checked_sub(span));
+        let stated = || match self {
+            Self::Words(words) => crate::clock::parse_rfc3339(&words.replacen(' ', "T", 1)),
+            Self::Minutes(_) => None,
+        };
+        ago.or_else(stated).unwrap_or(UNIX_EPOCH)
+    }
+}
+
+/// Where the lines came from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Origin {
+    /// The journal of systemd.
+    Journal,
+    /// Files of /var/log and the kernel's ring, because there is no journal.
+    Files,
+}
+
+/// Hands every chunk of the log to `take`, JSON objects with a newline each; `take` answers whether it wants more.
+pub fn read(node: &Node, wanted: &Wanted, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<Origin> {
+    let why = match journalctl(node, wanted) {
+        Ok(mut child) => match drain(&mut child, take) {
+            Ok(0) => format!("`journalctl` has nothing to say ({})", last_words(&mut child)),
+            Ok(_) => return Ok(Origin::Journal),
+            Err(error) => return Err(error),
+        },
+        Err(error) => format!("{error:#}"),
+    };
+    log::warn!("no journal to read: {why}; /var/log and the kernel's messages are taken instead");
+    files(node, wanted, &why, take)?;
+    Ok(Origin::Files)
+}
+
+fn journalctl(node: &Node, wanted: &Wanted) -> Result<Child> {
+    let program = PROGRAMS
+        .iter()
+        .find(|path| node.exists(path))
+        .ok_or_else(|| anyhow!("the node has no `journalctl`"))?;
+    let mut command = if node.root() == Path::new("/") {
+        Command::new(program)
+    } else {
+        // The node's program needs the node's libraries: it is started by a process that has moved there.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["gather", INSIDE]).arg(node.root()).arg(program);
+        command
+    };
+    command.args(["-o", "json", "-a", "--no-pager", "--since", &wanted.since.words()]);
+    for unit in &wanted.units {
+        command.arg(format!("--unit={unit}"));
+    }
+    if let Some(priority) = &wanted.priority {
+        command.arg(format!("--priority={priority}"));
+    }
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().with_context(|| format!("cannot start `{program}`"))
+}
+
+/// Becomes `program` below `root`; comes back only if that is not possible.
+pub fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> {
+    let shown = root.display();
+    rustix::process::chroot(root)
+        .with_context(|| format!("cannot make `{shown}` the root; that needs CAP_SYS_CHROOT"))?;
+    std::env::set_current_dir("/").with_context(|| format!("cannot enter `{shown}`"))?;
+    Err(Command::new(program).args(args).exec())
+        .with_context(|| format!("cannot start `{program}` below `{shown}`"))
+}
+
+/// Passes on all that the child writes; the number of bytes.
+fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<u64> {
+    let stdout = child.stdout.take().context("the journal has no output")?;
+    let (sender, receiver) = mpsc::sync_channel(2);
+    std::thread::scope(|scope| {
+        std::thread::Builder::new()
+            .name("journal".into())
+            .spawn_scoped(scope, move || pump(stdout, &sender))?;
+        let mut total = 0;
+        let outcome = loop {
+            match receiver.recv_timeout(PATIENCE) {
+                Ok(Ok(chunk)) => {
+                    total += chunk.len() as u64;
+                    match take(&chunk) {
+                        Ok(true) => {}
+                        Ok(false) => break Ok(total),
+                        Err(error) => break Err(error),
+                    }
+                }
+                Ok(Err(error)) => break Err(error).context("cannot read the journal"),
+                Err(RecvTimeoutError::Disconnected) => break Ok(total),
+                Err(RecvTimeoutError::Timeout) => {
+                    break Err(anyhow!("`journalctl` was silent for {} s and was ended", PATIENCE.as_secs()));
+                }
+            }
+        };
+        // Both the reader and the program end now, also if there was more to come.
+        drop(receiver);
+        let _ = child.kill();
+        outcome
+    })
+}
+
+fn pump(mut from: ChildStdout, to: &SyncSender<io::Result<Vec<u8>>>) {
+    loop {
+        let mut chunk = vec![0; CHUNK];
+        let message = match from.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(length) => {
+                chunk.truncate(length);
+                Ok(chunk)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+        if to.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+/// How a child that said nothing ended, and what it complained about.
+fn last_words(child: &mut Child) -> String {
+    let mut complaint = String::new();
+    if let Some(stderr) = child.stderr.take() {
+        let _ = stderr.take(4_096).read_to_string(&mut complaint);
+    }
+    let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+    let line = complaint.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    if line.is_empty() { ended } else { format!("{ended}: {line}") }
+}
+
+/// Lines of the plain logs and of the kernel, each as an entry of a journal would be.
+fn files(node: &Node, wanted: &Wanted, why: &str, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<()> {
+    let mut entry = |fields: serde_json::Value| -> Result<bool> { take(format!("{fields}\n").as_bytes()) };
+    let since = wanted.since.moment();
+    let logs: Vec<String> =
+        node.list("/var/log").into_iter().filter(|name| is_log(node, name, since)).collect();
+    let ring = if node.live() { ring(node) } else { None };
+    if logs.is_empty() && ring.is_none() {
+        bail!(
+            "no log to be had: {why}; there are no logs in /var/log, and the kernel's messages cannot be read"
+        );
+    }
+    let note = format!("{why}; lines of /var/log and the kernel's messages follow");
+    let mut more = entry(json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": "4", "MESSAGE": note }))?;
+    for name in logs {
+        let path = format!("/var/log/{name}");
+        let Ok(file) = node.resolve(&path, true).and_then(File::open) else { continue };
+        let mut lines = BufReader::with_capacity(CHUNK, file);
+        while more && let Some(line) = next_line(&mut lines)? {
+            more = entry(json!({ "SYSLOG_IDENTIFIER": name, "_SOURCE_FILE": path, "MESSAGE": line }))?;
+        }
+    }
+    if let Some(mut ring) = ring {
+        let booted = booted(node);
+        while more && let Some(record) = next_record(&mut ring) {
+            let micros = booted + record.micros;
+            if u128::from(micros) < since.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() {
+                continue;
+            }
+            more = entry(json!({
+                "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": record.priority.to_string(),
+                "__REALTIME_TIMESTAMP": micros.to_string(), "MESSAGE": record.message,
+            }))?;
+        }
+    }
+    Ok(())
+}
+
+/// Plain text that was written to lately; not rotated, packed or binary logs.
+fn is_log(node: &Node, name: &str, since: SystemTime) -> bool {
+    let plain =
+        name.ends_with(".log") || ["syslog", "messages", "dmesg", "secure", "cron", "kern"].contains(&name);
+    let meta = node.resolve(&format!("/var/log/{name}"), true).and_then(std::fs::metadata);
+    plain && meta.is_ok_and(|meta| meta.is_file() && meta.modified().map_or(true, |time| time >= since))
+}
+
+fn next_line(lines: &mut BufReader<File>) -> Result<Option<String>> {
+    use std::io::BufRead;
+    let mut line = Vec::new();
+    let length = lines.by_ref().take(LONGEST).read_until(b'\n', &mut line).context("cannot read a log")?;
+    Ok((length > 0).then(|| String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned()))
+}
+
+/// The kernel's ring of messages, opened so that its end is told instead of waited for.
+fn ring(node: &Node) -> Option<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits();
+    let path = node.resolve("/dev/kmsg", true).ok()?;
+    let mut options = File::options();
+    options.read(true).custom_flags(i32::try_from(flags).ok()?).open(path).ok()
+}
+
+struct Record {
+    priority: u64,
+    micros: u64,
+    message: String,
+}
+
+fn next_record(ring: &mut File) -> Option<Record> {
+    // One read gives one record, whatever there is room for.
+    let mut bytes = [0; 8_192];
+    loop {
+        match ring.read(&mut bytes) {
+            Ok(0) => return None,
+            Ok(length) => {
+                if let Some(record) = record(&String::from_utf8_lossy(&bytes[..length])) {
+                    return Some(record);
+                }
+            }
+            // Older records were overwritten meanwhile; the next one is still there.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// `6,339,5140900,-;message`
+fn record(text: &str) -> Option<Record> {
+    let (head, message) = text.split_once(';')?;
+    let mut fields = head.split(',');
+    let level: u64 = fields.next()?.parse().ok()?;
+    let micros = fields.nth(1)?.parse().ok()?;
+    Some(Record {
+        priority: level & 7,
+        micros,
+        message: message.lines().next().unwrap_or_default().to_owned(),
+    })
+}
+
+/// When the node was started, in microseconds since 1970.
+fn booted(node: &Node) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let uptime = node.text("/proc/uptime").unwrap_or_default();
+    let up: f64 = uptime.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
+    let started = now.saturating_sub(Duration::try_from_secs_f64(up).unwrap_or_default());
+    u64::try_from(started.as_micros()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::tests::Scratch;
+    use super::*;
+
+    fn wanted(since: &str) -> Wanted {
+        Wanted { since: Since::read(since), units: Vec::new(), priority: None }
+    }
+
+    fn lines(node: &Node, wanted: &Wanted) -> Result<Vec<serde_json::Value>> {
+        let mut text = Vec::new();
+        let origin = read(node, wanted, &mut |chunk| {
+            text.extend_from_slice(chunk);
+            Ok(true)
+        })?;
+        assert_eq!(origin, Origin::Files);
+        Ok(text
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect())
+    }
+
+    #[test]
+    fn without_a_journal_the_plain_logs_are_taken() {
+        let files = [
+            ("var/log/syslog", "one\ntwo"),
+            ("var/log/wtmp", "\0\0"),
+            ("var/log/kubelet.log", "three\n"),
+            ("var/log/syslog.1", "old\n"),
+        ];
+        let (_scratch, node) = Scratch::node("journal-files", &files);
+        let found = lines(&node, &wanted("60")).unwrap();
+        let messages: Vec<_> = found.iter().skip(1).map(|entry| entry["MESSAGE"].as_str().unwrap()).collect();
+        assert_eq!(messages, ["three", "one", "two"]);
+        assert!(found[0]["MESSAGE"].as_str().unwrap().contains("no `journalctl`"));
+        assert!(lines(&node, &wanted("0")).is_err(), "all of them are older");
+    }
+
+    #[test]
+    fn without_any_log_the_reason_is_told() {
+        let (_scratch, node) = Scratch::node("journal-none", &[]);
+        let error = format!("{:#}", lines(&node, &wanted("60")).err().unwrap());
+        assert!(error.contains("no log to be had"), "{error}");
+    }
+
+    #[test]
+    fn points_in_the_past() {
+        assert_eq!(Since::read("90").words(), "90 minutes ago");
+        assert_eq!(Since::read("yesterday").words(), "yesterday");
+        assert_eq!(
+            Since::read("2026-11-21 02:00:00Z").moment(),
+            UNIX_EPOCH + Duration::from_secs(1_795_226_400)
+        );
+        assert!(Since::read("-2h").moment() > Since::read("180").moment());
+    }
+
+    #[test]
+    fn records_of_the_kernel() {
+        let found = record("30,339,5140900,-;eth0: link down\n SUBSYSTEM=net\n").unwrap();
+        assert_eq!((found.priority, found.micros, found.message.as_str()), (6, 5_140_900, "eth0: link down"));
+        assert!(record("nonsense").is_none());
+    }
+}

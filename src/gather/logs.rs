@@ -1,0 +1,310 @@
+//! The node's log on its way to a result: kept, packed, cut at a size, counted.
+//!
+//! Owns the names and the form of what is left behind. Does not know where lines come from (`journal`) nor what they mean
+//! (`summary`). Starts no thread.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::json;
+
+use super::journal::{self, Origin, Wanted};
+use super::outbox::partial;
+use super::summary::{self, Summary};
+use super::{Node, Outbox};
+use crate::item::Item;
+use crate::yaml;
+
+/// The name that the original's plugin gives the log.
+const NAME: &str = "systemd_logs";
+
+/// The folder of a result that is more than the log itself.
+const FOLDER: &str = "systemd-logs";
+
+/// The file with the counts.
+pub const SUMMARY: &str = "log-summary.yaml";
+
+/// How the log is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Form {
+    /// Packed on the fly.
+    pub gzip: bool,
+    /// With a summary beside it.
+    pub summary: bool,
+    /// At most so many bytes before packing, cut at the end of a line.
+    pub max_size: Option<u64>,
+}
+
+/// Leaves the log in `outbox` and names it in `done`. An error leaves a result as well, one that says why.
+///
+/// A bare log is the file that the original's plugin leaves. A packed one, and one with a summary, come in a folder:
+/// the aggregator takes a bare `.gz` for an archive and would refuse it.
+pub fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Outbox) -> Result<()> {
+    let in_folder = form.gzip || form.summary;
+    let folder = outbox.path(FOLDER);
+    if in_folder {
+        fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
+    }
+    let name = if form.gzip { "systemd_logs.gz" } else { NAME };
+    let log = if in_folder { folder.join(name) } else { outbox.path(name) };
+    let kept = node.and_then(|node| write(&node, wanted, form, &log));
+    let summary = match &kept {
+        Ok(item) => item.clone(),
+        Err(error) => Some(summary::no_log(&format!("{error:#}"))),
+    };
+    if let Err(error) = &kept {
+        // What has been written so far makes room for the reason.
+        let _ = fs::remove_file(partial(&log));
+        if !form.summary {
+            let line =
+                json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": "3", "MESSAGE": format!("{error:#}") });
+            let place = if in_folder { format!("{FOLDER}/{NAME}") } else { NAME.to_owned() };
+            outbox.put(&place, format!("{line}\n").as_bytes())?;
+        }
+    }
+    if let Some(item) = summary.filter(|_| form.summary) {
+        outbox.put(&format!("{FOLDER}/{SUMMARY}"), text(&item)?.as_bytes())?;
+    }
+    outbox.done(if in_folder { &folder } else { &log })?;
+    kept.map(drop)
+}
+
+/// Counts what goes wrong without keeping the log. There is always an item; an error is told in it.
+pub fn summarise(node: Result<Node>, wanted: &Wanted) -> (Item, Result<()>) {
+    let counted = node.and_then(|node| {
+        let mut summary = Summary::new()?;
+        let origin = journal::read(&node, wanted, &mut |chunk| {
+            summary.add(chunk);
+            Ok(true)
+        })?;
+        Ok(summary.item(details(origin)))
+    });
+    match counted {
+        Ok(item) => (item, Ok(())),
+        Err(error) => (summary::no_log(&format!("{error:#}")), Err(error)),
+    }
+}
+
+/// Leaves an item as the result.
+pub fn leave(name: &str, item: &Item, outbox: &Outbox) -> Result<()> {
+    let path = outbox.put(name, text(item)?.as_bytes())?;
+    outbox.done(&path)
+}
+
+/// A result of the format `manual`, the fields of each item in the order in which people read them.
+pub fn text(item: &Item) -> Result<String> {
+    let mut out = String::new();
+    write_item(item, "", &mut out)?;
+    Ok(out)
+}
+
+fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
+    for (number, (key, value)) in [("name", &item.name), ("status", &item.status)].into_iter().enumerate() {
+        // The first field stands behind the dash, which is there already.
+        out.push_str(if number == 0 { "" } else { indent });
+        writeln!(out, "{key}: {}", yaml::key_text(value))?;
+    }
+    for (key, map) in
+        [("meta", serde_json::to_value(&item.meta)?), ("details", serde_json::to_value(&item.details)?)]
+    {
+        if map.as_object().is_some_and(|map| !map.is_empty()) {
+            writeln!(out, "{indent}{key}:")?;
+            for line in yaml::write(&map).lines() {
+                writeln!(out, "{indent}  {line}")?;
+            }
+        }
+    }
+    if !item.items.is_empty() {
+        writeln!(out, "{indent}items:")?;
+    }
+    for child in &item.items {
+        write!(out, "{indent}- ")?;
+        write_item(child, &format!("{indent}  "), out)?;
+    }
+    Ok(())
+}
+
+/// Streams the log into a file; its summary, if one is wanted.
+fn write(node: &Node, wanted: &Wanted, form: &Form, path: &Path) -> Result<Option<Item>> {
+    let growing = partial(path);
+    let shown = || format!("cannot write `{}`", path.display());
+    let mut sink = Sink::open(&growing, form.gzip).with_context(shown)?;
+    let mut summary = if form.summary { Some(Summary::new()?) } else { None };
+    let mut left = form.max_size.unwrap_or(u64::MAX);
+    let mut truncated = false;
+    let origin = journal::read(node, wanted, &mut |chunk| {
+        let fits = usize::try_from(left).unwrap_or(usize::MAX);
+        let chunk = if chunk.len() > fits {
+            truncated = true;
+            let end = chunk[..fits].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            &chunk[..end]
+        } else {
+            chunk
+        };
+        left -= chunk.len() as u64;
+        if let Some(summary) = &mut summary {
+            summary.add(chunk);
+        }
+        sink.0.write_all(chunk).with_context(shown)?;
+        Ok(!truncated)
+    })?;
+    sink.close().with_context(shown)?;
+    if truncated {
+        log::warn!("the log is longer than --max-size and was cut; what is newest is missing");
+    }
+    fs::rename(&growing, path).with_context(shown)?;
+    let mut details = details(origin);
+    if truncated {
+        details.insert("truncated".into(), json!(true));
+    }
+    Ok(summary.map(|summary| summary.item(details)))
+}
+
+fn details(origin: Origin) -> BTreeMap<String, serde_json::Value> {
+    let origin = match origin {
+        Origin::Journal => "journal",
+        Origin::Files => "/var/log and the kernel's messages, since there is no journal",
+    };
+    BTreeMap::from([("origin".to_owned(), json!(origin))])
+}
+
+/// A file that may be packed while it is written.
+struct Sink(Box<dyn Close>);
+
+trait Close: Write {
+    fn close(self: Box<Self>) -> io::Result<File>;
+}
+
+impl Close for BufWriter<File> {
+    fn close(self: Box<Self>) -> io::Result<File> {
+        Ok(self.into_inner()?)
+    }
+}
+
+impl Close for GzEncoder<File> {
+    fn close(self: Box<Self>) -> io::Result<File> {
+        self.finish()
+    }
+}
+
+impl Sink {
+    fn open(path: &PathBuf, gzip: bool) -> io::Result<Self> {
+        let file = File::create(path)?;
+        Ok(Self(if gzip {
+            // Logs shrink to a tenth at any level; the node has other work to do.
+            Box::new(GzEncoder::new(file, Compression::fast()))
+        } else {
+            Box::new(BufWriter::new(file))
+        }))
+    }
+
+    fn close(self) -> io::Result<()> {
+        self.0.close()?.sync_all()
+    }
+}
+
+/// `500M`, `2Gi`, `1000000`: bytes, in powers of 1024.
+pub fn size(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let amount: u64 = text[..digits].parse().ok()?;
+    let unit = text[digits..].trim_end_matches('B').trim_end_matches('i').to_ascii_uppercase();
+    let power = match unit.as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    amount.checked_mul(1 << power)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::super::journal::Since;
+    use super::super::node::tests::Scratch;
+    use super::*;
+
+    fn wanted() -> Wanted {
+        Wanted { since: Since::Minutes(60), units: Vec::new(), priority: None }
+    }
+
+    fn logs(name: &str) -> (Scratch, Scratch, Outbox, Node) {
+        let text = "eth0: Link is Down\n".repeat(5_000);
+        let (scratch, node) = Scratch::node(name, &[("var/log/messages", &text)]);
+        let out = Scratch::new(&format!("{name}-out"));
+        let outbox = Outbox::open(&out.0).unwrap();
+        (scratch, out, outbox, node)
+    }
+
+    fn done(outbox: &Outbox) -> PathBuf {
+        fs::read_to_string(outbox.path("done")).unwrap().into()
+    }
+
+    #[test]
+    fn a_bare_log_is_one_file() {
+        let (_node, _out, outbox, node) = logs("logs-bare");
+        keep(Ok(node), &wanted(), &Form::default(), &outbox).unwrap();
+        assert_eq!(done(&outbox), outbox.path("systemd_logs"));
+        assert_eq!(fs::read_to_string(done(&outbox)).unwrap().lines().count(), 5_001);
+    }
+
+    #[test]
+    fn a_packed_log_with_a_summary_is_a_folder() {
+        let (_node, _out, outbox, node) = logs("logs-packed");
+        let form = Form { gzip: true, summary: true, max_size: Some(100_000) };
+        keep(Ok(node), &wanted(), &form, &outbox).unwrap();
+        let folder = done(&outbox);
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(File::open(folder.join("systemd_logs.gz")).unwrap())
+            .read_to_string(&mut text)
+            .unwrap();
+        assert!(
+            text.len() <= 100_000 && text.len() > 99_000 && text.ends_with("}\n"),
+            "{} bytes",
+            text.len()
+        );
+        let summary: Item =
+            serde_json::from_value(yaml::parse(&fs::read_to_string(folder.join(SUMMARY)).unwrap()).unwrap())
+                .unwrap();
+        assert_eq!((summary.status.as_str(), &summary.details["truncated"]), ("failed", &json!(true)));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing partial stays");
+    }
+
+    #[test]
+    fn no_log_is_a_result_that_says_so() {
+        for (number, form) in
+            [Form::default(), Form { summary: true, ..Form::default() }].into_iter().enumerate()
+        {
+            let (_scratch, node) = Scratch::node(&format!("logs-none-{number}"), &[]);
+            let out = Scratch::new(&format!("logs-none-out-{number}"));
+            let outbox = Outbox::open(&out.0).unwrap();
+            assert!(keep(Ok(node), &wanted(), &form, &outbox).is_err());
+            let place = if form.summary { done(&outbox).join(SUMMARY) } else { done(&outbox) };
+            assert!(fs::read_to_string(place).unwrap().contains("no log to be had"));
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, expected) in [
+            ("5", Some(5)),
+            ("2K", Some(2_048)),
+            ("3Mi", Some(3 << 20)),
+            ("1GB", Some(1 << 30)),
+            ("x", None),
+            ("5Q", None),
+            ("99999999999T", None),
+        ] {
+            assert_eq!(size(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What a node tells about itself: its facts, its logs and what it can reach.
+//!
+//! Owns the list of sources and the shape of the facts. One source is one small file that implements
+//! [`Source`]; adding one is a line in [`SOURCES`]. Nothing here runs a program to learn a fact, and nothing
+//! waits: what cannot be read is named in `sonobuoy_unread`. Does not know how results travel.
+
+mod devices;
+mod dial;
+mod distribution;
+mod dns;
+mod firmware;
+pub mod journal;
+mod kubernetes;
+pub mod logs;
+mod memory;
+mod mounts;
+mod netlink;
+mod network;
+pub mod node;
+pub mod outbox;
+mod platform;
+mod processor;
+pub mod reach;
+mod security;
+mod summary;
+mod time;
+mod virtualization;
+mod zone;
+
+use serde_json::{Map, Value, json};
+
+use crate::item;
+
+pub use node::Node;
+pub use outbox::Outbox;
+
+/// One place that facts come from.
+trait Source: Sync {
+    /// Reads what there is; what is not there is left out.
+    fn gather(&self, node: &Node, facts: &mut Facts);
+}
+
+/// Every source. Later ones may look at what earlier ones found.
+const SOURCES: &[&dyn Source] = &[
+    &platform::Platform,
+    &distribution::Distribution,
+    &time::Time,
+    &processor::Processor,
+    &memory::Memory,
+    &firmware::Firmware,
+    &virtualization::Virtualization,
+    &security::Security,
+    &devices::Devices,
+    &mounts::Mounts,
+    &network::Network,
+    &kubernetes::Kubernetes,
+];
+
+/// Facts by name. Names that Ansible's setup module has carry its prefix, ours carry `sonobuoy_`.
+#[derive(Default)]
+pub struct Facts(Map<String, Value>);
+
+impl Facts {
+    fn set(&mut self, name: &str, value: impl Into<Value>) {
+        // Ansible writes names so that a template can use them.
+        self.0.insert(format!("ansible_{}", name.replace('-', "_")), value.into());
+    }
+
+    fn set_some(&mut self, name: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.set(name, value);
+        }
+    }
+
+    fn own(&mut self, name: &str, value: impl Into<Value>) {
+        self.0.insert(format!("sonobuoy_{name}"), value.into());
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(&format!("ansible_{name}"))
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// Facts are wanted soon; an API server that is near answers in a tenth of this.
+const CLOCK_LIMIT: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// The facts of a node in the shape of Ansible's setup module, `{"ansible_facts": {...}, "changed": false}`.
+///
+/// It is a result of the format `manual` at the same time: `status` says whether there are facts, `details` what is
+/// missing. Consumers of Ansible's shape do not look at either.
+pub fn host_facts(node: &Node) -> Value {
+    let mut facts = Facts::default();
+    for source in SOURCES {
+        source.gather(node, &mut facts);
+    }
+    let mut unread = node.unread();
+    for folder in ["/proc", "/sys"] {
+        if node.list(folder).is_empty() {
+            unread.insert(folder.into(), "there is nothing in it: mount the node's own".into());
+        }
+    }
+    if node.live() {
+        match reach::Surroundings::read().skew(CLOCK_LIMIT) {
+            Some(Ok(skew)) => {
+                let (offset, doubt) = (skew.offset, skew.doubt);
+                let facts_of =
+                    json!({ "seconds": offset, "uncertainty_seconds": doubt, "against": skew.against });
+                facts.own("clock_offset", facts_of);
+            }
+            Some(Err(error)) => drop(unread.insert("clock offset".into(), format!("{error:#}"))),
+            None => {}
+        }
+    }
+    facts.own("unread", json!(unread));
+    facts.own("version", crate::VERSION);
+    facts.0.insert("gather_subset".into(), json!(["all"]));
+    facts.0.insert("module_setup".into(), true.into());
+    let details = if unread.is_empty() { json!({}) } else { json!({ "unread": unread }) };
+    json!({
+        "ansible_facts": facts.0, "changed": false,
+        "name": "host-facts", "status": item::PASSED, "details": details,
+    })
+}
+
+/// What is left in the place of facts when there are none, in the same shape.
+pub fn no_facts(why: &str) -> Value {
+    json!({
+        "ansible_facts": {}, "changed": false, "failed": true, "msg": why,
+        "name": "host-facts", "status": item::FAILED, "details": { "error": why },
+    })
+}
+
+/// `key: value` lines, as many files of /proc are.
+fn pairs(text: &str, separator: char) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(move |line| {
+        let (key, value) = line.split_once(separator)?;
+        Some((key.trim(), value.trim()))
+    })
+}

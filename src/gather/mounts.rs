@@ -1,0 +1,157 @@
+//! Mounted file systems with their room. Starts a thread for each one on a network, since such a one may never
+//! answer; a thread that hangs is left behind and the mount says so.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Facts, Node, Source};
+
+pub struct Mounts;
+
+/// A server that is there answers within this.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// File systems whose server may be gone.
+const REMOTE: &[&str] =
+    &["nfs", "cifs", "smb", "fuse", "ceph", "glusterfs", "9p", "lustre", "afs", "gpfs", "beegfs", "virtiofs"];
+
+impl Source for Mounts {
+    fn gather(&self, node: &Node, facts: &mut Facts) {
+        // In a container, its own mounts are not the node's; those of the first process are.
+        let table =
+            ["/proc/1/mounts", "/proc/self/mounts", "/etc/mtab"].iter().find_map(|path| node.some(path));
+        let Some(table) = table else { return };
+        let bound = bind_mounts(&node.text("/proc/1/mountinfo").unwrap_or_default());
+        let mounts: Vec<Value> = table.lines().filter_map(|line| mount(node, line, &bound)).collect();
+        facts.set("mounts", mounts);
+    }
+}
+
+fn mount(node: &Node, line: &str, bound: &[String]) -> Option<Value> {
+    let words: Vec<String> = line.split_whitespace().map(unescape).collect();
+    let [device, mount, fstype, options, rest @ ..] = &words[..] else { return None };
+    let on_a_device = device.starts_with(['/', '\\']) || device.contains(":/");
+    if !on_a_device || fstype == "none" {
+        return None;
+    }
+    let options = if bound.contains(mount) && !options.split(',').any(|option| option == "bind") {
+        format!("{options},bind")
+    } else {
+        options.clone()
+    };
+    let number = |index: usize| rest.get(index).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    let mut found = json!({
+        "mount": mount, "device": device, "fstype": fstype, "options": options,
+        "uuid": uuid(node, device).unwrap_or_else(|| "N/A".into()),
+        "dump": number(0), "passno": number(1),
+    });
+    match node.resolve(mount, true).ok().map(|path| room(&path, fstype)) {
+        Some(Some(Some(sizes))) => {
+            for (name, size) in sizes {
+                found[name] = size.into();
+            }
+        }
+        Some(None) => found["note"] = "Could not get extra information due to timeout".into(),
+        _ => {}
+    }
+    Some(found)
+}
+
+/// The room of a mount: nothing in time, nothing at all, or the sizes.
+#[expect(clippy::option_option, reason = "no answer yet is not the answer that there is none")]
+fn room(path: &Path, fstype: &str) -> Option<Option<Vec<(&'static str, u64)>>> {
+    if !REMOTE.iter().any(|kind| fstype.starts_with(kind)) {
+        return Some(sizes(path));
+    }
+    let (sender, receiver) = mpsc::channel();
+    let path: PathBuf = path.to_owned();
+    let asked = std::thread::Builder::new().name("mount".into()).spawn(move || sender.send(sizes(&path)));
+    asked.ok()?;
+    receiver.recv_timeout(PATIENCE).ok()
+}
+
+/// Sizes in bytes, blocks and inodes.
+pub fn sizes(path: &Path) -> Option<Vec<(&'static str, u64)>> {
+    let found = rustix::fs::statvfs(path).ok()?;
+    Some(vec![
+        ("size_total", found.f_frsize * found.f_blocks),
+        ("size_available", found.f_frsize * found.f_bavail),
+        ("block_size", found.f_bsize),
+        ("block_total", found.f_blocks),
+        ("block_available", found.f_bavail),
+        ("block_used", found.f_blocks.saturating_sub(found.f_bavail)),
+        ("inode_total", found.f_files),
+        ("inode_available", found.f_favail),
+        ("inode_used", found.f_files.saturating_sub(found.f_favail)),
+    ])
+}
+
+/// Mount points that show a folder of a file system, not its root.
+fn bind_mounts(mountinfo: &str) -> Vec<String> {
+    let lines = mountinfo.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (root, point) = (words.get(3)?, words.get(4)?);
+        let source = words.iter().skip_while(|word| **word != "-").nth(2)?;
+        (*root != "/" && source.starts_with('/')).then(|| unescape(point))
+    });
+    lines.collect()
+}
+
+fn uuid(node: &Node, device: &str) -> Option<String> {
+    let name = Path::new(device).file_name()?.to_str()?;
+    // A mapped device is mounted by its name, but linked to by its number.
+    let number = node.link_name(device);
+    let names = node.list("/dev/disk/by-uuid").into_iter();
+    let links = names.filter_map(|uuid| Some((node.link_name(&format!("/dev/disk/by-uuid/{uuid}"))?, uuid)));
+    links
+        .into_iter()
+        .find(|(target, _)| target == name || Some(target) == number.as_ref())
+        .map(|(_, uuid)| uuid)
+}
+
+/// `\040` and its like, by which mount tables write blanks.
+fn unescape(word: &str) -> String {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::tests::Scratch;
+    use super::*;
+
+    #[test]
+    fn only_what_is_on_a_device_is_listed() {
+        let mounts = "proc /proc proc rw 0 0\n/dev/sda1 / ext4 rw,relatime 0 1\n\
+                      /dev/sda1 /mnt/with\\040blank ext4 rw 0 0\nserver:/share /absent nfs4 rw 0 0\nbroken line\n";
+        let info = "29 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 29 8:1 /srv /mnt/with\\040blank rw shared:1 - ext4 /dev/sda1 rw\n";
+        let (_scratch, node) =
+            Scratch::node("mounts", &[("proc/1/mounts", mounts), ("proc/1/mountinfo", info)]);
+        let mut facts = Facts::default();
+        Mounts.gather(&node, &mut facts);
+        let found = facts.get("mounts").unwrap().as_array().unwrap().clone();
+        let points: Vec<&Value> = found.iter().map(|mount| &mount["mount"]).collect();
+        assert_eq!(points, ["/", "/mnt/with blank", "/absent"]);
+        assert_eq!((&found[0]["passno"], &found[0]["options"]), (&json!(1), &json!("rw,relatime")));
+        assert_eq!(found[1]["options"], "rw,bind");
+        assert!(found[0]["size_total"].as_u64().unwrap() > 0, "the root is really there");
+        assert!(found[2].get("size_total").is_none());
+    }
+}

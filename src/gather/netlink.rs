@@ -1,0 +1,207 @@
+//! Addresses and routes as the kernel tells them over a netlink socket (RFC 3549).
+//!
+//! Owns the few messages that facts need. The kernel is asked only; nothing is changed. Starts no thread.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// The kernel answers at once; this only bounds the worst.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const GET_ADDRESSES: u16 = 22;
+const GET_ROUTE: u16 = 26;
+const REQUEST: u16 = 1;
+const ALL: u16 = 0x300;
+
+/// One address of an interface.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Address {
+    pub index: u32,
+    pub address: IpAddr,
+    pub prefix: u8,
+    pub broadcast: Option<Ipv4Addr>,
+    pub scope: u8,
+    /// Another address of the same network came first.
+    pub secondary: bool,
+    /// The interface, or an alias such as `eth0:1`.
+    pub label: Option<String>,
+}
+
+/// The way to somewhere.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Route {
+    pub index: Option<u32>,
+    pub gateway: Option<IpAddr>,
+    pub source: Option<IpAddr>,
+}
+
+/// Every address of every interface.
+pub fn addresses() -> io::Result<Vec<Address>> {
+    let messages = ask(GET_ADDRESSES, ALL, &[0; 8])?;
+    Ok(messages.iter().filter_map(|body| address(body)).collect())
+}
+
+/// The way that a packet to `destination` would take; nothing is sent there.
+pub fn route(destination: IpAddr) -> io::Result<Route> {
+    let (family, bytes) = match destination {
+        IpAddr::V4(address) => (2, address.octets().to_vec()),
+        IpAddr::V6(address) => (10, address.octets().to_vec()),
+    };
+    let mut body = vec![0; 12];
+    body[0] = family;
+    body[1] = u8::try_from(bytes.len() * 8).unwrap_or(0);
+    let length = u16::try_from(bytes.len() + 4).unwrap_or(0);
+    body.extend(length.to_ne_bytes());
+    body.extend(1_u16.to_ne_bytes());
+    body.extend(bytes);
+    let messages = ask(GET_ROUTE, 0, &body)?;
+    let body = messages.first().ok_or_else(|| io::Error::other("the kernel names no route"))?;
+    Ok(parse_route(body))
+}
+
+fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let socket: OwnedFd =
+        rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    let mut request = u32::try_from(16 + body.len()).unwrap_or(0).to_ne_bytes().to_vec();
+    request.extend(kind.to_ne_bytes());
+    request.extend((REQUEST | flags).to_ne_bytes());
+    request.extend([0; 8]);
+    request.extend(body);
+    rustix::net::send(&socket, &request, SendFlags::empty())?;
+    let mut messages = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let (length, _) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty())?;
+        for (kind, body) in split(&buffer[..length]) {
+            match kind {
+                DONE => return Ok(messages),
+                ERROR => {
+                    let code =
+                        body.get(..4).and_then(|code| code.try_into().ok()).map_or(0, i32::from_ne_bytes);
+                    return Err(io::Error::from_raw_os_error(-code));
+                }
+                _ => messages.push(body.to_vec()),
+            }
+        }
+        if flags & ALL == 0 {
+            return Ok(messages);
+        }
+    }
+}
+
+/// The messages of a datagram: kind and body.
+fn split(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    let mut messages = Vec::new();
+    while let Some(head) = bytes.get(..16) {
+        let length = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let Some(body) = bytes.get(16..length) else { break };
+        messages.push((u16::from_ne_bytes([head[4], head[5]]), body));
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    messages
+}
+
+/// The attributes after a message's fixed part: kind and value.
+fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    let mut found = Vec::new();
+    while let Some(head) = bytes.get(..4) {
+        let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        let Some(value) = bytes.get(4..length) else { break };
+        // The two highest bits only say how the value is nested and ordered.
+        found.push((u16::from_ne_bytes([head[2], head[3]]) & 0x3fff, value));
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    found
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
+        return Some(Ipv4Addr::from(four).into());
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(|sixteen| Ipv6Addr::from(sixteen).into())
+}
+
+fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().ok().map(u32::from_ne_bytes)
+}
+
+fn address(body: &[u8]) -> Option<Address> {
+    let [_, prefix, flags, scope, index @ ..] = body.get(..8)? else { return None };
+    let (mut peer, mut local, mut broadcast, mut label) = (None, None, None, None);
+    for (kind, value) in attributes(&body[8..]) {
+        match kind {
+            1 => peer = ip(value),
+            2 => local = ip(value),
+            3 => label = Some(String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()),
+            4 => broadcast = ip(value),
+            _ => {}
+        }
+    }
+    let broadcast = broadcast.and_then(|address| match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    });
+    // Where there are both, the first is the other end of a line.
+    let address = local.or(peer)?;
+    let secondary = flags & 1 == 1 && address.is_ipv4();
+    Some(Address {
+        index: number(index)?,
+        address,
+        prefix: *prefix,
+        broadcast,
+        scope: *scope,
+        secondary,
+        label,
+    })
+}
+
+fn parse_route(body: &[u8]) -> Route {
+    let mut route = Route::default();
+    for (kind, value) in attributes(body.get(12..).unwrap_or_default()) {
+        match kind {
+            4 => route.index = number(value),
+            5 => route.gateway = ip(value),
+            7 => route.source = ip(value),
+            _ => {}
+        }
+    }
+    route
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_address_is_told() {
+        let all = addresses().unwrap();
+        let loopback = all.iter().find(|address| address.address == IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(loopback.map(|address| (address.prefix, address.scope)), Some((8, 254)));
+        let way = route([127, 0, 0, 1].into()).unwrap();
+        assert_eq!((way.gateway, way.source), (None, Some([127, 0, 0, 1].into())));
+    }
+
+    #[test]
+    fn broken_messages_give_what_is_whole() {
+        let mut message = vec![2, 24, 0, 0];
+        message.extend(7_u32.to_ne_bytes());
+        message.extend(8_u16.to_ne_bytes());
+        message.extend(2_u16.to_ne_bytes());
+        message.extend([10, 0, 0, 1]);
+        let whole = address(&message).unwrap();
+        assert_eq!((whole.index, whole.prefix, whole.address), (7, 24, [10, 0, 0, 1].into()));
+        for length in 0..message.len() {
+            assert_eq!(address(&message[..length]), None, "{length} bytes");
+        }
+        assert!(attributes(&[0, 0, 0, 0]).is_empty(), "a length below the head ends it");
+        assert!(split(&[0; 16]).is_empty());
+    }
+}

@@ -1,0 +1,280 @@
+//! The node as files: everything is read below one root, as if that root were `/`.
+//!
+//! Owns the root, links that must not lead out of it, bounds on what is read, and the list of what could not
+//! be read. Does not know what any file means. Starts no thread.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// No file of facts is longer; what is beyond is left out.
+const LONGEST: u64 = 4 << 20;
+
+/// As many links as the kernel itself follows.
+const MOST_LINKS: usize = 40;
+
+/// A node's file system, at `/` or below a folder where a container sees it.
+pub struct Node {
+    root: PathBuf,
+    live: bool,
+    unread: RefCell<BTreeMap<String, String>>,
+}
+
+impl Node {
+    /// The node below `root`; an error if that is no root of a system at all.
+    pub fn open(root: &Path) -> Result<Self> {
+        let shown = root.display();
+        let meta =
+            fs::metadata(root).with_context(|| format!("cannot look at `{shown}`, the node's root"))?;
+        if !meta.is_dir() {
+            bail!("`{shown}` is not a directory, so it cannot be a node's root");
+        }
+        let root = root.canonicalize().with_context(|| format!("cannot find the way to `{shown}`"))?;
+        let any = |names: &[&str]| names.iter().any(|name| root.join(name).symlink_metadata().is_ok());
+        if !any(&["etc", "proc", "usr"]) {
+            bail!(
+                "`{shown}` is not the root of a system: it has none of `etc`, `proc` and `usr`; \
+                 mount the node's `/` there or name the right folder with --chroot"
+            );
+        }
+        let boot = |root: &Path| fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok();
+        let live = root == Path::new("/") || boot(&root).is_some_and(|id| boot(Path::new("/")) == Some(id));
+        Ok(Self { root, live, unread: RefCell::default() })
+    }
+
+    /// Whether this is the system that this process runs on, so that system calls tell of it too.
+    pub fn live(&self) -> bool {
+        self.live
+    }
+
+    /// Where the node's `/` is for this process.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The trimmed text of a file; `None` if there is none. What is there but cannot be read is remembered.
+    pub fn text(&self, path: &str) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.bytes(path)?)
+            .trim_matches(['\0', ' ', '\n', '\t', '\r'])
+            .to_owned();
+        Some(text)
+    }
+
+    /// The text of a file if it holds any.
+    pub fn some(&self, path: &str) -> Option<String> {
+        self.text(path).filter(|text| !text.is_empty())
+    }
+
+    /// The text of a file as a number.
+    pub fn number<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
+        self.text(path)?.parse().ok()
+    }
+
+    /// The content of a file, up to a bound.
+    pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+        match self.read(path) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                self.note_error(path, &error);
+                None
+            }
+        }
+    }
+
+    /// The names in a folder, sorted; empty if there is none.
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let entries = self.resolve(path, true).and_then(fs::read_dir);
+        let mut names: Vec<String> = match entries {
+            Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect(),
+            Err(error) => {
+                self.note_error(path, &error);
+                Vec::new()
+            }
+        };
+        names.sort();
+        names
+    }
+
+    /// What a link says, unresolved; `None` if it is no link.
+    pub fn link(&self, path: &str) -> Option<PathBuf> {
+        fs::read_link(self.resolve(path, false).ok()?).ok()
+    }
+
+    /// The last name of what a link points to, as links in `/sys` and `/dev/disk` are meant.
+    pub fn link_name(&self, path: &str) -> Option<String> {
+        Some(self.link(path)?.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// Whether something is there.
+    pub fn exists(&self, path: &str) -> bool {
+        self.resolve(path, true).is_ok_and(|path| path.exists())
+    }
+
+    /// Whether a folder is there.
+    pub fn is_dir(&self, path: &str) -> bool {
+        self.resolve(path, true).is_ok_and(|path| path.is_dir())
+    }
+
+    /// Remembers that something could not be read, and why.
+    pub fn note(&self, path: &str, why: impl Into<String>) {
+        self.unread.borrow_mut().insert(path.to_owned(), why.into());
+    }
+
+    /// What could not be read so far, and why.
+    pub fn unread(&self) -> BTreeMap<String, String> {
+        self.unread.borrow().clone()
+    }
+
+    /// The path of a node's file for this process: links are followed inside the root only.
+    pub fn resolve(&self, path: &str, follow_last: bool) -> io::Result<PathBuf> {
+        let path = Path::new(path);
+        if self.root == Path::new("/") && follow_last {
+            return Ok(Path::new("/").join(path));
+        }
+        let mut left: VecDeque<OsString> = names(path);
+        let mut here = PathBuf::new();
+        let mut links = 0;
+        while let Some(name) = left.pop_front() {
+            if name == ".." {
+                here.pop();
+                continue;
+            }
+            let next = here.join(&name);
+            let target = if left.is_empty() && !follow_last {
+                None
+            } else {
+                fs::read_link(self.root.join(&next)).ok()
+            };
+            let Some(target) = target else {
+                here = next;
+                continue;
+            };
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(io::Error::other("too many links"));
+            }
+            if target.is_absolute() {
+                here = PathBuf::new();
+            }
+            for name in names(&target).into_iter().rev() {
+                left.push_front(name);
+            }
+        }
+        Ok(self.root.join(here))
+    }
+
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        let path = self.resolve(path, true)?;
+        // A pipe or a device in a file's place would make the reader wait for ever.
+        if !fs::metadata(&path)?.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let mut bytes = Vec::new();
+        fs::File::open(&path)?.take(LONGEST).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn note_error(&self, path: &str, error: &io::Error) {
+        // Absent is an answer, and so is what drivers say to a question that makes no sense for a device.
+        let answer = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            || [
+                rustix::io::Errno::INVAL,
+                rustix::io::Errno::NODEV,
+                rustix::io::Errno::OPNOTSUPP,
+                rustix::io::Errno::SRCH,
+            ]
+            .iter()
+            .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
+        if !answer {
+            self.note(path, error.to_string());
+        }
+    }
+}
+
+fn names(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A folder of its own, gone at the end of the test.
+    pub struct Scratch(pub PathBuf);
+
+    impl Scratch {
+        pub fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("sonobuoy-gather-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        /// A node made of the given files.
+        pub fn node(name: &str, files: &[(&str, &str)]) -> (Self, Node) {
+            let scratch = Self::new(name);
+            fs::create_dir_all(scratch.0.join("etc")).unwrap();
+            for (path, text) in files {
+                let path = scratch.0.join(path.trim_start_matches('/'));
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            let node = Node::open(&scratch.0).unwrap();
+            (scratch, node)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn links_stay_below_the_root() {
+        let (scratch, node) = Scratch::node("links", &[("run/real", "inside\n")]);
+        let at = |name: &str| scratch.0.join(name);
+        symlink("/run/real", at("etc/absolute")).unwrap();
+        symlink("../../../../../run/real", at("etc/upwards")).unwrap();
+        symlink("/run", at("var")).unwrap();
+        symlink("loop", at("etc/loop")).unwrap();
+        symlink("/etc/hostname", at("etc/outside")).unwrap();
+        for (path, expected) in [
+            ("/etc/absolute", Some("inside")),
+            ("/etc/upwards", Some("inside")),
+            ("/var/real", Some("inside")),
+            ("/etc/../run/./real", Some("inside")),
+            ("/etc/loop", None),
+            ("/etc/outside", None),
+            ("/etc", None),
+        ] {
+            assert_eq!(node.text(path).as_deref(), expected, "{path}");
+        }
+        assert!(node.unread().contains_key("/etc/loop"));
+        assert!(!node.unread().contains_key("/etc/outside"), "absent is not unreadable");
+        assert!(!node.live());
+    }
+
+    #[test]
+    fn what_is_no_root_is_refused() {
+        let scratch = Scratch::new("no-root");
+        let says = |path: &Path| format!("{:#}", Node::open(path).err().unwrap());
+        assert!(says(&scratch.0).contains("is not the root of a system"));
+        assert!(says(&scratch.0.join("absent")).contains("cannot look at"));
+        fs::write(scratch.0.join("file"), "").unwrap();
+        assert!(says(&scratch.0.join("file")).contains("is not a directory"));
+    }
+}

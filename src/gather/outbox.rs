@@ -1,0 +1,96 @@
+//! Where a gatherer leaves its result: a folder that a worker watches, and the `done` file in it.
+//!
+//! Owns that a result is whole before `done` names it, and that `done` appears at once and without a newline, as
+//! workers of every version read it. Does not know what a result is. Starts no thread.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// A folder for results.
+pub struct Outbox {
+    folder: PathBuf,
+}
+
+impl Outbox {
+    /// Takes a folder that must be there: in a pod it is a volume, and one that is missing was not mounted.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let meta = fs::metadata(folder).with_context(|| {
+            format!(
+                "cannot write results to `{}`: create it, or name another folder with --output",
+                folder.display()
+            )
+        })?;
+        if !meta.is_dir() {
+            bail!("cannot write results to `{}`: it is not a directory", folder.display());
+        }
+        // Links are followed once, here, so that `done` holds a path that stays true.
+        let folder = folder
+            .canonicalize()
+            .with_context(|| format!("cannot find the way to `{}`", folder.display()))?;
+        Ok(Self { folder })
+    }
+
+    /// The path of something in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Puts a whole file in place, or nothing.
+    pub fn put(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
+        let path = self.path(name);
+        let partial = partial(&path);
+        let written = File::create(&partial).and_then(|mut file| {
+            file.write_all(content)?;
+            // A full disk or a network volume may tell only now.
+            file.sync_all()
+        });
+        let written = written.and_then(|()| fs::rename(&partial, &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&partial);
+        }
+        written.with_context(|| format!("cannot write `{}`", path.display()))?;
+        Ok(path)
+    }
+
+    /// Tells the worker which file or folder is the result.
+    pub fn done(&self, result: &Path) -> Result<()> {
+        self.put("done", result.as_os_str().as_encoded_bytes()).map(drop)
+    }
+}
+
+/// Where a file grows until it is whole.
+pub fn partial(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::tests::Scratch;
+    use super::*;
+
+    #[test]
+    fn done_names_the_result_without_a_newline() {
+        let scratch = Scratch::new("outbox");
+        let outbox = Outbox::open(&scratch.0).unwrap();
+        let path = outbox.put("facts.json", b"{}").unwrap();
+        outbox.done(&path).unwrap();
+        let done = fs::read_to_string(outbox.path("done")).unwrap();
+        assert_eq!(Path::new(&done), path);
+        assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 2, "nothing partial stays");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let scratch = Scratch::new("outbox-absent");
+        let error = Outbox::open(&scratch.0.join("absent")).err().unwrap();
+        assert!(format!("{error:#}").contains("absent`"), "{error:#}");
+        fs::create_dir_all(scratch.0.join("facts.json")).unwrap();
+        let outbox = Outbox::open(&scratch.0).unwrap();
+        assert!(outbox.put("facts.json", b"{}").is_err(), "a folder in the way");
+    }
+}

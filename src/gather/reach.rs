@@ -1,0 +1,357 @@
+//! What a node reaches of its cluster: name service, API server, aggregator, and whether its clock is right.
+//!
+//! Owns the legs and where they lead. A leg that fails says which step failed; a leg that has nowhere to go, as on a
+//! machine without a cluster, is skipped and says so. Starts no thread; every step has a limit.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+#[cfg(test)]
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde_json::{Value, json};
+
+use super::dial::{self, Answer, Trust};
+use super::dns;
+use crate::client::Clock;
+use crate::clock;
+use crate::item::{self, Item};
+use crate::stop::Stop;
+
+/// For one try of one step.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// A packet may be lost; a leg that is broken fails every time.
+const TRIES: usize = 3;
+
+/// Beyond this, certificates and leases of a cluster begin to fail.
+const SKEW: f64 = 5.0;
+
+/// Between two questions to a worker that is not there yet.
+const WORKER_STARTS: Duration = Duration::from_millis(500);
+
+/// What a pod is given about the API server and itself.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The port of the aggregator.
+const PORT: u16 = 8080;
+
+/// Where the legs lead, as this process was told.
+pub struct Surroundings {
+    /// Host and port of the API server.
+    api: Option<(String, u16)>,
+    token: Option<String>,
+    authority: Option<Vec<u8>>,
+    namespace: Option<String>,
+    /// Host and port, if somebody knows it.
+    aggregator: Option<(String, u16)>,
+    resolver: String,
+    /// Where the worker of this pod listens.
+    relay: Option<u16>,
+}
+
+/// How far this machine's clock is ahead of another's.
+pub struct Skew {
+    /// In seconds.
+    pub offset: f64,
+    /// How far that may be wrong.
+    pub doubt: f64,
+    /// Whose clock the other one is.
+    pub against: &'static str,
+}
+
+impl Skew {
+    fn of_api(answer: &Answer) -> Result<Self> {
+        let date = answer.date.ok_or_else(|| anyhow!("the answer has no date"))?;
+        let (offset, doubt) = clock::offset(date, answer.between.0, answer.between.1);
+        Ok(Self { offset, doubt, against: "API server" })
+    }
+}
+
+/// A worker of the original does not know the question, and none may be there yet.
+fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
+    let answer = dial::get_plain(([127, 0, 0, 1], port).into(), "/clock", limit)?;
+    ensure!(answer.status == 200, "the worker answers {}", answer.status);
+    let clock: Clock = serde_json::from_slice(&answer.body).context("the worker tells no clock")?;
+    Ok(Skew { offset: clock.offset_seconds, doubt: clock.uncertainty_seconds, against: "aggregator" })
+}
+
+impl Surroundings {
+    /// What the environment and the files of a pod say.
+    pub fn read() -> Self {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let file = |name: &str| std::fs::read_to_string(format!("{ACCOUNT}/{name}")).ok();
+        let port = variable("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()).unwrap_or(443);
+        Self {
+            api: variable("KUBERNETES_SERVICE_HOST").map(|host| (host, port)),
+            token: file("token").map(|token| token.trim().to_owned()),
+            authority: std::fs::read(format!("{ACCOUNT}/ca.crt")).ok(),
+            namespace: file("namespace").map(|name| name.trim().to_owned()),
+            aggregator: variable("SONOBUOY_AGGREGATOR_URL").and_then(|url| host_and_port(&url)),
+            resolver: std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+            relay: variable("SONOBUOY_PROGRESS_PORT").and_then(|port| port.parse().ok()),
+        }
+    }
+
+    /// How this machine's clock stands to the aggregator's, which the worker beside us asks, or else to the API server's.
+    pub fn skew(&self, limit: Duration) -> Option<Result<Skew>> {
+        if let Some(skew) = self.relay.and_then(|port| ask_worker(port, limit).ok()) {
+            return Some(Ok(skew));
+        }
+        self.api.as_ref()?;
+        Some(self.ask_api("/version", limit).and_then(|(answer, _)| Skew::of_api(&answer)))
+    }
+
+    fn ask_api(&self, path: &str, limit: Duration) -> Result<(Answer, BTreeMap<String, Value>)> {
+        let (host, port) = self.api.as_ref().context("no API server is known here")?;
+        let authority =
+            self.authority.clone().with_context(|| format!("no authority in `{ACCOUNT}/ca.crt`"))?;
+        let dialled = dial::dial(host, *port, &Trust::Authority(authority), limit)?;
+        let mut details = timings(&dialled);
+        details.insert("address".into(), json!(format!("{host}:{port}")));
+        Ok((dialled.get(path, self.token.as_deref())?, details))
+    }
+
+    /// Where the aggregator listens: workers are given the address of its pod, so that is looked for first.
+    fn find_aggregator(&self) -> Result<(String, u16)> {
+        if let Some(known) = &self.aggregator {
+            return Ok(known.clone());
+        }
+        let namespace =
+            self.namespace.as_deref().context("neither an aggregator nor a namespace is known here")?;
+        let path =
+            format!("/api/v1/namespaces/{namespace}/pods?labelSelector=sonobuoy-component%3Daggregator");
+        let listed = self.ask_api(&path, LIMIT).ok().filter(|(answer, _)| answer.status == 200);
+        let pods: Option<Value> = listed.and_then(|(answer, _)| serde_json::from_slice(&answer.body).ok());
+        let address = pods.as_ref().and_then(|pods| pods["items"][0]["status"]["podIP"].as_str());
+        Ok((address.map_or_else(|| format!("sonobuoy-aggregator.{namespace}.svc"), ToOwned::to_owned), PORT))
+    }
+}
+
+/// Tries every leg.
+pub fn network(around: &Surroundings) -> Item {
+    let answer = retry(|| around.ask_api("/version", LIMIT));
+    let (api, api_skew) = match (&around.api, answer) {
+        (None, _) => (skipped("api", "no API server is known here"), None),
+        (_, Err(error)) => (failed("api", &error), None),
+        (_, Ok((answer, details))) => (api(&answer, details), Some(Skew::of_api(&answer))),
+    };
+    // The worker starts beside us, and may need a moment.
+    let worker_skew = around.relay.and_then(|port| {
+        let ask = || {
+            ask_worker(port, LIMIT).inspect_err(|_| {
+                Stop::new().wait(WORKER_STARTS);
+            })
+        };
+        retry(ask).ok()
+    });
+    let clock = match worker_skew.map(Ok).or(api_skew) {
+        None => skipped("clock", "neither the aggregator nor an API server tells the time here"),
+        Some(Err(error)) => failed("clock", &error),
+        Some(Ok(skew)) => clock_leg(&skew),
+    };
+    let items = vec![dns_leg(around), api, aggregator(around), clock];
+    let failed = items.iter().any(|leg| leg.status == item::FAILED);
+    let status = if failed { item::FAILED } else { item::PASSED };
+    Item { name: "network".into(), status: status.into(), items, ..Item::default() }
+}
+
+fn dns_leg(around: &Surroundings) -> Item {
+    let servers: Vec<IpAddr> = around
+        .resolver
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok())
+        .collect();
+    if servers.is_empty() {
+        return leaf("dns", item::FAILED, [("error", json!("`/etc/resolv.conf` names no name server"))]);
+    }
+    let in_cluster = around.api.is_some();
+    let name = service_name(&around.resolver);
+    let mut told = Vec::new();
+    let mut trouble = None;
+    for server in servers {
+        match retry(|| dns::ask(server, &name, LIMIT)) {
+            Ok(reply) => {
+                // Outside of a cluster nobody knows the name, but who says so can be reached.
+                if in_cluster && reply.addresses.is_empty() {
+                    trouble.get_or_insert(format!(
+                        "name server {server} does not know `{name}` (code {})",
+                        reply.code
+                    ));
+                }
+                told.push(json!({ "server": server.to_string(), "latency_ms": millis(reply.took), "code": reply.code }));
+            }
+            Err(error) => {
+                trouble.get_or_insert(format!("{error:#}"));
+            }
+        }
+    }
+    let mut details = vec![("name", json!(name)), ("servers", json!(told))];
+    let status = if trouble.is_some() { item::FAILED } else { item::PASSED };
+    details.extend(trouble.map(|trouble| ("error", json!(trouble))));
+    leaf("dns", status, details)
+}
+
+/// The API server's name in the cluster, whose domain is among those that are searched.
+fn service_name(resolver: &str) -> String {
+    let searched = resolver.lines().filter_map(|line| line.trim().strip_prefix("search "));
+    let domain = searched.flat_map(str::split_whitespace).find(|domain| domain.starts_with("svc."));
+    format!("kubernetes.default.{}", domain.unwrap_or("svc.cluster.local"))
+}
+
+fn api(answer: &Answer, mut details: BTreeMap<String, Value>) -> Item {
+    details.insert("code".into(), json!(answer.status));
+    // Without rights it has answered all the same.
+    let status = if matches!(answer.status, 200..=299 | 401 | 403) { item::PASSED } else { item::FAILED };
+    if status == item::FAILED {
+        details
+            .insert("error".into(), json!(format!("the API server answers {} to `/version`", answer.status)));
+    }
+    Item { name: "api".into(), status: status.into(), details, ..Item::default() }
+}
+
+fn aggregator(around: &Surroundings) -> Item {
+    let (host, port) = match around.find_aggregator() {
+        Ok(found) => found,
+        Err(error) => return skipped("aggregator", &format!("{error:#}")),
+    };
+    let address = json!(format!("{host}:{port}"));
+    // It knows its plugins by certificates that only workers have, so the way ends where it asks for one.
+    match retry(|| dial::dial(&host, port, &Trust::Anybody, LIMIT)) {
+        Ok(dialled) => {
+            let mut details = timings(&dialled);
+            details.insert("address".into(), address);
+            Item { name: "aggregator".into(), status: item::PASSED.into(), details, ..Item::default() }
+        }
+        Err(error) => {
+            leaf("aggregator", item::FAILED, [("error", json!(format!("{error:#}"))), ("address", address)])
+        }
+    }
+}
+
+fn clock_leg(skew: &Skew) -> Item {
+    let wrong = skew.offset.abs() - skew.doubt > SKEW;
+    let mut details = vec![
+        ("against", json!(skew.against)),
+        ("offset_seconds", json!(rounded(skew.offset))),
+        ("uncertainty_seconds", json!(rounded(skew.doubt))),
+    ];
+    if wrong {
+        let way = if skew.offset > 0.0 { "ahead of" } else { "behind" };
+        let error = format!("the clock is {:.1} s {way} that of the {}", skew.offset.abs(), skew.against);
+        details.push(("error", json!(error)));
+    }
+    leaf("clock", if wrong { item::FAILED } else { item::PASSED }, details)
+}
+
+fn retry<T>(mut step: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut last = None;
+    for _ in 0..TRIES {
+        match step() {
+            Ok(done) => return Ok(done),
+            Err(error) => last = Some(error),
+        }
+    }
+    let Some(error) = last else { bail!("nothing was tried") };
+    Err(error)
+}
+
+fn timings(dialled: &dial::Dialled) -> BTreeMap<String, Value> {
+    let connect = ("connect_ms".to_owned(), millis(dialled.connect));
+    [connect, ("handshake_ms".to_owned(), millis(dialled.handshake))].into()
+}
+
+fn millis(span: Duration) -> Value {
+    json!(rounded(span.as_secs_f64() * 1_000.0))
+}
+
+/// Three digits are more than is known.
+fn rounded(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
+}
+
+fn leaf(name: &str, status: &str, details: impl IntoIterator<Item = (&'static str, Value)>) -> Item {
+    let details = details.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    Item { name: name.into(), status: status.into(), details, ..Item::default() }
+}
+
+fn skipped(name: &str, why: &str) -> Item {
+    leaf(name, item::SKIPPED, [("reason", json!(why))])
+}
+
+fn failed(name: &str, error: &anyhow::Error) -> Item {
+    leaf(name, item::FAILED, [("error", json!(format!("{error:#}")))])
+}
+
+/// `https://[::1]:8080/path` as host and port.
+fn host_and_port(url: &str) -> Option<(String, u16)> {
+    let authority = url.strip_prefix("https://")?.split('/').next()?;
+    let (host, port) = authority.rsplit_once(':')?;
+    Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(date: u64, sent: f64, came: f64) -> Answer {
+        let at = |seconds: f64| SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds);
+        Answer { status: 200, date: Some(at(date as f64)), between: (at(sent), at(came)), body: Vec::new() }
+    }
+
+    #[test]
+    fn the_clock_is_judged_beyond_what_is_uncertain() {
+        for (date, sent, came, expected) in [
+            (1_000, 1_000.4, 1_000.6, item::PASSED),
+            (1_000, 1_005.0, 1_006.0, item::PASSED),
+            (1_000, 1_010.0, 1_010.1, item::FAILED),
+            (1_000, 900.0, 900.1, item::FAILED),
+        ] {
+            let leg = clock_leg(&Skew::of_api(&answer(date, sent, came)).unwrap());
+            assert_eq!(leg.status, expected, "{:?}", leg.details);
+        }
+        let behind = clock_leg(&Skew::of_api(&answer(1_000, 900.0, 900.2)).unwrap());
+        assert!(behind.details["error"].as_str().unwrap().contains("100.4 s behind"), "{:?}", behind.details);
+    }
+
+    #[test]
+    fn without_a_cluster_legs_are_skipped() {
+        let around = Surroundings {
+            api: None,
+            token: None,
+            authority: None,
+            namespace: None,
+            aggregator: None,
+            resolver: String::new(),
+            relay: None,
+        };
+        let legs: Vec<_> = network(&around).items.into_iter().map(|leg| (leg.name, leg.status)).collect();
+        let expected =
+            [("dns", "failed"), ("api", "skipped"), ("aggregator", "skipped"), ("clock", "skipped")];
+        assert_eq!(legs, expected.map(|(name, status)| (name.to_owned(), status.to_owned())));
+    }
+
+    #[test]
+    fn an_aggregator_that_is_away_is_the_leg_that_fails() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let around = Surroundings {
+            aggregator: Some(("127.0.0.1".into(), free)),
+            resolver: String::new(),
+            ..Surroundings::read()
+        };
+        let leg = aggregator(&around);
+        assert_eq!(leg.status, item::FAILED);
+        assert!(leg.details["error"].as_str().unwrap().contains("no connection to 127.0.0.1"));
+    }
+
+    #[test]
+    fn names_and_addresses() {
+        let resolver =
+            "nameserver 10.96.0.10\nsearch sonobuoy.svc.corp.example svc.corp.example corp.example\n";
+        assert_eq!(service_name(resolver), "kubernetes.default.svc.corp.example");
+        assert_eq!(service_name(""), "kubernetes.default.svc.cluster.local");
+        assert_eq!(host_and_port("https://[fd00::1]:8080/x"), Some(("fd00::1".into(), 8080)));
+        assert_eq!(host_and_port("http://h:1"), None);
+    }
+}

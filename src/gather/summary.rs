@@ -1,0 +1,415 @@
+//! What goes wrong on a node, counted from its log as it streams by.
+//!
+//! Owns the words by which trouble is known. An item of each kind failed if it was seen at all; units with errors are counted, not judged,
+//! since many complain about nothing. Starts no thread.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, UNIX_EPOCH};
+
+use aho_corasick::AhoCorasick;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::item::{self, Item};
+
+/// One kind of trouble.
+struct Trouble {
+    name: &'static str,
+    meaning: &'static str,
+    /// Words that tell of it, in any case. Only one line of an event has them, so that events are counted.
+    words: &'static [&'static str],
+}
+
+const TROUBLES: &[Trouble] = &[
+    Trouble {
+        name: "oom-kill",
+        meaning: "a process was killed for lack of memory",
+        words: &["out of memory: kill"],
+    },
+    Trouble {
+        name: "disk-error",
+        meaning: "a disk or its file system fails",
+        words: &[
+            "i/o error",
+            "critical medium error",
+            "unrecovered read error",
+            "ext4-fs error",
+            "metadata corruption detected",
+            "btrfs error",
+            "btrfs critical",
+            "timeout, aborting",
+            "timeout, reset controller",
+        ],
+    },
+    Trouble {
+        name: "read-only-remount",
+        meaning: "a file system was made read-only after an error",
+        words: &["remounting filesystem read-only", "forced shutdown of filesystem", "forced readonly"],
+    },
+    Trouble {
+        name: "disk-full",
+        meaning: "there was no room to write",
+        words: &["no space left on device", "disk quota exceeded"],
+    },
+    Trouble {
+        name: "hardware-error",
+        meaning: "processor or memory reports errors",
+        words: &["[hardware error]: machine check", "machine check events logged", "edac mc"],
+    },
+    Trouble {
+        name: "kernel-fault",
+        meaning: "the kernel faulted or was stuck",
+        words: &[
+            "kernel panic - not syncing",
+            "bug: unable to handle",
+            "bug: kernel null pointer",
+            "general protection fault",
+            "soft lockup - cpu",
+            "hard lockup on cpu",
+            "detected stalls on cpu",
+            "self-detected stall on cpu",
+        ],
+    },
+    Trouble {
+        name: "hung-task",
+        meaning: "a task waited for minutes, mostly for a disk",
+        words: &["blocked for more than"],
+    },
+    Trouble {
+        name: "link-flap",
+        meaning: "a network link went away",
+        words: &["link is down", "lost carrier", "link becomes down"],
+    },
+    Trouble {
+        name: "conntrack-full",
+        meaning: "connections were dropped because too many were open",
+        words: &["nf_conntrack: table full"],
+    },
+    Trouble {
+        name: "kubelet-restart",
+        meaning: "the kubelet ended and was started again",
+        words: &["kubelet.service: scheduled restart job", "k3s.service: scheduled restart job"],
+    },
+    Trouble {
+        name: "runtime-restart",
+        meaning: "the container runtime ended and was started again",
+        words: &[
+            "containerd.service: scheduled restart job",
+            "crio.service: scheduled restart job",
+            "docker.service: scheduled restart job",
+        ],
+    },
+    Trouble {
+        name: "runtime-unhealthy",
+        meaning: "the kubelet found the runtime not ready",
+        words: &["pleg is not healthy", "container runtime is down", "container runtime network not ready"],
+    },
+    Trouble {
+        name: "eviction",
+        meaning: "the kubelet ran short of something and evicted pods",
+        words: &["eviction manager: attempting to reclaim", "eviction manager: must evict pod"],
+    },
+    Trouble {
+        name: "clock-step",
+        meaning: "the clock was set by a jump",
+        words: &["time has been changed", "clock was stepped", "time jump detected"],
+    },
+];
+
+/// How entries look that are errors: a priority of syslog's from `emerg` to `err`.
+const ERRORS: &[&str] = &[r#""priority":"0""#, r#""priority":"1""#, r#""priority":"2""#, r#""priority":"3""#];
+
+/// The lowest of those.
+const ERROR: u64 = 3;
+
+/// So many units are told one by one.
+const MOST_UNITS: usize = 200;
+
+/// An entry longer than this is counted by its beginning.
+const LONGEST: usize = 256 << 10;
+
+/// An example is cut here.
+const EXAMPLE: usize = 300;
+
+/// A count that grows with every chunk of a log.
+pub struct Summary {
+    /// Words of troubles, then looks of errors.
+    words: AhoCorasick,
+    /// The trouble that each word tells of.
+    troubles: Vec<usize>,
+    seen: Vec<Seen>,
+    units: BTreeMap<String, Unit>,
+    entries: u64,
+    unreadable: u64,
+    carry: Vec<u8>,
+}
+
+#[derive(Clone, Default)]
+struct Seen {
+    count: u64,
+    first: Option<String>,
+    last: Option<String>,
+    example: String,
+}
+
+#[derive(Default)]
+struct Unit {
+    errors: u64,
+    example: String,
+}
+
+/// The fields of a journal's entry that count. A message that is not text is an array of numbers.
+#[derive(Deserialize)]
+struct Entry<'a> {
+    #[serde(rename = "MESSAGE", borrow, default)]
+    message: Option<Text<'a>>,
+    #[serde(rename = "PRIORITY", borrow, default)]
+    priority: Option<Text<'a>>,
+    #[serde(rename = "_SYSTEMD_UNIT", borrow, default)]
+    unit: Option<Text<'a>>,
+    #[serde(rename = "SYSLOG_IDENTIFIER", borrow, default)]
+    identifier: Option<Text<'a>>,
+    #[serde(rename = "__REALTIME_TIMESTAMP", borrow, default)]
+    time: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Text<'a> {
+    Plain(#[serde(borrow)] Cow<'a, str>),
+    Other(IgnoredAny),
+}
+
+impl Text<'_> {
+    fn str(text: Option<&Text>) -> String {
+        match text {
+            Some(Text::Plain(text)) => text.clone().into_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+impl Summary {
+    /// Nothing seen yet.
+    pub fn new() -> Result<Self> {
+        let words = TROUBLES.iter().enumerate();
+        let words = words.flat_map(|(index, trouble)| trouble.words.iter().map(move |word| (index, *word)));
+        let (troubles, words): (Vec<usize>, Vec<&str>) = words.unzip();
+        let all = words.iter().chain(ERRORS);
+        let words =
+            AhoCorasick::builder().ascii_case_insensitive(true).build(all).context("words are broken")?;
+        let seen = vec![Seen::default(); TROUBLES.len()];
+        Ok(Self {
+            words,
+            troubles,
+            seen,
+            units: BTreeMap::new(),
+            entries: 0,
+            unreadable: 0,
+            carry: Vec::new(),
+        })
+    }
+
+    /// Counts what is in a chunk; an entry may go on in the next one.
+    pub fn add(&mut self, mut chunk: &[u8]) {
+        while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
+            if self.carry.is_empty() {
+                self.line(&chunk[..end]);
+            } else {
+                self.keep(&chunk[..end]);
+                let line = std::mem::take(&mut self.carry);
+                self.line(&line);
+            }
+            chunk = &chunk[end + 1..];
+        }
+        self.keep(chunk);
+    }
+
+    fn keep(&mut self, part: &[u8]) {
+        let room = LONGEST.saturating_sub(self.carry.len());
+        self.carry.extend_from_slice(&part[..part.len().min(room)]);
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        if line.is_empty() {
+            return;
+        }
+        self.entries += 1;
+        // Nearly every entry is of no interest, and reading JSON is the most expensive part.
+        let whole = line.first() == Some(&b'{') && line.last() == Some(&b'}');
+        if whole && !self.words.is_match(line) {
+            return;
+        }
+        let Ok(entry) = serde_json::from_slice::<Entry>(line) else {
+            self.unreadable += 1;
+            return;
+        };
+        let message = Text::str(entry.message.as_ref());
+        let told =
+            self.words.find_iter(&*message).filter_map(|found| self.troubles.get(found.pattern().as_usize()));
+        for index in told.copied().collect::<BTreeSet<usize>>() {
+            let seen = &mut self.seen[index];
+            let time = time(&Text::str(entry.time.as_ref()));
+            seen.count += 1;
+            if seen.count == 1 {
+                seen.example = short(&message);
+                seen.first.clone_from(&time);
+            }
+            seen.last = time.or(seen.last.take());
+        }
+        let priority = Text::str(entry.priority.as_ref()).parse::<u64>();
+        if priority.is_ok_and(|priority| priority <= ERROR) {
+            let unit = Text::str(entry.unit.as_ref());
+            let name = if unit.is_empty() { Text::str(entry.identifier.as_ref()) } else { unit };
+            let name = if name.is_empty() { "unnamed".to_owned() } else { name };
+            // Identifiers are given by anybody: there may be any number of them.
+            let name = if self.units.len() < MOST_UNITS || self.units.contains_key(&name) {
+                name
+            } else {
+                "others".to_owned()
+            };
+            let unit = self.units.entry(name).or_default();
+            unit.errors += 1;
+            if unit.errors == 1 {
+                unit.example = short(&message);
+            }
+        }
+    }
+
+    /// The result: one item for each kind of trouble, one for each unit that logged errors.
+    pub fn item(mut self, details: BTreeMap<String, Value>) -> Item {
+        let rest = std::mem::take(&mut self.carry);
+        self.line(&rest);
+        let patterns = TROUBLES.iter().zip(&self.seen).map(|(trouble, seen)| {
+            let mut details = BTreeMap::from([("count".to_owned(), json!(seen.count))]);
+            if seen.count > 0 {
+                details.insert("meaning".into(), json!(trouble.meaning));
+                details.insert("example".into(), json!(seen.example));
+                details.extend(seen.first.iter().map(|time| ("first".to_owned(), json!(time))));
+                details.extend(seen.last.iter().map(|time| ("last".to_owned(), json!(time))));
+            }
+            leaf(trouble.name, if seen.count > 0 { item::FAILED } else { item::PASSED }, details)
+        });
+        let troubles: Vec<Item> = patterns.collect();
+        let units = self.units.into_iter().map(|(name, unit)| {
+            let details = BTreeMap::from([
+                ("errors".to_owned(), json!(unit.errors)),
+                ("example".to_owned(), json!(unit.example)),
+            ]);
+            leaf(&name, item::PASSED, details)
+        });
+        let units: Vec<Item> = units.collect();
+        let failed = troubles.iter().any(|trouble| trouble.status == item::FAILED);
+        let status = if failed { item::FAILED } else { item::PASSED };
+        let mut all = details;
+        all.insert("entries".into(), json!(self.entries));
+        if self.unreadable > 0 {
+            all.insert("unreadable".into(), json!(self.unreadable));
+        }
+        let mut items =
+            vec![Item { name: "trouble".into(), status: status.into(), items: troubles, ..Item::default() }];
+        if !units.is_empty() {
+            items.push(Item {
+                name: "units-with-errors".into(),
+                status: item::PASSED.into(),
+                items: units,
+                ..Item::default()
+            });
+        }
+        Item { name: "log-summary".into(), status: status.into(), details: all, items, ..Item::default() }
+    }
+}
+
+/// The result when there was no log at all.
+pub fn no_log(why: &str) -> Item {
+    leaf("log-summary", item::FAILED, BTreeMap::from([("error".to_owned(), json!(why))]))
+}
+
+fn leaf(name: &str, status: &str, details: BTreeMap<String, Value>) -> Item {
+    Item { name: name.into(), status: status.into(), details, ..Item::default() }
+}
+
+/// Microseconds since 1970 as RFC 3339.
+fn time(micros: &str) -> Option<String> {
+    let span = Duration::from_micros(micros.parse().ok()?);
+    Some(clock::rfc3339(UNIX_EPOCH.checked_add(span)?))
+}
+
+fn short(message: &str) -> String {
+    message.chars().take(EXAMPLE).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(chunks: &[&str]) -> Item {
+        let mut summary = Summary::new().unwrap();
+        for chunk in chunks {
+            summary.add(chunk.as_bytes());
+        }
+        summary.item(BTreeMap::new())
+    }
+
+    fn trouble<'a>(item: &'a Item, name: &str) -> &'a Item {
+        item.items[0].items.iter().find(|trouble| trouble.name == name).unwrap()
+    }
+
+    fn check(message: &str, expected: &[&str]) {
+        let item = summary(&[&format!("{}\n", json!({ "MESSAGE": message }))]);
+        let found = item.items[0].items.iter().filter(|trouble| trouble.status == item::FAILED);
+        assert_eq!(found.map(|trouble| trouble.name.as_str()).collect::<Vec<_>>(), expected, "{message}");
+    }
+
+    #[test]
+    fn trouble_is_known_by_its_words() {
+        check("Out of memory: Killed process 123 (java) total-vm:1kB", &["oom-kill"]);
+        check("blk_update_request: I/O error, dev sda, sector 5", &["disk-error"]);
+        check("EXT4-fs (sda1): Remounting filesystem read-only", &["read-only-remount"]);
+        check("eth0: Link is Down", &["link-flap"]);
+        check("kubelet.service: Scheduled restart job, restart counter is at 4.", &["kubelet-restart"]);
+        check("containerd.service: Scheduled restart job, restart counter is at 1.", &["runtime-restart"]);
+        check("INFO: task jbd2:1 blocked for more than 120 seconds.", &["hung-task"]);
+        check("nf_conntrack: nf_conntrack: table full, dropping packet", &["conntrack-full"]);
+        check("Started Session 4 of user root.", &[]);
+        check("eth0: Link is Up - 1Gbps", &[]);
+    }
+
+    #[test]
+    fn entries_may_be_cut_anywhere() {
+        let line = r#"{"MESSAGE":"x: I/O error","PRIORITY":"3","_SYSTEMD_UNIT":"a.service","__REALTIME_TIMESTAMP":"1795226400000000"}"#;
+        let text = format!("{line}\n{line}\nbroken\n{{\"MESSAGE\":[1,2],\"PRIORITY\":\"2\"}}\n{line}");
+        let whole = summary(&[&text]);
+        for cut in (0..text.len()).step_by(7) {
+            assert_eq!(summary(&[&text[..cut], &text[cut..]]), whole, "cut at {cut}");
+        }
+        assert_eq!((&whole.details["entries"], &whole.details["unreadable"]), (&json!(5), &json!(1)));
+        let disk = trouble(&whole, "disk-error");
+        assert_eq!(
+            (&disk.details["count"], &disk.details["last"]),
+            (&json!(3), &json!("2026-11-21T02:00:00.000Z"))
+        );
+        let units: Vec<_> =
+            whole.items[1].items.iter().map(|unit| (unit.name.as_str(), &unit.details["errors"])).collect();
+        assert_eq!(units, [("a.service", &json!(3)), ("unnamed", &json!(1))]);
+        assert_eq!(whole.status, item::FAILED);
+    }
+
+    #[test]
+    fn endless_lines_and_endless_names_stay_bounded() {
+        let mut summary = Summary::new().unwrap();
+        for _ in 0..64 {
+            summary.add(&[b'x'; 64 << 10]);
+        }
+        assert!(summary.carry.len() <= LONGEST);
+        summary.add(b"\n");
+        for name in 0..1_000 {
+            summary.add(format!("{{\"PRIORITY\":\"1\",\"SYSLOG_IDENTIFIER\":\"n{name}\"}}\n").as_bytes());
+        }
+        assert!(summary.units.len() <= MOST_UNITS + 1);
+    }
+}

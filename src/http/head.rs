@@ -1,0 +1,364 @@
+//! The head of a request: where it ends, what it says, what of it is refused. Pure, no I/O.
+//!
+//! `httparse` does the lexing; everything that decides where a body begins and ends is here, and strict: two
+//! readers of one stream must never disagree.
+
+/// The most header lines that a head may have.
+const MOST_HEADERS: usize = 100;
+
+/// Why a request is refused before any handler sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// The status to answer with.
+    pub status: u16,
+    /// For whoever reads the answer.
+    pub reason: &'static str,
+}
+
+const fn bad(reason: &'static str) -> Refusal {
+    Refusal { status: 400, reason }
+}
+
+/// How a body is delimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// By its length; 0 when there is none.
+    Length(u64),
+    /// By chunks.
+    Chunked,
+}
+
+/// A request's head, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub method: String,
+    /// Percent-encoded, beginning with `/`.
+    pub path: String,
+    /// What follows the first `?`.
+    pub query: Option<String>,
+    pub headers: Headers,
+    pub framing: Framing,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// The client wants to send another request.
+    pub keep_alive: bool,
+}
+
+/// The header lines of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(Vec<(String, String)>);
+
+impl Headers {
+    /// The first value under this name, in whatever case.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// Every value under this name, in order.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a comma-separated list under this name has this word.
+    fn lists(&self, name: &str, word: &str) -> bool {
+        self.all(name).flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(word))
+    }
+}
+
+/// Looks for the end of a head in `bytes`, of which the first `seen` were looked at before and found fine. The
+/// head ends before the returned index. A line that does not end in CR LF, and a NUL, are refused as they come.
+pub(super) fn end(bytes: &[u8], seen: usize) -> Result<Option<usize>, Refusal> {
+    for (index, &byte) in bytes.iter().enumerate().skip(seen) {
+        let before = index.checked_sub(1).map(|before| bytes[before]);
+        match byte {
+            0 => return Err(bad("a NUL byte in the head")),
+            b'\n' if before != Some(b'\r') => return Err(bad("a line that ends without a carriage return")),
+            b'\n' if bytes[..index + 1].ends_with(b"\r\n\r\n") => return Ok(Some(index + 1)),
+            _ if byte != b'\n' && before == Some(b'\r') => return Err(bad("a stray carriage return")),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Reads a whole head, up to and with its empty line.
+pub(super) fn parse(bytes: &[u8]) -> Result<Head, Refusal> {
+    let mut lines = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut request = httparse::Request::new(&mut lines);
+    match request.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
+        Ok(_) => return Err(bad("a malformed head")),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(Refusal { status: 431, reason: "too many header lines" });
+        }
+        Err(httparse::Error::Version) => {
+            return Err(Refusal { status: 505, reason: "only HTTP/1.1 and HTTP/1.0 are spoken here" });
+        }
+        Err(_) => return Err(bad("a malformed head")),
+    }
+    let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version) else {
+        return Err(bad("a malformed request line"));
+    };
+    let headers = Headers(
+        request
+            .headers
+            .iter()
+            .map(|line| (line.name.to_owned(), String::from_utf8_lossy(line.value).into_owned()))
+            .collect(),
+    );
+    let (path, query) = target_of(target)?;
+    let framing = framing(&headers, version)?;
+    let expects_continue = expects_continue(&headers, version)?;
+    match headers.all("host").count() {
+        1 => {}
+        0 if version == 0 => {}
+        _ => return Err(bad("exactly one host header is needed")),
+    }
+    let keep_alive = version == 1 && !headers.lists("connection", "close");
+    Ok(Head { method: method.into(), path, query, headers, framing, expects_continue, keep_alive })
+}
+
+/// Path and query of a request target, of which `https://host` may be the front.
+fn target_of(target: &str) -> Result<(String, Option<String>), Refusal> {
+    let origin = match target.strip_prefix("https://").or_else(|| target.strip_prefix("http://")) {
+        Some(rest) => rest.find(['/', '?']).map_or("/", |at| &rest[at..]),
+        None => target,
+    };
+    if !origin.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        return Err(bad("a character in the request target that must be percent-encoded"));
+    }
+    let (path, query) = match origin.split_once('?') {
+        Some((path, query)) => (path, Some(query.to_owned())),
+        None => (origin, None),
+    };
+    match path {
+        "" if origin.len() < target.len() => Ok(("/".into(), query)),
+        "*" => Ok(("*".into(), query)),
+        _ if path.starts_with('/') => Ok((path.into(), query)),
+        _ => Err(bad("the request target is no path")),
+    }
+}
+
+fn framing(headers: &Headers, version: u8) -> Result<Framing, Refusal> {
+    let mut codings = headers.all("transfer-encoding");
+    let mut lengths = headers.all("content-length");
+    if let Some(coding) = codings.next() {
+        if lengths.next().is_some() {
+            return Err(bad("both transfer-encoding and content-length"));
+        }
+        if version == 0 || codings.next().is_some() || !coding.trim().eq_ignore_ascii_case("chunked") {
+            return Err(bad("a transfer-encoding other than chunked"));
+        }
+        return Ok(Framing::Chunked);
+    }
+    let Some(first) = lengths.next() else { return Ok(Framing::Length(0)) };
+    if lengths.any(|other| other != first) {
+        return Err(bad("two lengths that differ"));
+    }
+    if first.is_empty() || !first.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(bad("a content-length that is no number"));
+    }
+    first.parse().map(Framing::Length).map_err(|_| bad("a content-length beyond all measure"))
+}
+
+fn expects_continue(headers: &Headers, version: u8) -> Result<bool, Refusal> {
+    let mut expectations = headers.all("expect");
+    match expectations.next() {
+        None => Ok(false),
+        // A client of HTTP/1.0 cannot understand the interim answer.
+        Some(_) if version == 0 => Ok(false),
+        Some(word) if word.eq_ignore_ascii_case("100-continue") && expectations.next().is_none() => Ok(true),
+        Some(_) => Err(Refusal { status: 417, reason: "an expectation other than 100-continue" }),
+    }
+}
+
+/// The path with empty and dot segments resolved, if it is not so already. Encoded dots count as dots.
+pub(super) fn canonical(path: &str) -> Option<String> {
+    let mut out: Vec<&str> = Vec::new();
+    let mut changed = false;
+    let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
+    let (&last, front) = segments.split_last()?;
+    let is_dots = |segment: &str| match segment.to_ascii_lowercase().replace("%2e", ".").as_str() {
+        "." => Some(false),
+        ".." => Some(true),
+        _ => None,
+    };
+    for &segment in front {
+        match is_dots(segment) {
+            Some(up) => {
+                if up {
+                    out.pop();
+                }
+                changed = true;
+            }
+            None if segment.is_empty() => changed = true,
+            None => out.push(segment),
+        }
+    }
+    match is_dots(last) {
+        Some(up) => {
+            if up {
+                out.pop();
+            }
+            changed = true;
+            // What a dot at the end names has no slash behind it.
+        }
+        // A slash at the end stays, but not when nothing is left before it: then it is the one in front.
+        None if !(last.is_empty() && out.is_empty()) => out.push(last),
+        None => {}
+    }
+    changed.then(|| format!("/{}", out.join("/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(head: &str) -> Result<Head, Refusal> {
+        let bytes = head.as_bytes();
+        match end(bytes, 0)? {
+            Some(length) => parse(&bytes[..length]),
+            None => panic!("no end of the head: {head:?}"),
+        }
+    }
+
+    #[test]
+    fn a_plain_head_is_read() {
+        let head = check(
+            "PUT /a%20b?x=1?2 HTTP/1.1\r\nHost: h\r\nX-Name:  some value \r\nContent-Length: 12\r\n\r\n",
+        )
+        .unwrap();
+        assert_eq!((head.method.as_str(), head.path.as_str()), ("PUT", "/a%20b"));
+        assert_eq!(head.query.as_deref(), Some("x=1?2"));
+        assert_eq!(head.headers.get("x-name"), Some("some value"));
+        assert_eq!(head.headers.get("X-NAME"), Some("some value"));
+        assert_eq!(head.framing, Framing::Length(12));
+        assert!(head.keep_alive && !head.expects_continue);
+    }
+
+    #[test]
+    fn framing_is_read_one_way_or_refused() {
+        for (lines, expected) in [
+            ("", Some(Framing::Length(0))),
+            ("Content-Length: 0", Some(Framing::Length(0))),
+            ("Content-Length: 007", Some(Framing::Length(7))),
+            ("Content-Length: 5\r\nContent-Length: 5", Some(Framing::Length(5))),
+            ("Transfer-Encoding: chunked", Some(Framing::Chunked)),
+            ("transfer-encoding: CHUNKED ", Some(Framing::Chunked)),
+            ("Content-Length: +5", None),
+            ("Content-Length: -1", None),
+            ("Content-Length: 5 5", None),
+            ("Content-Length: 5, 5", None),
+            ("Content-Length: 0x5", None),
+            ("Content-Length: 5.0", None),
+            ("Content-Length:", None),
+            ("Content-Length: ٣", None),
+            ("Content-Length: 18446744073709551616", None),
+            ("Content-Length: 5\r\nContent-Length: 6", None),
+            ("Content-Length: 5\r\nContent-Length: 05", None),
+            ("Content-Length: 5\r\nTransfer-Encoding: chunked", None),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 5", None),
+            ("Transfer-Encoding: gzip", None),
+            ("Transfer-Encoding: gzip, chunked", None),
+            ("Transfer-Encoding: chunked, gzip", None),
+            ("Transfer-Encoding: chunked, chunked", None),
+            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", None),
+            ("Transfer-Encoding: identity", None),
+            ("Transfer-Encoding: xchunked", None),
+            ("Transfer-Encoding:", None),
+            ("Transfer-Encoding : chunked", None),
+            ("Content-Length : 5", None),
+            (" Content-Length: 5", None),
+            ("X: a\r\n folded", None),
+            ("X: a\r\n\tfolded", None),
+            ("X: a\rContent-Length: 5", None),
+            ("X: a\nContent-Length: 5", None),
+            ("X: a\0b", None),
+            (": nameless", None),
+            ("no colon", None),
+            ("Höst: h", None),
+            ("Host: second", None),
+        ] {
+            let lines = if lines.is_empty() { String::new() } else { format!("{lines}\r\n") };
+            let found = check(&format!("PUT / HTTP/1.1\r\nHost: h\r\n{lines}\r\n"));
+            match (found, expected) {
+                (Ok(head), Some(framing)) => assert_eq!(head.framing, framing, "{lines:?}"),
+                (Err(refusal), None) => assert_eq!(refusal.status, 400, "{lines:?}"),
+                (found, _) => panic!("{lines:?} gave {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn request_lines_are_read_or_refused() {
+        for (line, expected) in [
+            ("GET / HTTP/1.1", Ok("/")),
+            ("GET https://other/a/b HTTP/1.1", Ok("/a/b")),
+            ("GET http://other HTTP/1.1", Ok("/")),
+            ("GET http://other?q HTTP/1.1", Ok("/")),
+            ("OPTIONS * HTTP/1.1", Ok("*")),
+            ("GET / HTTP/2.0", Err(505)),
+            ("GET / HTTP/1.2", Err(505)),
+            ("GET / http/1.1", Err(505)),
+            ("GET /", Err(400)),
+            ("GET", Err(400)),
+            ("GET  / HTTP/1.1", Err(400)),
+            ("GET / x HTTP/1.1", Err(505)),
+            ("G(T / HTTP/1.1", Err(400)),
+            (" GET / HTTP/1.1", Err(400)),
+            ("CONNECT host:80 HTTP/1.1", Err(400)),
+            ("GET a/b HTTP/1.1", Err(400)),
+            ("GET /a#b HTTP/1.1", Err(400)),
+            ("GET /ä HTTP/1.1", Err(400)),
+        ] {
+            let found = check(&format!("{line}\r\nHost: h\r\n\r\n"));
+            assert_eq!(
+                found.map(|head| head.path).map_err(|e| e.status),
+                expected.map(str::to_owned),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn connections_stay_open_only_for_those_who_know_how() {
+        for (head, keep_alive) in [
+            ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", true),
+            ("GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Close\r\n\r\n", false),
+            ("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", false),
+        ] {
+            assert_eq!(check(head).unwrap().keep_alive, keep_alive, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn too_many_header_lines_are_431_and_strange_expectations_417() {
+        let many = "X: y\r\n".repeat(MOST_HEADERS + 1);
+        assert_eq!(check(&format!("GET / HTTP/1.1\r\n{many}\r\n")).unwrap_err().status, 431);
+        let odd = "GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n";
+        assert_eq!(check(odd).unwrap_err().status, 417);
+    }
+
+    #[test]
+    fn paths_are_made_canonical() {
+        for (path, expected) in [
+            ("/", None),
+            ("/a/b", None),
+            ("/a/b/", None),
+            ("/a...b/.c", None),
+            ("*", None),
+            ("//", Some("/")),
+            ("//evil.example/a", Some("/evil.example/a")),
+            ("/a//b", Some("/a/b")),
+            ("/a//b/", Some("/a/b/")),
+            ("/a/./b", Some("/a/b")),
+            ("/a/../b", Some("/b")),
+            ("/a/b/..", Some("/a")),
+            ("/../../a", Some("/a")),
+            ("/a/%2e%2E/b", Some("/b")),
+            ("/a/.%2e", Some("/")),
+        ] {
+            assert_eq!(canonical(path).as_deref(), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What a handler answers, and how it goes over the wire.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
+use std::ops::Range;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+/// How much of a file is in memory while it is sent.
+const PIECE: usize = 32 * 1024;
+
+/// An answer to one request.
+pub struct Response {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    payload: Payload,
+}
+
+enum Payload {
+    Bytes(Vec<u8>),
+    File { file: File, range: Range<u64> },
+}
+
+impl Response {
+    /// An answer without a body.
+    pub fn empty(status: u16) -> Self {
+        Self { status, headers: Vec::new(), payload: Payload::Bytes(Vec::new()) }
+    }
+
+    /// One line for people.
+    pub fn text(status: u16, message: impl std::fmt::Display) -> Self {
+        Self::bytes(status, "text/plain; charset=utf-8", format!("{message}\n"))
+            .header("x-content-type-options", "nosniff")
+    }
+
+    /// A JSON document.
+    pub fn json(status: u16, document: &impl Serialize) -> Self {
+        match serde_json::to_vec(document) {
+            Ok(bytes) => Self::bytes(status, "application/json", bytes),
+            Err(error) => Self::text(500, format_args!("the answer cannot be written as JSON: {error}")),
+        }
+    }
+
+    /// A body of any type.
+    pub fn bytes(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
+        Self { status, headers: Vec::new(), payload: Payload::Bytes(body.into()) }
+            .header("content-type", content_type)
+    }
+
+    /// A file, or the one range of it that a `Range` header asks for; it is read while it is sent. Ranges that
+    /// are malformed or several are ignored, as RFC 9110 allows; one beyond the end is refused with 416.
+    pub fn file(file: File, content_type: &str, range: Option<&str>) -> io::Result<Self> {
+        let length = file.metadata()?.len();
+        let (status, range) = match range.and_then(|text| parse_range(text, length)) {
+            None => (200, 0..length),
+            Some(Some(range)) => (206, range),
+            Some(None) => {
+                return Ok(Self::text(416, format_args!("the file has {length} bytes"))
+                    .header("content-range", format!("bytes */{length}")));
+            }
+        };
+        let mut response =
+            Self { status, headers: Vec::new(), payload: Payload::File { file, range: range.clone() } }
+                .header("content-type", content_type)
+                .header("accept-ranges", "bytes");
+        if status == 206 {
+            let text = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+            response = response.header("content-range", text);
+        }
+        Ok(response)
+    }
+
+    /// Adds a header, its name in lower case. What must not stand in a value becomes a space.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        let value = value.into().replace(|c: char| c.is_control() && c != '\t', " ");
+        self.headers.push((name, value));
+        self
+    }
+
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Writes everything; `body` is false in the answer to a HEAD.
+    pub(super) fn write(self, out: &mut dyn Write, body: bool, close: bool) -> io::Result<()> {
+        let length = match &self.payload {
+            Payload::Bytes(bytes) => bytes.len() as u64,
+            Payload::File { range, .. } => range.end - range.start,
+        };
+        let mut text = format!(
+            "HTTP/1.1 {} {}\r\ndate: {}\r\n",
+            self.status,
+            reason(self.status),
+            date(SystemTime::now())
+        );
+        for (name, value) in &self.headers {
+            text.extend([name, ": ", value, "\r\n"]);
+        }
+        // These two have no body, and say nothing about its length.
+        if self.status != 204 && self.status != 304 {
+            text.push_str(&format!("content-length: {length}\r\n"));
+        }
+        text.push_str(if close { "connection: close\r\n\r\n" } else { "\r\n" });
+        match self.payload {
+            Payload::Bytes(bytes) if body => {
+                // One write: one TLS record and one packet for a small answer.
+                out.write_all(&[text.as_bytes(), &bytes].concat())?;
+            }
+            Payload::File { mut file, range } if body => {
+                out.write_all(text.as_bytes())?;
+                file.seek(SeekFrom::Start(range.start))?;
+                let mut left = length;
+                let mut piece = vec![0; PIECE];
+                while left > 0 {
+                    let want = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    let got = file.read(&mut piece[..want])?;
+                    if got == 0 {
+                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"));
+                    }
+                    out.write_all(&piece[..got])?;
+                    left -= got as u64;
+                }
+            }
+            _ => out.write_all(text.as_bytes())?,
+        }
+        out.flush()
+    }
+}
+
+/// The range that a header asks for: `None` if it is to be ignored, `Some(None)` if it cannot be satisfied.
+fn parse_range(text: &str, length: u64) -> Option<Option<Range<u64>>> {
+    let (first, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().unwrap_or(u64::MAX))
+    };
+    let range = match (first, last) {
+        ("", last) => length.saturating_sub(number(last)?)..length,
+        (first, "") => number(first)?..length,
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            if last < first {
+                return None;
+            }
+            first..last.saturating_add(1).min(length)
+        }
+    };
+    Some((range.start < range.end).then_some(range))
+}
+
+/// The date as HTTP writes it.
+fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let [year, month, day, hour, minute, second] = crate::clock::civil(seconds);
+    let pick = |names: &'static str, index: u64| {
+        names.split(' ').nth(usize::try_from(index).unwrap_or(0)).unwrap_or("")
+    };
+    let weekday = pick("Thu Fri Sat Sun Mon Tue Wed", seconds / 86_400 % 7);
+    let month = pick("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec", month - 1);
+    format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        422 => "Unprocessable Content",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        507 => "Insufficient Storage",
+        _ => "Status",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_those_of_rfc_9110() {
+        for (text, expected) in [
+            ("bytes=0-0", Some(Some(0..1))),
+            ("bytes=2-", Some(Some(2..10))),
+            ("bytes=2-99", Some(Some(2..10))),
+            ("bytes=-3", Some(Some(7..10))),
+            ("bytes=-99", Some(Some(0..10))),
+            ("bytes=10-", Some(None)),
+            ("bytes=-0", Some(None)),
+            ("bytes=99999999999999999999-", Some(None)),
+            ("bytes=3-2", None),
+            ("bytes=0-1,3-4", None),
+            ("bytes=-", None),
+            ("bytes=+1-2", None),
+            ("lines=0-1", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_range(text, 10), expected, "{text}");
+        }
+        assert_eq!(parse_range("bytes=0-", 0), Some(None));
+    }
+
+    #[test]
+    fn an_answer_is_written_with_its_length_and_nothing_injected() {
+        let write = |response: Response, body| {
+            let mut out = Vec::new();
+            response.write(&mut out, body, true).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let (head, rest) = text.split_once("\r\n\r\n").unwrap();
+            let lines: Vec<&str> = head.split("\r\n").filter(|line| !line.starts_with("date: ")).collect();
+            (lines.join("|"), rest.to_owned())
+        };
+        let response = Response::empty(403).header("x-name", "a\r\nb: c");
+        let head = "HTTP/1.1 403 Forbidden|x-name: a  b: c|content-length: 0|connection: close";
+        assert_eq!(write(response, true), (head.into(), String::new()));
+        let head = "HTTP/1.1 200 OK|content-type: application/json|content-length: 3|connection: close";
+        assert_eq!(write(Response::json(200, &[1]), true), (head.into(), "[1]".into()));
+        assert_eq!(write(Response::json(200, &[1]), false), (head.into(), String::new()), "HEAD");
+    }
+
+    #[test]
+    fn dates_are_those_of_http() {
+        let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777);
+        assert_eq!(date(time), "Sun, 06 Nov 1994 08:49:37 GMT");
+    }
+}

@@ -1,0 +1,110 @@
+//! Connections played from memory, for tests and fuzzing: whatever comes, however it is split, means one thing.
+
+use std::cell::RefCell;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use super::connection;
+use super::connections::Connections;
+use super::wire::{Input, Wire};
+use super::{Limits, Peer, Request, Response};
+
+/// What a handler saw of one request: method, path, body, and whether the body was complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub method: String,
+    pub path: String,
+    pub body: Vec<u8>,
+    pub complete: bool,
+}
+
+/// A peer that says `bytes` in pieces of the given sizes, over and over, and then goes away.
+struct Script {
+    bytes: io::Cursor<Vec<u8>>,
+    pieces: Vec<usize>,
+    turn: usize,
+    answers: Rc<RefCell<Vec<u8>>>,
+}
+
+impl Read for Script {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let piece = self.pieces[self.turn % self.pieces.len()].min(buffer.len());
+        self.turn += 1;
+        self.bytes.read(&mut buffer[..piece])
+    }
+}
+
+impl Write for Script {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.answers.borrow_mut().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Wire for Script {
+    fn set_deadline(&mut self, _: Option<Instant>) {}
+
+    fn close(&mut self, _: bool) {}
+}
+
+/// Plays a connection; returns what the handler saw and what was answered, without dates.
+pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
+    static SOCKET: OnceLock<Arc<TcpStream>> = OnceLock::new();
+    let socket = SOCKET.get_or_init(|| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen for a stand-in");
+        Arc::new(TcpStream::connect(listener.local_addr().expect("its port")).expect("a stand-in"))
+    });
+    let connections = Connections::new(1);
+    let ticket = connections.enter(Arc::clone(socket));
+    let peer = Peer { address: (Ipv4Addr::LOCALHOST, 1).into(), certificate: None };
+    let seen = Mutex::new(Vec::new());
+    let answers = Rc::<RefCell<Vec<u8>>>::default();
+    let bytes = io::Cursor::new(bytes.to_vec());
+    let script = Script { bytes, pieces: pieces.to_vec(), turn: 0, answers: Rc::clone(&answers) };
+    let limits = Limits { rate: 0, ..Limits::default() };
+    let handler = |request: &mut Request<'_>| {
+        let mut body = Vec::new();
+        let mut complete = true;
+        // A path that says so is answered without reading.
+        if !request.path.starts_with("/early") {
+            complete = request.body().read_to_end(&mut body).is_ok();
+        }
+        let (method, path) = (request.method.clone(), request.path.clone());
+        let answer = Response::text(if complete { 200 } else { 500 }, body.len());
+        seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { method, path, body, complete });
+        answer
+    };
+    connection::serve(&mut Input::new(Box::new(script)), &peer, &limits, &ticket, &handler);
+    let text = String::from_utf8_lossy(&answers.borrow()).into_owned();
+    let undated: Vec<&str> = text.split("\r\n").filter(|line| !line.starts_with("date: ")).collect();
+    (seen.into_inner().unwrap_or_else(PoisonError::into_inner), undated.join("\r\n"))
+}
+
+/// Panics if the same bytes mean different things in different pieces, or a cut stream more than the whole.
+pub fn consistent(bytes: &[u8]) {
+    let whole = play(bytes, &[usize::MAX]);
+    for pieces in [&[1][..], &[2, 3, 1, 7], &[4095, 1], &[17, 1000]] {
+        assert_eq!(whole, play(bytes, pieces), "in pieces of {pieces:?}");
+    }
+    let cuts = (1..=bytes.len()).rev().step_by(1 + bytes.len() / 32);
+    for cut in cuts {
+        let (seen, _) = play(&bytes[..cut], &[5, 64]);
+        for (index, request) in seen.iter().enumerate() {
+            match whole.0.get(index) {
+                Some(of_whole) if request.complete => assert_eq!(request, of_whole, "cut at {cut}"),
+                Some(of_whole) => {
+                    assert!(of_whole.body.starts_with(&request.body), "cut at {cut}");
+                    assert_eq!(index + 1, seen.len(), "nothing follows a request that was cut");
+                }
+                None => panic!("cut at {cut}, there is one more request: {request:?}"),
+            }
+        }
+    }
+}

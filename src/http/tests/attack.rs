@@ -1,0 +1,465 @@
+//! Peers that mean harm, or have bad luck, over TLS and raw sockets written out by hand.
+
+use std::io::{Read, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
+
+use super::super::*;
+use super::{echo, exchange, with_server};
+
+const SHORT: Duration = Duration::from_millis(400);
+/// Much longer than anything here takes, so that only a hang reaches it.
+const LONG: Duration = Duration::from_secs(30);
+const OK: &str = "HTTP/1.1 200 OK\r\n";
+const HELLO: &[u8] = b"POST /hello HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
+
+type Pair = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+/// An authority that was not made by the program.
+struct Stranger {
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Stranger {
+    fn new() -> Self {
+        Self::named("the authority")
+    }
+
+    fn named(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        Self { certificate, issuer: Issuer::new(params, key) }
+    }
+
+    fn sign(&self, usage: ExtendedKeyUsagePurpose, last_year: Option<i32>) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names =
+            vec![SanType::IpAddress([127, 0, 0, 1].into()), SanType::DnsName("p".try_into().unwrap())];
+        params.extended_key_usages = vec![usage];
+        if let Some(year) = last_year {
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        }
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der()).into())
+    }
+
+    fn server(&self) -> Server {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).unwrap();
+        let verifier =
+            rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let (certificate, key) = self.sign(ExtendedKeyUsagePurpose::ServerAuth, None);
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(verifier.build().unwrap())
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        let limits = Limits {
+            handshake: SHORT,
+            head: SHORT,
+            idle: SHORT,
+            stall: SHORT,
+            grace: SHORT,
+            ..Limits::default()
+        };
+        Server::bind("127.0.0.1:0").unwrap().tls(Arc::new(config)).limits(limits)
+    }
+
+    fn connect(&self, address: SocketAddr, pair: Option<Pair>) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match pair {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => builder.with_client_auth_cert(vec![certificate], key).unwrap(),
+        };
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket)
+    }
+
+    fn worker(&self, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+        self.connect(address, Some(self.sign(ExtendedKeyUsagePurpose::ClientAuth, None)))
+    }
+
+    /// A worker that is served as if nothing had happened.
+    fn is_served(&self, address: SocketAddr) {
+        let answer = talk(&mut self.worker(address), HELLO).unwrap();
+        assert!(answer.starts_with(OK) && answer.ends_with("POST /hello 2\n"), "{answer}");
+    }
+}
+
+/// Says all of it and returns all that comes.
+fn talk(stream: &mut (impl Read + Write), bytes: &[u8]) -> io::Result<String> {
+    stream.write_all(bytes)?;
+    stream.flush()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8(answer).unwrap())
+}
+
+/// What comes until the end, however it ends.
+fn rest(stream: &mut impl Read) -> String {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn only_certificates_of_the_authority_for_clients_and_of_today_come_in() {
+    let (ours, other, namesake) = (Stranger::new(), Stranger::named("another"), Stranger::new());
+    let asked = AtomicUsize::new(0);
+    let handler = |request: &mut Request<'_>| {
+        asked.fetch_add(1, Ordering::Relaxed);
+        echo(request)
+    };
+    with_server(&ours.server(), handler, |address| {
+        for (pair, expected) in [
+            (None, "CertificateRequired"),
+            (Some(other.sign(ExtendedKeyUsagePurpose::ClientAuth, None)), "UnknownCA"),
+            (Some(namesake.sign(ExtendedKeyUsagePurpose::ClientAuth, None)), "DecryptError"),
+            (Some(ours.sign(ExtendedKeyUsagePurpose::ServerAuth, None)), "UnsupportedCertificate"),
+            (Some(ours.sign(ExtendedKeyUsagePurpose::ClientAuth, Some(2020))), "CertificateExpired"),
+        ] {
+            let error = talk(&mut ours.connect(address, pair), HELLO).unwrap_err().to_string();
+            assert!(error.contains(expected), "the refusal arrives: {expected}: {error}");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 0, "nobody was asked");
+        ours.is_served(address);
+    });
+}
+
+#[test]
+fn the_certificate_reaches_the_handler() {
+    let ours = Stranger::new();
+    let seen = Mutex::new(None);
+    let handler = |request: &mut Request<'_>| {
+        seen.lock().unwrap().clone_from(&request.peer.certificate);
+        Response::empty(200)
+    };
+    let pair = ours.sign(ExtendedKeyUsagePurpose::ClientAuth, None);
+    let certificate = pair.0.clone();
+    with_server(&ours.server(), handler, |address| {
+        talk(&mut ours.connect(address, Some(pair)), HELLO).unwrap();
+    });
+    assert_eq!(seen.into_inner().unwrap(), Some(certificate));
+}
+
+#[test]
+fn those_who_do_not_shake_hands_are_cut_off() {
+    let ours = Stranger::new();
+    with_server(&ours.server(), echo, |address| {
+        let before = Instant::now();
+        let mut silent = TcpStream::connect(address).unwrap();
+        silent.set_read_timeout(Some(LONG)).unwrap();
+        assert_eq!(rest(&mut silent), "");
+        assert!(before.elapsed() < LONG, "it was the server who ended it");
+
+        let plain = exchange(address, HELLO);
+        assert!(plain.starts_with("HTTP/1.1 400 ") && plain.contains("HTTPS"), "{plain}");
+        let mut noise = TcpStream::connect(address).unwrap();
+        noise.set_read_timeout(Some(LONG)).unwrap();
+        noise.write_all(&[0x16, 3, 1, 0xff, 0xff, 7, 7, 7]).unwrap();
+        assert!(!rest(&mut noise).contains("HTTP"));
+        ours.is_served(address);
+    });
+}
+
+#[test]
+fn slow_heads_and_slow_bodies_end_in_408() {
+    let ours = Stranger::new();
+    let mut server = ours.server();
+    server.limits.rate = 1_000_000;
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n";
+    with_server(&server, echo, |address| {
+        // Byte for byte, so that each arrives in time but the whole does not.
+        let dribble = |start: &str, byte: &[u8]| {
+            let mut stream = ours.worker(address);
+            stream.write_all(start.as_bytes()).unwrap();
+            stream.sock.set_read_timeout(Some(SHORT / 20)).unwrap();
+            let mut answer = Vec::new();
+            loop {
+                let mut piece = [0; 1000];
+                match stream.read(&mut piece) {
+                    Ok(0) => break,
+                    Ok(got) => answer.extend(&piece[..got]),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        if stream.write_all(byte).and_then(|()| stream.flush()).is_err() {
+                            break;
+                        }
+                    }
+                    Err(_) => break,
+                }
+            }
+            String::from_utf8(answer).unwrap()
+        };
+        for (start, byte) in [("POST / HTTP/1.1\r\nX: ", "x"), (head, "x")] {
+            let answer = dribble(start, byte.as_bytes());
+            assert!(answer.starts_with("HTTP/1.1 408 "), "{start:?}: {answer}");
+        }
+        // And then nothing any more.
+        for start in ["POST / HT", head] {
+            let answer = talk(&mut ours.worker(address), start.as_bytes()).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 408 "), "{start:?}: {answer}");
+        }
+        ours.is_served(address);
+    });
+}
+
+#[test]
+fn a_body_that_is_cut_is_never_complete() {
+    let ours = Stranger::new();
+    let outcomes = Mutex::new(Vec::new());
+    let handler = |request: &mut Request<'_>| {
+        let mut body = Vec::new();
+        let outcome = request.body().read_to_end(&mut body).map_err(|error| error.kind());
+        outcomes.lock().unwrap().push(outcome.is_ok());
+        Response::empty(if outcome.is_ok() { 200 } else { 500 })
+    };
+    with_server(&ours.server(), handler, |address| {
+        for start in [
+            "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n12345",
+            "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n",
+            "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n123",
+            "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n0\r\n",
+        ] {
+            for polite in [true, false] {
+                let mut stream = ours.worker(address);
+                stream.write_all(start.as_bytes()).unwrap();
+                if polite {
+                    stream.conn.send_close_notify();
+                }
+                stream.flush().unwrap();
+                stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
+                let answer = rest(&mut stream);
+                assert!(answer.starts_with("HTTP/1.1 400 "), "{start:?}: {answer}");
+            }
+        }
+    });
+    assert_eq!(*outcomes.lock().unwrap(), [false; 8]);
+}
+
+#[test]
+fn two_hundred_that_only_hold_the_line_keep_nobody_out() {
+    let ours = Stranger::new();
+    let mut server = ours.server();
+    (server.limits.idle, server.limits.handshake) = (LONG, LONG);
+    server.limits.connections = 210;
+    with_server(&server, echo, |address| {
+        let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let idle: Vec<_> = (0..100)
+            .map(|_| {
+                let mut stream = ours.worker(address);
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+                let mut first = [0; 15];
+                stream.read_exact(&mut first).unwrap();
+                stream
+            })
+            .collect();
+        ours.is_served(address);
+        drop((silent, idle));
+    });
+}
+
+#[test]
+fn when_all_places_are_taken_the_idle_make_room() {
+    let mut server = Server::bind("127.0.0.1:0").unwrap();
+    server.limits = Limits { connections: 5, idle: LONG, ..Limits::default() };
+    with_server(&server, echo, |address| {
+        let mut idle: Vec<_> = (0..5)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+                let mut first = [0; 15];
+                stream.read_exact(&mut first).unwrap();
+                stream
+            })
+            .collect();
+        let before = Instant::now();
+        assert!(exchange(address, HELLO).starts_with(OK));
+        assert!(before.elapsed() < LONG / 2, "the idle limit was not waited for");
+        assert!(rest(&mut idle[0]).contains("\r\n"), "the first of them was let go");
+    });
+}
+
+#[test]
+fn when_all_places_are_taken_the_silent_make_room() {
+    let ours = Stranger::new();
+    let mut server = ours.server();
+    server.limits = Limits { connections: 5, handshake: LONG, ..Limits::default() };
+    with_server(&server, echo, |address| {
+        let silent: Vec<_> = (0..5).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let before = Instant::now();
+        ours.is_served(address);
+        assert!(before.elapsed() < LONG / 2, "the limit for shaking hands was not waited for");
+        drop(silent);
+    });
+}
+
+#[test]
+fn an_early_refusal_arrives_although_the_body_goes_on() {
+    let handler = |_: &mut Request<'_>| Response::text(403, "not yours");
+    with_server(&Server::bind("127.0.0.1:0").unwrap(), handler, |address| {
+        let head = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1048576\r\n\r\n";
+        let answer = exchange(address, &[head.as_bytes(), &vec![7; 1 << 20]].concat());
+        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("not yours\n"), "{answer}");
+
+        let absurd = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000000000\r\n\r\nabc";
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(absurd.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(rest(&mut stream).starts_with("HTTP/1.1 403 "));
+
+        // One that asks first is told no, sends nothing, and is not waited for.
+        let asks = "PUT / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+        let answer = exchange(address, asks.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("connection: close"), "{answer}");
+
+        // A small body is read past, and the connection goes on.
+        let two = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcGET / HTTP/1.0\r\n\r\n";
+        assert_eq!(exchange(address, two.as_bytes()).matches("HTTP/1.1 403 ").count(), 2);
+    });
+}
+
+#[test]
+fn a_panic_is_one_requests_end() {
+    let handler = |request: &mut Request<'_>| {
+        assert_ne!(request.path, "/panic", "as asked for");
+        echo(request)
+    };
+    with_server(&Server::bind("127.0.0.1:0").unwrap(), handler, |address| {
+        let answer =
+            exchange(address, b"GET /panic HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 500 ") && answer.contains("connection: close"), "{answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1);
+        assert!(exchange(address, HELLO).starts_with(OK));
+    });
+}
+
+#[test]
+fn a_stop_waits_for_uploads_but_for_nobody_else() {
+    let ours = Stranger::new();
+    let mut server = ours.server();
+    server.limits = Limits { grace: LONG, ..Limits::default() };
+    let stop = Stop::new();
+    let before = Instant::now();
+    let (begun, begins) = std::sync::mpsc::channel();
+    let handler = move |request: &mut Request<'_>| {
+        begun.send(()).unwrap();
+        echo(request)
+    };
+    std::thread::scope(|scope| {
+        let address = server.local_addr();
+        let running = scope.spawn(|| server.run(&stop, &handler));
+        let silent = TcpStream::connect(address).unwrap();
+        let mut idle = ours.worker(address);
+        idle.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        idle.read_exact(&mut [0; 15]).unwrap();
+        begins.recv().unwrap();
+        let mut upload = ours.worker(address);
+        upload.write_all(b"PUT /late HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n12345").unwrap();
+        begins.recv().unwrap();
+        stop.stop();
+        // The idle one is ended; only then the upload goes on.
+        rest(&mut idle);
+        let answer = talk(&mut upload, b"67890").unwrap();
+        assert!(answer.starts_with(OK) && answer.ends_with("PUT /late 10\n"), "{answer}");
+        running.join().unwrap().unwrap();
+        assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+        drop(silent);
+    });
+    assert!(before.elapsed() < LONG / 2, "the silent were not waited for");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_ever_for_an_upload() {
+    let mut server = Server::bind("127.0.0.1:0").unwrap();
+    server.limits = Limits { grace: SHORT, ..Limits::default() };
+    let stop = Stop::new();
+    let handler = |request: &mut Request<'_>| {
+        stop.stop();
+        echo(request)
+    };
+    std::thread::scope(|scope| {
+        let address = server.local_addr();
+        let running = scope.spawn(|| server.run(&stop, handler));
+        let mut upload = TcpStream::connect(address).unwrap();
+        upload.set_read_timeout(Some(LONG)).unwrap();
+        upload.write_all(b"PUT /never HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n12345").unwrap();
+        running.join().unwrap().unwrap();
+        assert!(!rest(&mut upload).starts_with(OK));
+    });
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_at_once() {
+    let first = Server::bind("127.0.0.1:0").unwrap();
+    let address = first.local_addr().to_string();
+    let error = format!("{:#}", Server::bind(&address).err().unwrap());
+    assert_eq!(
+        error,
+        format!("cannot listen at `{address}`: the port is taken; stop what listens there or choose another")
+    );
+    let error = format!("{:#}", Server::bind("no port").err().unwrap());
+    assert!(error.starts_with("cannot listen at `no port`: "), "{error}");
+}
+
+#[test]
+fn files_and_their_ranges_are_streamed() {
+    let path = std::env::temp_dir().join(format!("sonobuoy-http-{}", std::process::id()));
+    let content: Vec<u8> = (0..300_000_u32).map(|n| b'a' + u8::try_from(n % 26).unwrap()).collect();
+    std::fs::write(&path, &content).unwrap();
+    let handler = |request: &mut Request<'_>| {
+        let file = std::fs::File::open(&path).unwrap();
+        Response::file(file, "application/gzip", request.headers.get("range")).unwrap()
+    };
+    with_server(&Server::bind("127.0.0.1:0").unwrap(), handler, |address| {
+        let ask = |method: &str, range: &str| {
+            let request =
+                format!("{method} / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nRange: {range}\r\n\r\n");
+            let answer = exchange(address, request.as_bytes());
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            (head.to_owned(), body.to_owned())
+        };
+        let (head, body) = ask("GET", "");
+        assert!(head.starts_with(OK) && head.contains("content-length: 300000"), "{head}");
+        assert_eq!(body.as_bytes(), content);
+        let (head, body) = ask("GET", "bytes=299990-");
+        assert!(head.starts_with("HTTP/1.1 206 ") && head.contains("bytes 299990-299999/300000"), "{head}");
+        assert_eq!(body.as_bytes(), &content[299_990..]);
+        let (head, _) = ask("GET", "bytes=300000-");
+        assert!(head.starts_with("HTTP/1.1 416 ") && head.contains("bytes */300000"), "{head}");
+        let (head, body) = ask("HEAD", "");
+        assert!(head.contains("content-length: 300000") && body.is_empty(), "{head}");
+    });
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn other_spellings_of_a_path_are_sent_to_the_one() {
+    with_server(&Server::bind("127.0.0.1:0").unwrap(), echo, |address| {
+        let answer =
+            exchange(address, b"PUT //api/./v1/../x?q=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        assert!(
+            answer.starts_with("HTTP/1.1 301 ") && answer.contains("location: /api/x?q=1\r\n"),
+            "{answer}"
+        );
+    });
+}

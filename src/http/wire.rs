@@ -1,0 +1,212 @@
+//! Bytes in and out of one connection, within time limits: plain TCP, or TLS over it.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ServerConnection;
+
+/// How much is asked of the wire when a head or a chunk's length is looked for.
+const FILL: usize = 4 * 1024;
+/// How much is thrown away of what a peer still sends after it got its last answer, and for how long, so that
+/// the answer is not lost to a reset.
+const LINGER: (usize, Duration) = (4 * 1024 * 1024, Duration::from_secs(2));
+
+/// One connection, whatever it stands on.
+pub(super) trait Wire: Read + Write {
+    /// From then on nothing is read; `None`: only single reads are limited.
+    fn set_deadline(&mut self, deadline: Option<Instant>);
+    /// Says good-bye; with `linger` waits until the peer has heard it.
+    fn close(&mut self, linger: bool);
+}
+
+/// A TCP connection of which every read and write is limited.
+pub(super) struct Socket {
+    tcp: Arc<TcpStream>,
+    stall: Duration,
+    deadline: Option<Instant>,
+    /// The limit that the system knows of; asking again costs a call.
+    applied: Option<Duration>,
+}
+
+impl Socket {
+    pub(super) fn new(tcp: Arc<TcpStream>, stall: Duration) -> io::Result<Self> {
+        // The system takes zero for no limit at all.
+        let stall = stall.max(Duration::from_millis(1));
+        tcp.set_nodelay(true)?;
+        tcp.set_write_timeout(Some(stall))?;
+        Ok(Self { tcp, stall, deadline: None, applied: None })
+    }
+
+    /// The first byte that will be read, if one comes in time.
+    pub(super) fn peek(&mut self) -> io::Result<Option<u8>> {
+        self.limit()?;
+        let mut byte = [0];
+        let got = self.tcp.peek(&mut byte).map_err(timed_out)?;
+        Ok((got == 1).then_some(byte[0]))
+    }
+
+    fn limit(&mut self) -> io::Result<()> {
+        let limit = match self.deadline {
+            None => self.stall,
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                left.min(self.stall)
+            }
+        };
+        if self.applied != Some(limit) {
+            self.tcp.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
+            self.applied = Some(limit);
+        }
+        Ok(())
+    }
+}
+
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.limit()?;
+            match (&*self.tcp).read(buffer).map_err(timed_out) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        (&*self.tcp).write(buffer).map_err(timed_out)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Wire for Socket {
+    fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    fn close(&mut self, linger: bool) {
+        // The peer may be gone already; there is nobody to tell.
+        let _ = self.tcp.shutdown(Shutdown::Write);
+        if linger {
+            self.deadline = Some(Instant::now() + LINGER.1);
+            let (mut left, mut scrap) = (LINGER.0, [0; FILL]);
+            while let Ok(got @ 1..) = self.read(&mut scrap) {
+                left = left.saturating_sub(got);
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// TLS over a socket.
+pub(super) struct Tls {
+    connection: ServerConnection,
+    socket: Socket,
+}
+
+impl Tls {
+    /// Shakes hands. A refusal is told to the peer before the error is returned.
+    pub(super) fn accept(config: Arc<rustls::ServerConfig>, mut socket: Socket) -> io::Result<Self> {
+        let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
+        // What waits to be sent is bounded: answers are written in pieces, and each waits for the wire.
+        connection.set_buffer_limit(Some(64 * 1024));
+        while connection.is_handshaking() {
+            let done = connection.complete_io(&mut socket);
+            if let Err(error) = done {
+                socket.close(error.kind() == io::ErrorKind::InvalidData);
+                return Err(error);
+            }
+        }
+        Ok(Self { connection, socket })
+    }
+
+    /// The certificate that the peer has shown.
+    pub(super) fn certificate(&self) -> Option<rustls::pki_types::CertificateDer<'static>> {
+        Some(self.connection.peer_certificates()?.first()?.clone().into_owned())
+    }
+}
+
+impl Read for Tls {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        rustls::Stream::new(&mut self.connection, &mut self.socket).read(buffer)
+    }
+}
+
+impl Write for Tls {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        rustls::Stream::new(&mut self.connection, &mut self.socket).write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        rustls::Stream::new(&mut self.connection, &mut self.socket).flush()
+    }
+}
+
+impl Wire for Tls {
+    fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.socket.set_deadline(deadline);
+    }
+
+    fn close(&mut self, linger: bool) {
+        self.connection.send_close_notify();
+        // As above: a peer that is gone needs no farewell.
+        let _ = self.flush();
+        self.socket.close(linger);
+    }
+}
+
+/// A wire with what was read from it too early.
+pub(super) struct Input {
+    pub(super) wire: Box<dyn Wire>,
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+impl Input {
+    pub(super) fn new(wire: Box<dyn Wire>) -> Self {
+        Self { wire, buffer: Vec::new(), start: 0 }
+    }
+
+    /// What was read and not used yet.
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    /// Marks the first bytes of what is pending as used.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.buffer.len());
+    }
+
+    /// Reads some more behind what is pending; 0 at the end.
+    pub(super) fn fill(&mut self) -> io::Result<usize> {
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        if self.buffer.is_empty() {
+            // The room that one large head took is not kept for the life of the connection.
+            self.buffer.shrink_to(FILL);
+        }
+        let old = self.buffer.len();
+        self.buffer.resize(old + FILL, 0);
+        let result = self.wire.read(&mut self.buffer[old..]);
+        self.buffer.truncate(old + result.as_ref().map_or(0, |&got| got));
+        result
+    }
+}

@@ -1,0 +1,122 @@
+//! Images in one file: an OCI layout in a tar, with docker's `manifest.json` for daemons that know nothing else.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use ring::digest;
+use serde_json::{Value, json};
+use tar::{Builder, Header};
+
+use super::store::{Store, Stored, parts};
+use super::{Descriptor, Reference, digest_of, hash_of};
+
+/// Lists of an archive are small.
+const LONGEST: u64 = 8 << 20;
+
+/// Under which name an image is to be known to a runtime.
+const NAME: &str = "io.containerd.image.name";
+
+/// Writes images and everything in `store` into one file; the same images give the same bytes.
+pub fn write(store: &Store, images: &[Stored], path: &Path) -> Result<()> {
+    let shown = || format!("cannot write `{}`", path.display());
+    let partial = path.with_extension("tar.partial");
+    let mut tar = Builder::new(BufWriter::new(File::create(&partial).with_context(shown)?));
+    let mut docker = Vec::new();
+    let mut index = Vec::new();
+    for image in images {
+        let mut entry = image.root.to_value();
+        let tag = image.name.tag.as_deref().unwrap_or_default();
+        entry["annotations"] =
+            json!({ NAME: image.name.to_string(), "org.opencontainers.image.ref.name": tag });
+        index.push(entry);
+        if !image.root.is_index() {
+            let all = parts(&store.manifest(&image.root)?, &image.name)?;
+            let place = |blob: &Descriptor| hash_of(&blob.digest).map(|hash| format!("blobs/sha256/{hash}"));
+            if let Some((config, layers)) = all.split_first() {
+                docker.push(json!({
+                    "Config": place(config),
+                    "RepoTags": [image.name.to_string()],
+                    "Layers": layers.iter().map(place).collect::<Vec<_>>(),
+                }));
+            }
+        }
+    }
+    for (hash, file) in store.blobs()? {
+        let size = fs::metadata(&file).with_context(shown)?.len();
+        let blob = File::open(&file).with_context(shown)?;
+        append(&mut tar, &format!("blobs/sha256/{hash}"), size, blob.take(size)).with_context(shown)?;
+    }
+    let layout = json!({ "imageLayoutVersion": "1.0.0" });
+    let index = json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": index });
+    for (name, document) in
+        [("index.json", index), ("manifest.json", Value::Array(docker)), ("oci-layout", layout)]
+    {
+        let text = document.to_string();
+        append(&mut tar, name, text.len() as u64, text.as_bytes()).with_context(shown)?;
+    }
+    let mut file = tar.into_inner().with_context(shown)?;
+    file.flush().and_then(|()| file.get_ref().sync_all()).with_context(shown)?;
+    fs::rename(&partial, path).with_context(shown)
+}
+
+fn append(tar: &mut Builder<impl Write>, name: &str, size: u64, content: impl Read) -> std::io::Result<()> {
+    let mut header = Header::new_ustar();
+    header.set_size(size);
+    header.set_mode(0o644);
+    header.set_mtime(0);
+    tar.append_data(&mut header, name, content)
+}
+
+/// Reads an archive into `store`; every blob is checked against its name. The images that have one.
+pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
+    let shown = path.display();
+    let file = File::open(path).with_context(|| format!("cannot read `{shown}`"))?;
+    let broken = || format!("`{shown}` is no archive of images, or it is damaged");
+    let mut archive = tar::Archive::new(BufReader::new(file));
+    let mut index = None;
+    for entry in archive.entries().with_context(broken)? {
+        let mut entry = entry.with_context(broken)?;
+        let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
+        if name == "index.json" {
+            let mut text = Vec::new();
+            entry.by_ref().take(LONGEST).read_to_end(&mut text).with_context(broken)?;
+            index = Some(serde_json::from_slice::<Value>(&text).with_context(broken)?);
+        } else if let Some(hash) = name.strip_prefix("blobs/sha256/").filter(|hash| !hash.is_empty()) {
+            let blob = store.path(&format!("sha256:{hash}")).with_context(broken)?;
+            keep(&mut entry, hash, &blob).with_context(broken)?;
+        }
+    }
+    let index = index.with_context(|| format!("`{shown}` has no index.json: it is no OCI archive"))?;
+    let mut images = Vec::new();
+    for entry in index["manifests"].as_array().into_iter().flatten() {
+        let root = Descriptor::read(entry).with_context(broken)?;
+        if let Some(name) = entry["annotations"][NAME].as_str() {
+            images.push(Stored { name: Reference::parse(name)?, root });
+        }
+    }
+    ensure!(!images.is_empty(), "`{shown}` names no images");
+    Ok(images)
+}
+
+fn keep(from: &mut impl Read, hash: &str, path: &Path) -> Result<()> {
+    let partial = path.with_extension("partial");
+    let mut file = File::create(&partial).with_context(|| format!("cannot write `{}`", partial.display()))?;
+    let mut sum = digest::Context::new(&digest::SHA256);
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let length = from.read(&mut buffer)?;
+        if length == 0 {
+            break;
+        }
+        sum.update(&buffer[..length]);
+        file.write_all(&buffer[..length])?;
+    }
+    let came = digest_of(&sum.finish());
+    if hash_of(&came) != Some(hash) {
+        let _ = fs::remove_file(&partial);
+        anyhow::bail!("the blob {hash} has the digest {came}");
+    }
+    Ok(fs::rename(&partial, path)?)
+}

@@ -1,0 +1,130 @@
+//! Who we are to a registry: docker's config.json and the credential helpers that it names.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+/// A name and a password, or a token that is exchanged for others.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Credential {
+    /// For basic authentication and for fetching tokens.
+    Password(String, String),
+    /// An identity token of OAuth.
+    Token(String),
+}
+
+/// What docker would send to `registry`; nothing if it has nothing.
+pub fn find(registry: &str) -> Result<Option<Credential>> {
+    let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));
+    let Some(path) = folder.or_else(home).map(|folder| folder.join("config.json")) else { return Ok(None) };
+    if !path.exists() {
+        return Ok(None);
+    }
+    let shown = path.display();
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{shown}`"))?;
+    let config: Value = serde_json::from_str(&text).with_context(|| format!("`{shown}` is no JSON"))?;
+    in_config(&config, registry).with_context(|| format!("credentials for `{registry}` by `{shown}`"))
+}
+
+fn in_config(config: &Value, registry: &str) -> Result<Option<Credential>> {
+    let names = names(registry);
+    let helper = names.iter().find_map(|name| config["credHelpers"][name].as_str());
+    let helper = helper.or_else(|| config["credsStore"].as_str());
+    let told = helper.and_then(|helper| names.iter().find_map(|name| ask(helper, name).transpose()));
+    if let Some(found) = told {
+        return found.map(Some);
+    }
+    for name in &names {
+        let entry = &config["auths"][name];
+        if let Some(token) = entry["identitytoken"].as_str().filter(|token| !token.is_empty()) {
+            return Ok(Some(Credential::Token(token.into())));
+        }
+        if let (Some(user), Some(password)) = (entry["username"].as_str(), entry["password"].as_str()) {
+            return Ok(Some(Credential::Password(user.into(), password.into())));
+        }
+        if let Some(auth) = entry["auth"].as_str().filter(|auth| !auth.is_empty()) {
+            let bytes = STANDARD.decode(auth).context("`auth` is no base64")?;
+            let text = String::from_utf8(bytes).context("`auth` is no text")?;
+            let (user, password) = text.split_once(':').context("`auth` has no colon")?;
+            return Ok(Some(Credential::Password(user.into(), password.trim_end_matches('\0').into())));
+        }
+    }
+    Ok(None)
+}
+
+/// The keys under which docker has written a registry over the years.
+fn names(registry: &str) -> Vec<String> {
+    let mut names = vec![
+        registry.to_owned(),
+        format!("https://{registry}"),
+        format!("https://{registry}/v1/"),
+        format!("https://{registry}/v2/"),
+    ];
+    if registry == "docker.io" {
+        names.push("https://index.docker.io/v1/".into());
+        names.push("index.docker.io".into());
+    }
+    names
+}
+
+fn ask(helper: &str, server: &str) -> Result<Option<Credential>> {
+    let program = format!("docker-credential-{helper}");
+    let mut child = Command::new(&program)
+        .arg("get")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot start `{program}`"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let _ = stdin.write_all(server.as_bytes());
+    }
+    let output = child.wait_with_output().with_context(|| format!("`{program}` did not end well"))?;
+    if !output.status.success() {
+        // That is how helpers say that they know nothing of a server.
+        return Ok(None);
+    }
+    let answer: Value =
+        serde_json::from_slice(&output.stdout).with_context(|| format!("`{program}` answers no JSON"))?;
+    let field = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+    let (user, secret) = (field("Username"), field("Secret"));
+    ensure!(!secret.is_empty(), "`{program}` gives no secret");
+    Ok(Some(if user == "<token>" { Credential::Token(secret) } else { Credential::Password(user, secret) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_form_of_an_entry_is_read() {
+        let config = json!({"auths": {
+            "a.example": {"auth": STANDARD.encode("me:se:cret")},
+            "https://b.example/v1/": {"username": "you", "password": "pass"},
+            "c.example": {"identitytoken": "tok"},
+            "https://index.docker.io/v1/": {"auth": STANDARD.encode("hub:pw")},
+            "d.example": {},
+            "e.example": {"auth": "%%%"},
+        }});
+        let password = |user: &str, password: &str| Some(Credential::Password(user.into(), password.into()));
+        for (registry, expected) in [
+            ("a.example", password("me", "se:cret")),
+            ("b.example", password("you", "pass")),
+            ("c.example", Some(Credential::Token("tok".into()))),
+            ("docker.io", password("hub", "pw")),
+            ("d.example", None),
+            ("f.example", None),
+        ] {
+            assert_eq!(in_config(&config, registry).unwrap(), expected, "{registry}");
+        }
+        assert!(in_config(&config, "e.example").is_err());
+    }
+}

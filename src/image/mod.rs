@@ -1,0 +1,65 @@
+//! Container images without a container daemon: registries over HTTP, image archives, credentials.
+//!
+//! Knows the OCI image and distribution formats (and docker's older media types), and no word of runs or plugins.
+
+mod archive;
+mod credential;
+mod reference;
+mod registry;
+mod store;
+
+pub use archive::{read as read_archive, write as write_archive};
+pub use reference::Reference;
+pub use registry::Client;
+pub use store::{Platform, Store, Stored};
+
+use serde_json::Value;
+
+/// A pointer to a blob: what it is, its hash, its size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Descriptor {
+    /// The media type.
+    pub media_type: String,
+    /// `sha256:` and 64 digits.
+    pub digest: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl Descriptor {
+    /// Reads one out of a manifest; `None` if it is none, or of a hash that is not known here.
+    fn read(value: &Value) -> Option<Self> {
+        let digest = value["digest"].as_str().filter(|digest| hash_of(digest).is_some())?;
+        Some(Self {
+            media_type: value["mediaType"].as_str().unwrap_or_default().to_owned(),
+            digest: digest.to_owned(),
+            size: value["size"].as_u64()?,
+        })
+    }
+
+    fn to_value(&self) -> Value {
+        serde_json::json!({ "mediaType": self.media_type, "digest": self.digest, "size": self.size })
+    }
+
+    /// Whether it points to a list of images for several platforms.
+    fn is_index(&self) -> bool {
+        [
+            "application/vnd.oci.image.index.v1+json",
+            "application/vnd.docker.distribution.manifest.list.v2+json",
+        ]
+        .contains(&self.media_type.as_str())
+    }
+}
+
+/// The digits of a digest, checked, since they become a file name.
+fn hash_of(digest: &str) -> Option<&str> {
+    let digits = digest.strip_prefix("sha256:")?;
+    let plain = digits.len() == 64 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    plain.then_some(digits)
+}
+
+/// A hash as a digest.
+fn digest_of(hash: &ring::digest::Digest) -> String {
+    let digits: Vec<String> = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{}", digits.concat())
+}

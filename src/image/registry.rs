@@ -1,0 +1,558 @@
+//! One side of the OCI distribution API: manifests and blobs of registries, with their authentication.
+//!
+//! Owns requests, tokens, retries. What is downloaded continues where it was cut and counts only with the right hash; what is
+//! uploaded is asked for first, goes in pieces, and continues with the piece that failed. Starts no thread.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ring::digest;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::Value;
+use ureq::http::{Response, StatusCode};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::{Body, SendBody};
+
+use super::credential::{self, Credential};
+use super::{Descriptor, Reference, digest_of};
+use crate::stop::Stop;
+
+/// Every kind of manifest that is understood here.
+const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+
+/// A manifest lists some layers; this is far beyond any.
+const LONGEST: u64 = 8 << 20;
+
+/// A blob that is larger goes up in pieces, each of which can be repeated alone.
+const PIECE: u64 = 32 << 20;
+
+/// How often something is tried without getting any further.
+const TRIES: u32 = 5;
+
+/// For a connection, and for an answer to begin.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// For one piece of a body; what is cut is continued.
+const TRANSFER: Duration = Duration::from_secs(600);
+
+/// Access to registries.
+pub struct Client {
+    agent: ureq::Agent,
+    /// Headers of authorisation by host, repository and right.
+    known: Mutex<HashMap<(String, String, bool), Option<String>>>,
+    plain: bool,
+    stop: Stop,
+}
+
+impl Client {
+    /// Access over HTTPS; with `plain` over HTTP, which loopback addresses get in any case.
+    pub fn new(plain: bool, stop: &Stop) -> Result<Self> {
+        let roots = roots()?;
+        let tls = TlsConfig::builder()
+            .root_certs(roots)
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .build();
+        let agent = ureq::Agent::config_builder()
+            .tls_config(tls)
+            .timeout_connect(Some(ANSWER))
+            .timeout_recv_response(Some(ANSWER))
+            .timeout_recv_body(Some(TRANSFER))
+            .timeout_send_body(Some(TRANSFER))
+            .http_status_as_error(false)
+            .user_agent(format!("sonobuoy/{}", crate::VERSION))
+            .build()
+            .into();
+        Ok(Self { agent, known: Mutex::default(), plain, stop: stop.clone() })
+    }
+
+    /// Whether the registry has an image; its digest if it tells.
+    pub fn exists(&self, image: &Reference) -> Result<Option<String>> {
+        let url = self.url(image, &format!("manifests/{}", image.wanted()));
+        let answer = self.repeat(|| self.call("HEAD", image, false, &url, &[("Accept", MANIFESTS)], None))?;
+        match answer.status() {
+            StatusCode::OK => Ok(Some(header(&answer, "docker-content-digest").unwrap_or_default())),
+            StatusCode::NOT_FOUND => Ok(None),
+            _ => Err(refusal(answer, &url)),
+        }
+    }
+
+    /// A manifest by its tag or digest, and what it is.
+    pub fn manifest(&self, image: &Reference, wanted: &str) -> Result<(Descriptor, Vec<u8>)> {
+        let url = self.url(image, &format!("manifests/{wanted}"));
+        let answer = self.repeat(|| self.call("GET", image, false, &url, &[("Accept", MANIFESTS)], None))?;
+        if answer.status() != StatusCode::OK {
+            return Err(refusal(answer, &url));
+        }
+        let declared = header(&answer, "content-type").unwrap_or_default();
+        let mut bytes = Vec::new();
+        answer
+            .into_body()
+            .into_reader()
+            .take(LONGEST + 1)
+            .read_to_end(&mut bytes)
+            .with_context(|| format!("reading `{url}`"))?;
+        ensure!(bytes.len() as u64 <= LONGEST, "`{url}`: a manifest of more than {LONGEST} bytes");
+        let digest = digest_of(&digest::digest(&digest::SHA256, &bytes));
+        ensure!(
+            !wanted.starts_with("sha256:") || wanted == digest,
+            "`{url}`: the content has the digest {digest}"
+        );
+        let inner: Value =
+            serde_json::from_slice(&bytes).with_context(|| format!("`{url}` is no manifest"))?;
+        let media_type = inner["mediaType"].as_str().map_or(declared, ToOwned::to_owned);
+        Ok((Descriptor { media_type, digest, size: bytes.len() as u64 }, bytes))
+    }
+
+    /// Brings a blob into `path`, going on with what is in `partial` already.
+    pub fn download(&self, image: &Reference, blob: &Descriptor, partial: &Path, path: &Path) -> Result<()> {
+        let url = self.url(image, &format!("blobs/{}", blob.digest));
+        let mut tries = 0;
+        loop {
+            let before = std::fs::metadata(partial).map_or(0, |meta| meta.len());
+            let error = match self.transfer(image, &url, blob, partial) {
+                Ok(()) => {
+                    return std::fs::rename(partial, path)
+                        .with_context(|| format!("cannot write `{}`", path.display()));
+                }
+                Err(error) => error,
+            };
+            let after = std::fs::metadata(partial).map_or(0, |meta| meta.len());
+            tries = if after > before { 0 } else { tries + 1 };
+            if tries >= TRIES || error.is::<Final>() || self.pause(tries) {
+                return Err(error).with_context(|| format!("downloading `{url}`"));
+            }
+            log::debug!("`{url}`: {error:#}; going on at byte {after}");
+        }
+    }
+
+    fn transfer(&self, image: &Reference, url: &str, blob: &Descriptor, partial: &Path) -> Result<()> {
+        let shown = || format!("cannot write `{}`", partial.display());
+        let mut file = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(partial)
+            .with_context(shown)?;
+        let mut hash = digest::Context::new(&digest::SHA256);
+        let mut have = copy(&mut file, &mut |bytes| {
+            hash.update(bytes);
+            Ok(())
+        })?;
+        if have < blob.size || have == 0 {
+            let range = format!("bytes={have}-");
+            let ranged = [("Range", range.as_str())];
+            let answer = self.call("GET", image, false, url, if have > 0 { &ranged } else { &[] }, None)?;
+            match answer.status() {
+                StatusCode::PARTIAL_CONTENT => {
+                    let begins = header(&answer, "content-range")
+                        .is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
+                    ensure!(begins, "the server sends another range than the one from byte {have}");
+                }
+                StatusCode::OK => {
+                    // The server begins anew.
+                    file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0))).with_context(shown)?;
+                    hash = digest::Context::new(&digest::SHA256);
+                    have = 0;
+                }
+                status => {
+                    let error = refusal(answer, url);
+                    return Err(if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
+                        anyhow!(Final(format!("{error:#}")))
+                    } else {
+                        error
+                    });
+                }
+            }
+            // One byte more than wanted shows that it is too long.
+            let mut body = answer.into_body().into_reader().take(blob.size.saturating_sub(have) + 1);
+            have += copy(&mut body, &mut |bytes| {
+                hash.update(bytes);
+                file.write_all(bytes).with_context(shown)
+            })?;
+        }
+        ensure!(have >= blob.size, "cut after {have} of {} bytes", blob.size);
+        let came = digest_of(&hash.finish());
+        if have != blob.size || came != blob.digest {
+            let _ = std::fs::remove_file(partial);
+            bail!(Final(format!(
+                "{have} bytes came with the digest {came}, wanted are {} with {}",
+                blob.size, blob.digest
+            )));
+        }
+        file.sync_all().with_context(shown)
+    }
+
+    /// Sends a blob, unless the registry has it.
+    pub fn upload(&self, image: &Reference, blob: &Descriptor, path: &Path) -> Result<bool> {
+        let url = self.url(image, &format!("blobs/{}", blob.digest));
+        let there = self.repeat(|| self.call("HEAD", image, true, &url, &[], None))?;
+        if there.status() == StatusCode::OK {
+            return Ok(false);
+        }
+        let mut tries = 0;
+        loop {
+            let error = match self.send(image, blob, path) {
+                Ok(()) => return Ok(true),
+                Err(error) => error,
+            };
+            tries += 1;
+            if tries >= TRIES || error.is::<Final>() || self.pause(tries) {
+                return Err(error).with_context(|| format!("uploading `{url}`"));
+            }
+            log::debug!("`{url}`: {error:#}; trying again");
+        }
+    }
+
+    fn send(&self, image: &Reference, blob: &Descriptor, path: &Path) -> Result<()> {
+        let url = self.url(image, "blobs/uploads/");
+        let answer = self.call("POST", image, true, &url, &[("Content-Length", "0")], None)?;
+        if answer.status() != StatusCode::ACCEPTED {
+            return Err(lasting(answer, &url));
+        }
+        let mut place = self.place(image, &answer, &url)?;
+        let mut from = 0;
+        let mut tries = 0;
+        while blob.size > PIECE && from < blob.size {
+            let length = PIECE.min(blob.size - from);
+            let range = format!("{from}-{}", from + length - 1);
+            let size = length.to_string();
+            let headers = [
+                ("Content-Type", "application/octet-stream"),
+                ("Content-Range", &*range),
+                ("Content-Length", &*size),
+            ];
+            let sent = self.call("PATCH", image, true, &place, &headers, Some((path, from, length)));
+            match sent {
+                Ok(answer) if answer.status() == StatusCode::ACCEPTED => {
+                    place = self.place(image, &answer, &place)?;
+                    from += length;
+                    tries = 0;
+                    continue;
+                }
+                Ok(answer) if answer.status() != StatusCode::RANGE_NOT_SATISFIABLE => {
+                    return Err(lasting(answer, &place));
+                }
+                Ok(_) | Err(_) => {}
+            }
+            tries += 1;
+            ensure!(tries < TRIES && !self.pause(tries), "cut after {from} of {} bytes", blob.size);
+            // How far did it get?
+            let answer = self.call("GET", image, true, &place, &[], None)?;
+            ensure!(answer.status() == StatusCode::NO_CONTENT, "the upload is not known any more");
+            let range = header(&answer, "range").unwrap_or_default();
+            from = range
+                .rsplit_once('-')
+                .and_then(|(_, last)| last.parse::<u64>().ok())
+                .map_or(0, |last| last + 1)
+                .min(blob.size);
+            place = self.place(image, &answer, &place)?;
+        }
+        let last = blob.size - from;
+        let separator = if place.contains('?') { '&' } else { '?' };
+        let end = format!("{place}{separator}digest={}", blob.digest.replace(':', "%3A"));
+        let size = last.to_string();
+        let headers = [("Content-Type", "application/octet-stream"), ("Content-Length", &*size)];
+        let answer = self.call("PUT", image, true, &end, &headers, Some((path, from, last)))?;
+        if answer.status() == StatusCode::CREATED { Ok(()) } else { Err(lasting(answer, &end)) }
+    }
+
+    /// Puts a manifest under a tag or its digest; its blobs must be there.
+    pub fn put_manifest(
+        &self,
+        image: &Reference,
+        wanted: &str,
+        kind: &Descriptor,
+        path: &Path,
+    ) -> Result<()> {
+        let url = self.url(image, &format!("manifests/{wanted}"));
+        let size = kind.size.to_string();
+        let headers = [("Content-Type", &*kind.media_type), ("Content-Length", &*size)];
+        let answer =
+            self.repeat(|| self.call("PUT", image, true, &url, &headers, Some((path, 0, kind.size))))?;
+        if answer.status().is_success() { Ok(()) } else { Err(refusal(answer, &url)) }
+    }
+
+    fn url(&self, image: &Reference, rest: &str) -> String {
+        format!("{}/v2/{}/{rest}", self.base(image), image.repository)
+    }
+
+    fn base(&self, image: &Reference) -> String {
+        let host = image.host();
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let near = ["localhost", "127.0.0.1", "[::1]"].contains(&name);
+        format!("{}://{host}", if self.plain || near { "http" } else { "https" })
+    }
+
+    /// Where an upload goes on; relative places are of the same registry.
+    fn place(&self, image: &Reference, answer: &Response<Body>, url: &str) -> Result<String> {
+        let place = header(answer, "location").with_context(|| format!("`{url}`: no place to upload to"))?;
+        Ok(if place.starts_with('/') { format!("{}{place}", self.base(image)) } else { place })
+    }
+
+    /// One request, with whatever authorisation the registry wants.
+    fn call(
+        &self,
+        method: &str,
+        image: &Reference,
+        push: bool,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: Option<(&Path, u64, u64)>,
+    ) -> Result<Response<Body>> {
+        let mut fresh = false;
+        loop {
+            let authorisation = self.authorise(image, push, fresh)?;
+            let mut request = ureq::http::Request::builder().method(method).uri(url);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            // Blobs may live with others, who must not get our secrets.
+            if let Some(value) = authorisation.filter(|_| url.starts_with(&self.base(image))) {
+                request = request.header("Authorization", value);
+            }
+            let answer = match body {
+                Some((path, from, length)) => {
+                    let mut file =
+                        File::open(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+                    file.seek(SeekFrom::Start(from))?;
+                    self.agent.run(request.body(SendBody::from_owned_reader(file.take(length)))?)
+                }
+                None => self.agent.run(request.body(())?),
+            };
+            let answer = answer.with_context(|| format!("`{url}`"))?;
+            // A token may have expired on the way.
+            if answer.status() != StatusCode::UNAUTHORIZED || fresh {
+                return Ok(answer);
+            }
+            fresh = true;
+        }
+    }
+
+    fn authorise(&self, image: &Reference, push: bool, fresh: bool) -> Result<Option<String>> {
+        let key = (image.registry.clone(), image.repository.clone(), push);
+        if !fresh && let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(known.clone());
+        }
+        let url = format!("{}/v2/", self.base(image));
+        let answer =
+            self.repeat(|| self.agent.get(&url).call().with_context(|| format!("no answer from `{url}`")))?;
+        let value = if answer.status() == StatusCode::UNAUTHORIZED {
+            let challenge = header(&answer, "www-authenticate").unwrap_or_default();
+            let credential = credential::find(&image.registry)?;
+            self.answer_challenge(&challenge, image, push, credential)?
+        } else {
+            None
+        };
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, value.clone());
+        Ok(value)
+    }
+
+    fn answer_challenge(
+        &self,
+        challenge: &str,
+        image: &Reference,
+        push: bool,
+        credential: Option<Credential>,
+    ) -> Result<Option<String>> {
+        let registry = &image.registry;
+        let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
+        let basic =
+            |user: &str, password: &str| format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        if scheme.eq_ignore_ascii_case("basic") {
+            let Some(Credential::Password(user, password)) = credential else {
+                bail!(
+                    "registry `{registry}` wants a name and a password; give them by `docker login {registry}` or in config.json"
+                );
+            };
+            return Ok(Some(basic(&user, &password)));
+        }
+        ensure!(
+            scheme.eq_ignore_ascii_case("bearer"),
+            "registry `{registry}` wants an authentication that is not known: `{challenge}`"
+        );
+        let fields = fields(rest);
+        let field = |name: &str| fields.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        let realm =
+            field("realm").with_context(|| format!("registry `{registry}` names no place for tokens"))?;
+        let scope = format!("repository:{}:{}", image.repository, if push { "pull,push" } else { "pull" });
+        let failed = || format!("a token for `{registry}` from `{realm}`");
+        let answer = match &credential {
+            Some(Credential::Token(token)) => {
+                let service = field("service").unwrap_or_default();
+                let form = [
+                    ("grant_type", "refresh_token"),
+                    ("refresh_token", token),
+                    ("service", service),
+                    ("scope", &scope),
+                    ("client_id", "sonobuoy"),
+                ];
+                self.agent.post(realm).send_form(form)
+            }
+            other => {
+                let mut request = self.agent.get(realm).query("scope", &scope);
+                if let Some(service) = field("service") {
+                    request = request.query("service", service);
+                }
+                if let Some(Credential::Password(user, password)) = other {
+                    request = request.header("Authorization", basic(user, password));
+                }
+                request.call()
+            }
+        };
+        let answer = answer.with_context(failed)?;
+        if !answer.status().is_success() {
+            return Err(refusal(answer, realm)).with_context(failed);
+        }
+        let mut text = Vec::new();
+        answer.into_body().into_reader().take(LONGEST).read_to_end(&mut text).with_context(failed)?;
+        let document: Value = serde_json::from_slice(&text).with_context(failed)?;
+        let token = document["token"].as_str().or_else(|| document["access_token"].as_str());
+        Ok(Some(format!("Bearer {}", token.with_context(failed)?)))
+    }
+
+    /// Tries a request again that failed on the way or for a reason that passes.
+    fn repeat(&self, call: impl Fn() -> Result<Response<Body>>) -> Result<Response<Body>> {
+        let mut tries = 1;
+        loop {
+            let outcome = call();
+            let passing = match &outcome {
+                Ok(answer) => {
+                    answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS
+                }
+                Err(error) => error.is::<ureq::Error>(),
+            };
+            if !passing || tries >= TRIES || self.pause(tries) {
+                return outcome;
+            }
+            tries += 1;
+        }
+    }
+
+    /// Waits longer after every try; true when all is to end.
+    fn pause(&self, tries: u32) -> bool {
+        self.stop.wait(Duration::from_millis(250) * 2_u32.pow(tries.min(5)))
+    }
+}
+
+/// An error that another try would not change.
+#[derive(Debug)]
+struct Final(String);
+
+impl std::fmt::Display for Final {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Final {}
+
+/// Public roots, or those of the file that the variable of other programs names.
+fn roots() -> Result<RootCerts> {
+    let Some(path) = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()) else {
+        return Ok(RootCerts::WebPki);
+    };
+    let shown = Path::new(&path).display().to_string();
+    let pem =
+        std::fs::read(&path).with_context(|| format!("cannot read `{shown}`, named by SSL_CERT_FILE"))?;
+    let roots: Vec<Certificate<'static>> = CertificateDer::pem_slice_iter(&pem)
+        .map(|certificate| certificate.map(|der| Certificate::from_der(&der).to_owned()))
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("`{shown}` holds broken certificates"))?;
+    ensure!(!roots.is_empty(), "`{shown}`, named by SSL_CERT_FILE, holds no certificates");
+    Ok(RootCerts::from(roots))
+}
+
+fn header(answer: &Response<Body>, name: &str) -> Option<String> {
+    Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
+}
+
+/// What a registry says when it does not do what it was asked.
+fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
+    let status = answer.status();
+    let mut text = Vec::new();
+    let _ = answer.into_body().into_reader().take(64 << 10).read_to_end(&mut text);
+    let document: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let said = document["errors"][0]["message"].as_str().or_else(|| document["errors"][0]["code"].as_str());
+    match (status, said) {
+        (_, Some(said)) => anyhow!("`{url}`: {status}: {said}"),
+        (StatusCode::NOT_FOUND, None) => anyhow!("`{url}`: not there"),
+        (_, None) => anyhow!("`{url}`: the registry answers {status}"),
+    }
+}
+
+/// A refusal, which another try does not change unless the registry is only busy.
+fn lasting(answer: Response<Body>, url: &str) -> anyhow::Error {
+    let passing = answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS;
+    let error = refusal(answer, url);
+    if passing { error } else { anyhow!(Final(format!("{error:#}"))) }
+}
+
+/// `realm="https://…",service="…"`; a comma may stand in quotes.
+fn fields(text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((key, after)) = rest.split_once('=') {
+        let (value, after) = match after.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+            None => after.split_at(after.find(',').unwrap_or(after.len())),
+        };
+        found.push((key.trim_matches([',', ' ']).to_ascii_lowercase(), value.to_owned()));
+        rest = after;
+    }
+    found
+}
+
+/// Hands everything of `from` on; the number of bytes.
+fn copy(from: &mut impl Read, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+    let mut buffer = vec![0; 64 << 10];
+    let mut total = 0;
+    loop {
+        let length = match from.read(&mut buffer) {
+            Ok(0) => return Ok(total),
+            Ok(length) => length,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error).context("the transfer was cut"),
+        };
+        to(&buffer[..length])?;
+        total += length as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn challenges_are_taken_apart() {
+        let text =
+            r#"realm="https://auth.example/token",service="reg, one",scope="repository:a:pull,push",error=x"#;
+        let expected = [
+            ("realm", "https://auth.example/token"),
+            ("service", "reg, one"),
+            ("scope", "repository:a:pull,push"),
+            ("error", "x"),
+        ];
+        assert_eq!(fields(text), expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        assert!(fields("").is_empty());
+    }
+
+    #[test]
+    fn only_loopback_is_spoken_to_without_tls() {
+        let client = Client::new(false, &Stop::new()).unwrap();
+        let base = |text: &str| client.base(&Reference::parse(text).unwrap());
+        assert_eq!(base("localhost:5000/x"), "http://localhost:5000");
+        assert_eq!(base("127.0.0.1:5000/x"), "http://127.0.0.1:5000");
+        assert_eq!(base("localhost.example/x"), "https://localhost.example");
+        assert_eq!(base("x"), "https://registry-1.docker.io");
+    }
+}

@@ -1,0 +1,226 @@
+//! Images on disk as an OCI layout: blobs by their hash, and which of them are the roots of images.
+//!
+//! Owns the walk from an image to its blobs, in both directions: from a registry and to one. Blobs that are there are
+//! not fetched again, so that what was cut goes on. Starts no thread.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::{Client, Descriptor, Reference, digest_of, hash_of};
+
+/// An index that holds indexes is known; deeper ones are a mistake or an attack.
+const DEEPEST: usize = 3;
+
+/// Which of an image's platforms are wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Platform {
+    /// Every one.
+    All,
+    /// System and architecture, such as `linux` and `arm64`.
+    One(String, String),
+}
+
+impl Platform {
+    /// Reads `linux/amd64`, `arm64` or `all`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut parts = text.split('/');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some("all"), None, None) => Ok(Self::All),
+            (Some(arch), None, None) if !arch.is_empty() => Ok(Self::One("linux".into(), arch.into())),
+            (Some(os), Some(arch), None) if !os.is_empty() && !arch.is_empty() => {
+                Ok(Self::One(os.into(), arch.into()))
+            }
+            _ => bail!("`{text}` is no platform; write linux/amd64, linux/arm64 or all"),
+        }
+    }
+
+    /// That of this machine.
+    pub fn here() -> Self {
+        let arch = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        Self::One("linux".into(), arch.into())
+    }
+}
+
+/// An image in a store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    /// What it is called.
+    pub name: Reference,
+    /// Its manifest or index.
+    pub root: Descriptor,
+}
+
+/// A folder with blobs.
+pub struct Store {
+    blobs: PathBuf,
+}
+
+impl Store {
+    /// Takes a folder, which may have blobs already.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let blobs = folder.join("blobs/sha256");
+        fs::create_dir_all(&blobs).with_context(|| format!("cannot make `{}`", blobs.display()))?;
+        Ok(Self { blobs })
+    }
+
+    /// The file of a blob.
+    pub fn path(&self, digest: &str) -> Result<PathBuf> {
+        Ok(self.blobs.join(hash_of(digest).with_context(|| format!("`{digest}` is no digest"))?))
+    }
+
+    /// Every blob, by its digits, sorted.
+    pub fn blobs(&self) -> Result<Vec<(String, PathBuf)>> {
+        let entries =
+            fs::read_dir(&self.blobs).with_context(|| format!("cannot read `{}`", self.blobs.display()))?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut found: Vec<_> = names
+            .filter(|name| hash_of(&format!("sha256:{name}")).is_some())
+            .map(|name| (name.clone(), self.blobs.join(name)))
+            .collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// The content of a manifest, checked.
+    pub fn manifest(&self, blob: &Descriptor) -> Result<Value> {
+        let path = self.path(&blob.digest)?;
+        let bytes = fs::read(&path).with_context(|| format!("the manifest {} is missing", blob.digest))?;
+        let came = digest_of(&ring::digest::digest(&ring::digest::SHA256, &bytes));
+        ensure!(came == blob.digest, "`{}` has the digest {came}", path.display());
+        serde_json::from_slice(&bytes).with_context(|| format!("{} is no manifest", blob.digest))
+    }
+
+    /// Brings an image here, all of it.
+    pub fn pull(&self, client: &Client, name: &Reference, platform: &Platform) -> Result<Stored> {
+        let (root, bytes) = client.manifest(name, name.wanted())?;
+        if !root.is_index() {
+            self.pull_manifest(client, name, &root, &bytes, 0)?;
+            return Ok(Stored { name: name.clone(), root });
+        }
+        let Platform::One(os, arch) = platform else {
+            self.pull_manifest(client, name, &root, &bytes, 0)?;
+            return Ok(Stored { name: name.clone(), root });
+        };
+        let index: Value = serde_json::from_slice(&bytes)?;
+        let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let fits =
+            |entry: &&Value| entry["platform"]["os"] == **os && entry["platform"]["architecture"] == **arch;
+        let Some(chosen) = all.iter().find(fits).and_then(Descriptor::read) else {
+            let known: Vec<String> = all
+                .iter()
+                .filter_map(|entry| {
+                    Some(format!(
+                        "{}/{}",
+                        entry["platform"]["os"].as_str()?,
+                        entry["platform"]["architecture"].as_str()?
+                    ))
+                })
+                .collect();
+            bail!("`{name}` is not there for {os}/{arch}; it is for {}", known.join(", "));
+        };
+        let (root, bytes) = client.manifest(name, &chosen.digest)?;
+        self.pull_manifest(client, name, &root, &bytes, 0)?;
+        Ok(Stored { name: name.clone(), root })
+    }
+
+    fn pull_manifest(
+        &self,
+        client: &Client,
+        name: &Reference,
+        kind: &Descriptor,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<()> {
+        ensure!(depth < DEEPEST, "`{name}`: its indexes are nested too deep");
+        let manifest: Value = serde_json::from_slice(bytes)?;
+        if kind.is_index() {
+            for entry in manifest["manifests"].as_array().into_iter().flatten() {
+                let inner = Descriptor::read(entry)
+                    .with_context(|| format!("`{name}`: a broken entry in its index"))?;
+                let (inner, bytes) = client.manifest(name, &inner.digest)?;
+                self.pull_manifest(client, name, &inner, &bytes, depth + 1)?;
+            }
+        } else {
+            for blob in parts(&manifest, name)? {
+                let path = self.path(&blob.digest)?;
+                if fs::metadata(&path).is_ok_and(|meta| meta.len() == blob.size) {
+                    continue;
+                }
+                client.download(name, &blob, &path.with_extension("partial"), &path)?;
+            }
+        }
+        // Last, so that whoever finds a manifest finds all that it names.
+        let path = self.path(&kind.digest)?;
+        let partial = path.with_extension("partial");
+        fs::write(&partial, bytes)
+            .and_then(|()| fs::rename(&partial, &path))
+            .with_context(|| format!("cannot write `{}`", path.display()))
+    }
+
+    /// Sends an image to where `target` says; the number of blobs that were not there.
+    pub fn push(&self, client: &Client, image: &Stored, target: &Reference) -> Result<usize> {
+        let sent = self.push_manifest(client, &image.root, target, 0)?;
+        let wanted = target.tag.as_deref().unwrap_or(&image.root.digest);
+        client.put_manifest(target, wanted, &image.root, &self.path(&image.root.digest)?)?;
+        Ok(sent)
+    }
+
+    fn push_manifest(
+        &self,
+        client: &Client,
+        kind: &Descriptor,
+        target: &Reference,
+        depth: usize,
+    ) -> Result<usize> {
+        ensure!(depth < DEEPEST, "`{target}`: its indexes are nested too deep");
+        let manifest = self.manifest(kind)?;
+        let mut sent = 0;
+        if kind.is_index() {
+            for entry in manifest["manifests"].as_array().into_iter().flatten() {
+                let inner = Descriptor::read(entry)
+                    .with_context(|| format!("`{target}`: a broken entry in its index"))?;
+                sent += self.push_manifest(client, &inner, target, depth + 1)?;
+                client.put_manifest(target, &inner.digest, &inner, &self.path(&inner.digest)?)?;
+            }
+            return Ok(sent);
+        }
+        for blob in parts(&manifest, target)? {
+            sent += usize::from(client.upload(target, &blob, &self.path(&blob.digest)?)?);
+        }
+        Ok(sent)
+    }
+}
+
+/// Configuration and layers of a manifest. Layers that must not be copied are left where they are.
+pub(super) fn parts(manifest: &Value, name: &Reference) -> Result<Vec<Descriptor>> {
+    let layers = manifest["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let all = std::iter::once(&manifest["config"]).chain(layers);
+    let own = all.filter(|part| !part["mediaType"].as_str().unwrap_or_default().contains("foreign"));
+    own.map(|part| {
+        Descriptor::read(part).with_context(|| format!("`{name}`: a broken entry in its manifest"))
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn platforms() {
+        let one = |os: &str, arch: &str| Platform::One(os.into(), arch.into());
+        assert_eq!(Platform::parse("all").unwrap(), Platform::All);
+        assert_eq!(Platform::parse("arm64").unwrap(), one("linux", "arm64"));
+        assert_eq!(Platform::parse("linux/amd64").unwrap(), one("linux", "amd64"));
+        for text in ["", "/", "a/b/c"] {
+            assert!(Platform::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The tree of results: what `sonobuoy_results.yaml` holds, from the plugin as a whole down to one test.
+//!
+//! Owns the shape, the words for statuses and the roll-up. Does not know how a tree is made from files (that is
+//! `results`) nor how it is shown.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The statuses that have a meaning; any other text is a custom status.
+pub const PASSED: &str = "passed";
+/// See [`PASSED`].
+pub const FAILED: &str = "failed";
+/// See [`PASSED`].
+pub const SKIPPED: &str = "skipped";
+/// See [`PASSED`].
+pub const UNKNOWN: &str = "unknown";
+/// See [`PASSED`].
+pub const TIMEOUT: &str = "timeout";
+
+/// One result, or a group of results. Fields are in the order in which they are written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Item {
+    /// Plugin, node, file, suite or test.
+    pub name: String,
+    /// One of the known statuses, or a custom one.
+    pub status: String,
+    /// `file` (relative to the plugin's folder), `type` (`summary`, `node`, `file`), `error`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub meta: BTreeMap<String, String>,
+    /// Anything the plugin says about it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub details: BTreeMap<String, Value>,
+    /// What it consists of; without any it is a leaf, and only leaves count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<Item>,
+}
+
+/// What is below an item so far, from which its status follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Leaves by status, custom ones included.
+    counts: BTreeMap<String, u64>,
+    children: u64,
+    failed: bool,
+    unknown: bool,
+    custom: bool,
+}
+
+impl Tally {
+    /// Takes in a leaf.
+    pub fn leaf(&mut self, status: &str) {
+        self.children += 1;
+        match self.counts.get_mut(status) {
+            Some(count) => *count += 1,
+            None => drop(self.counts.insert(status.to_owned(), 1)),
+        }
+        match status {
+            FAILED | TIMEOUT => self.failed = true,
+            UNKNOWN | "" => self.unknown = true,
+            PASSED | SKIPPED => {}
+            _ => self.custom = true,
+        }
+    }
+
+    /// Takes in a group of which all is known.
+    pub fn group(&mut self, group: &Self) {
+        self.children += 1;
+        for (status, count) in &group.counts {
+            *self.counts.entry(status.clone()).or_default() += count;
+        }
+        self.failed |= group.failed;
+        self.unknown |= group.unknown;
+        self.custom |= group.custom;
+    }
+
+    /// How many children were taken in.
+    pub fn children(&self) -> u64 {
+        self.children
+    }
+
+    /// Whether some leaf has a custom status; it changes the words of the whole tree.
+    pub fn has_custom(&self) -> bool {
+        self.custom
+    }
+
+    /// How many leaves there are of each status.
+    pub fn counts(&self) -> &BTreeMap<String, u64> {
+        &self.counts
+    }
+
+    /// The status of the group. `custom` says whether any leaf of the whole tree, not just of this group, has a
+    /// custom status: then groups say how many there are of each instead of judging.
+    pub fn status(&self, custom: bool) -> String {
+        if self.children == 0 {
+            UNKNOWN.into()
+        } else if custom {
+            let parts: Vec<String> =
+                self.summands().iter().map(|(status, count)| format!("{status}: {count}")).collect();
+            parts.join(", ")
+        } else if self.failed {
+            FAILED.into()
+        } else if self.unknown {
+            UNKNOWN.into()
+        } else {
+            PASSED.into()
+        }
+    }
+
+    /// The counts as they add up: a leaf's status may itself be a sum, `a: 2, b: 1`; what is no number is no summand.
+    fn summands(&self) -> BTreeMap<&str, u64> {
+        let mut sum = BTreeMap::new();
+        for (status, leaves) in &self.counts {
+            for part in status.split(", ") {
+                let (name, count) =
+                    part.split_once(": ").map_or((part, Some(1)), |(n, c)| (n, c.parse().ok()));
+                if let Some(count) = count {
+                    *sum.entry(if name.is_empty() { UNKNOWN } else { name }).or_default() +=
+                        leaves.saturating_mul(count);
+                }
+            }
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Groups of leaves, one group a word list separated by `|`; the status of their common root.
+    fn check(groups: &str, expected: &str) {
+        let tallies: Vec<Tally> = groups
+            .split('|')
+            .map(|leaves| {
+                let mut tally = Tally::default();
+                leaves.split(';').filter(|leaf| !leaf.is_empty()).for_each(|leaf| tally.leaf(leaf.trim()));
+                tally
+            })
+            .collect();
+        let mut root = Tally::default();
+        tallies.iter().for_each(|tally| root.group(tally));
+        assert_eq!(root.status(root.has_custom()), expected, "{groups}");
+    }
+
+    #[test]
+    fn statuses_roll_up() {
+        check("passed;skipped", "passed");
+        check("skipped|skipped", "passed");
+        check("passed;unknown", "unknown");
+        check("unknown|failed", "failed");
+        check("passed|timeout", "failed");
+        check("foo;foo|bar", "bar: 1, foo: 2");
+        check("foobar", "foobar: 1");
+        check("foo;failed|passed", "failed: 1, foo: 1, passed: 1");
+        check("a: 2, b: 1|a", "a: 3, b: 1");
+        check("a: many|b", "b: 1");
+        assert_eq!(Tally::default().status(false), "unknown");
+        assert_eq!(Tally::default().status(true), "unknown");
+    }
+}

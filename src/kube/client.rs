@@ -1,0 +1,470 @@
+//! Sends requests and reads answers: credentials, rate, retries, time limits.
+//!
+//! Owns the rules of trying again. Knows requests only as values ([`super::request`]) and answers only as JSON or
+//! bytes. Starts no thread; may be shared by many.
+
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use ureq::http;
+
+use super::dial::{Dialer, Stream};
+use super::error::{Error, Stage};
+use super::kubeconfig::Config;
+use super::limiter::Limiter;
+use super::proxy::{Proxy, Scheme};
+use super::request::{Request, Resource};
+use super::tls::{self, Identity, Trust};
+use super::transport::{NoResolver, NotConnected, Opener};
+use crate::clock;
+use crate::stop::Stop;
+
+/// An admission webhook may take 30 s, and a server may call several.
+const ANSWER_LIMIT: Duration = Duration::from_secs(90);
+/// A body that is being sent does not pause for longer.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+/// How long a call is tried again by default, once the server was reached.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two tries.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// etcd holds no object over 1.5 MiB; aggregated APIs may serve larger ones.
+const LARGEST_OBJECT: u64 = 64 << 20;
+/// Enough of a refusal to read its reason.
+const LARGEST_REFUSAL: u64 = 1 << 20;
+/// More than any program here uses at once.
+const IDLE_CONNECTIONS: usize = 16;
+
+/// A way to talk to one API server. Clones share connections, rate and credentials.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+    /// Replaced when a new certificate makes open connections worthless.
+    agent: Arc<Mutex<ureq::Agent>>,
+    dialer: Dialer,
+    /// How long a call is tried again; before and after the server was reached for the first time.
+    patience: [Duration; 2],
+    /// How long one try of a call may take, if that is less than the settings say.
+    whole: Option<Duration>,
+}
+
+/// Names in lower case, and values.
+pub(super) type Headers = Vec<(&'static str, String)>;
+
+struct Shared {
+    config: Config,
+    limiter: Limiter,
+    reached: AtomicBool,
+}
+
+/// What is allowed to take how long.
+#[derive(Clone, Copy)]
+struct Limits {
+    whole: Option<Duration>,
+    silence: Option<Duration>,
+}
+
+impl Client {
+    /// Gets ready to talk; nothing is sent yet. All that it does ends with `stop`.
+    pub fn new(config: Config, stop: &Stop) -> Result<Self, Error> {
+        let wrong = |what: &str, why: String| Error::Config(format!("{}: {what}: {why}", config.source));
+        let uri: http::Uri =
+            config.server.parse().map_err(|why: http::uri::InvalidUri| wrong("server", why.to_string()))?;
+        let secure = uri.scheme_str() == Some("https");
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let tls = if secure {
+            let settings =
+                tls::client_config(&config.trust, &config.identity).map_err(|why| wrong("TLS", why))?;
+            let name = config.server_name.as_deref().unwrap_or(&host);
+            Some((settings, tls::server_name(name).map_err(|why| wrong("server", why))?))
+        } else {
+            None
+        };
+        let proxy = match &config.proxy {
+            Some(proxy) => Some(proxy.clone()),
+            None => Proxy::from_environment(secure, &host, port).map_err(Error::Config)?,
+        };
+        let proxy = match proxy {
+            Some(proxy) if proxy.scheme == Scheme::Https => {
+                let settings =
+                    tls::client_config(&Trust::System, &Identity::default()).map_err(Error::Config)?;
+                Some((proxy, Some(settings)))
+            }
+            other => other.map(|proxy| (proxy, None)),
+        };
+        let dialer = Dialer { host, port, tls, proxy, stop: stop.clone() };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                config,
+                limiter: Limiter::new(0.0, 0),
+                reached: AtomicBool::new(false),
+            }),
+            agent: Arc::new(Mutex::new(agent(&dialer))),
+            dialer,
+            patience: [Duration::ZERO, PATIENCE],
+            whole: None,
+        })
+    }
+
+    /// The same client held to `qps` requests a second after the first `burst`.
+    pub fn rate(mut self, qps: f64, burst: u32) -> Self {
+        let config = self.shared.config.clone();
+        self.shared = Arc::new(Shared {
+            config,
+            limiter: Limiter::new(qps, burst),
+            reached: AtomicBool::new(self.reached()),
+        });
+        self
+    }
+
+    /// The same client that tries again for this long, the first contact included: for what runs in a cluster
+    /// and must outlive an absence of its API server.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = [patience; 2];
+        self
+    }
+
+    /// The same client that gives one try of a call no longer than this.
+    pub fn within(mut self, whole: Duration) -> Self {
+        self.whole = Some(whole);
+        self
+    }
+
+    /// The same client whose work ends with `stop`; it opens connections of its own.
+    pub fn under(&self, stop: &Stop) -> Self {
+        let dialer = Dialer { stop: stop.clone(), ..self.dialer.clone() };
+        Self { agent: Arc::new(Mutex::new(agent(&dialer))), dialer, ..self.clone() }
+    }
+
+    /// The settings that it was made from.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// What ends all that it does.
+    pub fn stop(&self) -> &Stop {
+        &self.dialer.stop
+    }
+
+    /// Sends any request and reads a JSON answer.
+    pub fn send(&self, request: &Request) -> Result<Value, Error> {
+        self.call(request, &mut |body| {
+            serde_json::from_reader(io::BufReader::new(body.take(LARGEST_OBJECT)))
+                .map_err(|why| decoding(request, &why))
+        })
+    }
+
+    /// Sends any request and reads its answer as text of at most `limit` bytes.
+    pub fn text(&self, request: &Request, limit: u64) -> Result<String, Error> {
+        self.call(request, &mut |body| {
+            let mut bytes = Vec::new();
+            body.take(limit)
+                .read_to_end(&mut bytes)
+                .map_err(|why| transport(&self.address(request), &why))?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        })
+    }
+
+    /// Reads one object.
+    pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Value, Error> {
+        self.send(&Request::get(resource, namespace, name))
+    }
+
+    /// Creates an object.
+    pub fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
+        self.send(&Request::create(resource, namespace, object))
+    }
+
+    /// Lets the server check a creation with all that stands in its way, and store nothing.
+    pub fn try_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
+        self.send(&Request::create(resource, namespace, object).dry_run())
+    }
+
+    /// Removes an object.
+    pub fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Value, Error> {
+        self.send(&Request::delete(resource, namespace, name))
+    }
+
+    /// Merges `patch` into an object.
+    pub fn merge_patch(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, Error> {
+        self.send(&Request::merge_patch(resource, namespace, name, patch))
+    }
+
+    /// Opens an answer that goes on for as long as it likes: a log, a watch. A silence longer than `silence` ends
+    /// it with an error. Only the opening is tried again.
+    pub fn stream(&self, request: &Request, silence: Option<Duration>) -> Result<Body, Error> {
+        let limits = Limits { whole: None, silence };
+        self.retry(request, &mut || self.open(request, limits))
+    }
+
+    /// Sends a request and has its answer read, all of it again when that breaks off and may be repeated.
+    pub fn call<T>(
+        &self,
+        request: &Request,
+        read: &mut dyn FnMut(Body) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let whole = [self.shared.config.request_timeout, self.whole].into_iter().flatten().min();
+        let limits = Limits { whole, silence: Some(SILENCE_LIMIT) };
+        self.retry(request, &mut || self.open(request, limits).and_then(&mut *read))
+    }
+
+    /// A fresh connection and the headers of a request, for what is no ordinary exchange.
+    pub(super) fn connect(&self, request: &Request) -> Result<(Stream, Headers), Error> {
+        if !self.shared.limiter.take(self.stop()) {
+            return Err(Error::Stopped);
+        }
+        let headers = self.headers(request)?;
+        let stream =
+            self.dialer.dial().map_err(|why| self.explain(request, &NotConnected(why).into_ureq()))?;
+        Ok((stream, headers))
+    }
+
+    /// `host:port` and the path that every request begins with.
+    pub(super) fn host_and_base(&self) -> (String, String) {
+        let uri: http::Uri = self.shared.config.server.parse().unwrap_or_default();
+        let host = uri.authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
+        (host, uri.path().trim_end_matches('/').to_owned())
+    }
+
+    /// The request as messages show it.
+    pub(super) fn address(&self, request: &Request) -> String {
+        format!("{} {}{}", request.method.as_str(), self.shared.config.server, request.path)
+    }
+
+    fn reached(&self) -> bool {
+        self.shared.reached.load(Ordering::Relaxed)
+    }
+
+    fn retry<T>(&self, request: &Request, attempt: &mut dyn FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        let started = Instant::now();
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let error = match attempt() {
+                Ok(answer) => return Ok(answer),
+                Err(_) if self.stop().stopped() => return Err(Error::Stopped),
+                Err(error) => error,
+            };
+            let repeatable = error.is_passing() && (request.idempotent() || error.is_unsent());
+            let wait = match &error {
+                Error::Api(refusal) => refusal.retry_after.unwrap_or_else(|| jitter(pause)),
+                _ => jitter(pause),
+            };
+            if !repeatable || started.elapsed() + wait > self.patience[usize::from(self.reached())] {
+                return Err(error);
+            }
+            log::debug!("{error}; trying again in {}", clock::duration(wait));
+            if self.stop().wait(wait) {
+                return Err(Error::Stopped);
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn open(&self, request: &Request, limits: Limits) -> Result<Body, Error> {
+        let mut response = self.exchange(request, limits)?;
+        if response.status() == http::StatusCode::UNAUTHORIZED && self.shared.config.credential.renew() {
+            // A new certificate counts for new connections only.
+            *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = agent(&self.dialer);
+            response = self.exchange(request, limits)?;
+        }
+        let status = response.status();
+        let retry_after = response
+            .headers()
+            .get("retry-after")
+            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+            .map(Duration::from_secs);
+        let body = Body {
+            reader: response.into_body().into_with_config().limit(u64::MAX).reader(),
+            stop: self.stop().clone(),
+        };
+        if status.is_success() {
+            return Ok(body);
+        }
+        let mut text = Vec::new();
+        // Half a reason is better than none.
+        let _ = body.take(LARGEST_REFUSAL).read_to_end(&mut text);
+        Err(Error::from_answer(status.as_u16(), retry_after, &text, &self.address(request)))
+    }
+
+    fn exchange(&self, request: &Request, limits: Limits) -> Result<http::Response<ureq::Body>, Error> {
+        if !self.shared.limiter.take(self.stop()) {
+            return Err(Error::Stopped);
+        }
+        let mut builder = http::Request::builder().method(request.method.as_str()).uri(format!(
+            "{}{}",
+            self.shared.config.server,
+            request.target()
+        ));
+        for (name, value) in self.headers(request)? {
+            builder = builder.header(name, value);
+        }
+        let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let wrong = |why: http::Error| Error::Config(format!("{}: {why}", self.address(request)));
+        let answer = match &request.body {
+            Some(body) => agent.run(limit(&agent, builder.body(body.as_slice()).map_err(wrong)?, limits)),
+            None => agent.run(limit(&agent, builder.body(()).map_err(wrong)?, limits)),
+        };
+        match answer {
+            Ok(response) => {
+                self.shared.reached.store(true, Ordering::Relaxed);
+                Ok(response)
+            }
+            Err(error) => Err(self.explain(request, &error)),
+        }
+    }
+
+    fn headers(&self, request: &Request) -> Result<Headers, Error> {
+        let config = &self.shared.config;
+        let mut headers =
+            vec![("user-agent", concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")).to_owned())];
+        headers.extend(request.headers.iter().map(|(name, value)| (*name, value.to_string())));
+        if !request.headers.iter().any(|(name, _)| *name == "accept") {
+            headers.push(("accept", "application/json".into()));
+        }
+        if let Some(value) = config.credential.authorization(&config.identity).map_err(Error::Credential)? {
+            headers.push(("authorization", value));
+        }
+        headers.extend(config.as_user.iter().map(|user| ("impersonate-user", user.clone())));
+        headers.extend(config.as_groups.iter().map(|group| ("impersonate-group", group.clone())));
+        Ok(headers)
+    }
+
+    fn explain(&self, request: &Request, error: &ureq::Error) -> Error {
+        if self.stop().stopped() {
+            return Error::Stopped;
+        }
+        let what = self.address(request);
+        match error {
+            ureq::Error::Io(why) => transport(&what, why),
+            ureq::Error::Timeout(which) => Error::Transport { what, why: waited(*which), stage: Stage::Sent },
+            ureq::Error::Other(inner) => match inner.downcast_ref::<NotConnected>() {
+                Some(NotConnected(why)) => match transport(&what, why) {
+                    Error::Transport { what, why, stage: Stage::Sent } => {
+                        Error::Transport { what, why, stage: Stage::Unsent }
+                    }
+                    other => other,
+                },
+                None => Error::Transport { what, why: error.to_string(), stage: Stage::Sent },
+            },
+            other => Error::Transport { what, why: other.to_string(), stage: Stage::Sent },
+        }
+    }
+}
+
+/// The body of an answer as it arrives.
+pub struct Body {
+    reader: ureq::BodyReader<'static>,
+    stop: Stop,
+}
+
+impl Body {
+    /// What ends it.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let outcome = self.reader.read(buffer);
+        if self.stop.stopped() {
+            // A socket that was shut down looks like an end.
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "stopped"));
+        }
+        outcome
+    }
+}
+
+/// A failure of the transport in words; one of trust is told apart.
+pub(super) fn transport(what: &str, why: &io::Error) -> Error {
+    let inner = why.get_ref();
+    if let Some(ureq::Error::Timeout(which)) = inner.and_then(|inner| inner.downcast_ref()) {
+        return Error::Transport { what: what.into(), why: waited(*which), stage: Stage::Sent };
+    }
+    match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(tls) => Error::Transport { what: what.into(), why: distrust(tls), stage: Stage::Distrusted },
+        None => Error::Transport { what: what.into(), why: why.to_string(), stage: Stage::Sent },
+    }
+}
+
+fn distrust(error: &rustls::Error) -> String {
+    use rustls::{AlertDescription, CertificateError, Error as E};
+    let hint = match error {
+        E::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "; `certificate-authority-data` is not that of this server"
+        }
+        E::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "; set `tls-server-name` to a name that it has",
+        E::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::UnknownCA,
+        ) => "; the server does not accept the client certificate",
+        _ => "",
+    };
+    format!("TLS: {error}{hint}")
+}
+
+pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
+    let what = request.to_string();
+    if why.is_io() || why.is_eof() {
+        Error::Transport { what, why: format!("the answer broke off: {why}"), stage: Stage::Sent }
+    } else {
+        Error::Decode(format!("`{what}`: the answer is not what it should be: {why}"))
+    }
+}
+
+fn waited(which: ureq::Timeout) -> String {
+    match which {
+        ureq::Timeout::Global => "no full answer within the request's time limit".into(),
+        _ => "no answer in time".into(),
+    }
+}
+
+fn agent(dialer: &Dialer) -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        // Ours is in the connector.
+        .proxy(None)
+        .max_idle_connections(IDLE_CONNECTIONS)
+        .max_idle_connections_per_host(IDLE_CONNECTIONS)
+        .timeout_recv_response(Some(ANSWER_LIMIT))
+        .timeout_per_write(Some(SILENCE_LIMIT))
+        .accept_encoding("")
+        .build();
+    ureq::Agent::with_parts(config, Opener(dialer.clone()), NoResolver)
+}
+
+fn limit<S: ureq::AsSendBody>(
+    agent: &ureq::Agent,
+    request: http::Request<S>,
+    limits: Limits,
+) -> http::Request<S> {
+    agent.configure_request(request).timeout_global(limits.whole).timeout_per_read(limits.silence).build()
+}
+
+/// Half to all of `pause`, so that many clients do not come back at once.
+fn jitter(pause: Duration) -> Duration {
+    let random = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos() % 1000;
+    pause / 2 + pause * random / 2000
+}
+
+impl NotConnected {
+    fn into_ureq(self) -> ureq::Error {
+        ureq::Error::Other(Box::new(self))
+    }
+}

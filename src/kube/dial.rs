@@ -1,0 +1,342 @@
+//! A byte stream to the API server: TCP, a proxy if there is one, TLS.
+//!
+//! Owns connecting and what makes blocked reads end: a stop shuts the socket down, and keep-alive finds peers
+//! that are gone. Knows nothing of HTTP beyond a proxy's `CONNECT`. Starts no thread.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with, sockopt};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use super::proxy::{Proxy, Scheme};
+use crate::stop::{Hook, Stop};
+
+/// One address that does not answer must not hold up the next for longer.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Proxy and TLS handshakes: longer than any that works, shorter than a user's patience.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(20);
+/// A silent peer is asked for life after this long, three times.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Where to connect to, and how.
+#[derive(Clone)]
+pub struct Dialer {
+    /// Name or address of the server, without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// TLS settings and the server's name in them; `None` speaks in the clear.
+    pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// The proxy to go through.
+    pub proxy: Option<(Proxy, Option<Arc<ClientConfig>>)>,
+    /// What ends connections that it opened.
+    pub stop: Stop,
+}
+
+/// An open connection.
+pub struct Stream {
+    io: Box<dyn Io>,
+    tcp: Arc<TcpStream>,
+    _hook: Hook,
+}
+
+trait Io: Read + Write + Send + Sync {}
+impl<T: Read + Write + Send + Sync> Io for T {}
+
+impl Dialer {
+    /// Connects; every error says which leg failed.
+    pub fn dial(&self) -> io::Result<Stream> {
+        let (host, port) = match &self.proxy {
+            Some((proxy, _)) => (&*proxy.host, proxy.port),
+            None => (&*self.host, self.port),
+        };
+        let (tcp, hook) =
+            self.open(host, port).map_err(|e| within(e, &format!("connect to `{host}:{port}`")))?;
+        tcp.set_read_timeout(Some(HANDSHAKE_LIMIT))?;
+        tcp.set_write_timeout(Some(HANDSHAKE_LIMIT))?;
+        let mut io: Box<dyn Io> = Box::new(Shared(tcp.clone()));
+        if let Some((proxy, tls)) = &self.proxy {
+            io = self
+                .pass(io, proxy, tls.as_ref())
+                .map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
+        }
+        if let Some((config, name)) = &self.tls {
+            io = handshake(io, config, name.clone())
+                .map_err(|e| within(e, &format!("TLS with `{}:{}`", self.host, self.port)))?;
+        }
+        Ok(Stream { io, tcp, _hook: hook })
+    }
+
+    fn open(&self, host: &str, port: u16) -> io::Result<(Arc<TcpStream>, Hook)> {
+        let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in (host, port).to_socket_addrs()? {
+            if self.stop.stopped() {
+                return Err(stopped());
+            }
+            match self.open_one(address) {
+                Ok(open) => return Ok(open),
+                Err(error) => failure = error,
+            }
+        }
+        if self.stop.stopped() { Err(stopped()) } else { Err(failure) }
+    }
+
+    /// Not `TcpStream::connect_timeout`: its socket cannot be reached while it waits.
+    fn open_one(&self, address: SocketAddr) -> io::Result<(Arc<TcpStream>, Hook)> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))?;
+        let tcp = Arc::new(TcpStream::from(socket));
+        let shared = Arc::downgrade(&tcp);
+        let hook = self.stop.on_stop(move || {
+            if let Some(tcp) = shared.upgrade() {
+                // An error means that it is closed already.
+                let _ = tcp.shutdown(Shutdown::Both);
+            }
+        });
+        tcp.set_write_timeout(Some(CONNECT_LIMIT))?;
+        connect(&*tcp, &address).map_err(|errno| match errno {
+            rustix::io::Errno::INPROGRESS | rustix::io::Errno::AGAIN => timed_out(),
+            other => other.into(),
+        })?;
+        tcp.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&*tcp, true)?;
+        sockopt::set_tcp_keepidle(&*tcp, KEEP_ALIVE)?;
+        sockopt::set_tcp_keepintvl(&*tcp, KEEP_ALIVE)?;
+        sockopt::set_tcp_keepcnt(&*tcp, 3)?;
+        Ok((tcp, hook))
+    }
+
+    fn pass(
+        &self,
+        mut io: Box<dyn Io>,
+        proxy: &Proxy,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> io::Result<Box<dyn Io>> {
+        match proxy.scheme {
+            Scheme::Socks5 => socks5(&mut io, proxy, &self.host, self.port)?,
+            Scheme::Http => tunnel(&mut io, proxy, &self.host, self.port)?,
+            Scheme::Https => {
+                let config = tls.ok_or_else(|| invalid("no TLS settings for it"))?;
+                let name = super::tls::server_name(&proxy.host).map_err(invalid)?;
+                io = handshake(io, config, name)?;
+                tunnel(&mut io, proxy, &self.host, self.port)?;
+            }
+        }
+        Ok(io)
+    }
+}
+
+impl Stream {
+    /// How long a read may wait; `None` is for ever.
+    pub fn read_limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.tcp.set_read_timeout(limit)
+    }
+
+    /// How long a write may wait; `None` is for ever.
+    pub fn write_limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.tcp.set_write_timeout(limit)
+    }
+
+    /// Whether an idle connection can be used again: nothing came, and it is not closed.
+    pub fn is_quiet(&self) -> bool {
+        if self.tcp.set_nonblocking(true).is_err() {
+            return false;
+        }
+        let quiet = matches!(self.tcp.peek(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        self.tcp.set_nonblocking(false).is_ok() && quiet
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.io.read(buffer) {
+            // Servers that close without a TLS farewell; framing tells whether anything is missing.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(timed_out()),
+            other => other,
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.io.write(bytes) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(timed_out()),
+            other => other,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.io.flush()
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({:?})", self.tcp.peer_addr().ok())
+    }
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dialer({}:{})", self.host, self.port)
+    }
+}
+
+/// The socket, shared with the hook that shuts it down.
+struct Shared(Arc<TcpStream>);
+
+impl Read for Shared {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*self.0).read(buffer)
+    }
+}
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn handshake(
+    mut io: Box<dyn Io>,
+    config: &Arc<ClientConfig>,
+    name: ServerName<'static>,
+) -> io::Result<Box<dyn Io>> {
+    let mut connection = ClientConnection::new(config.clone(), name).map_err(invalid)?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut io)?;
+    }
+    Ok(Box::new(StreamOwned::new(connection, io)))
+}
+
+fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+fn tunnel(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<()> {
+    let target = authority(host, port);
+    let mut head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
+    if let Some((user, password)) = &proxy.login {
+        let login = BASE64_STANDARD.encode(format!("{user}:{password}"));
+        head.push_str(&format!("Proxy-Authorization: Basic {login}\r\n"));
+    }
+    head.push_str("\r\n");
+    io.write_all(head.as_bytes())?;
+    let answer = read_head(io)?;
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut headers);
+    response.parse(&answer).map_err(invalid)?;
+    match response.code {
+        Some(200..=299) => Ok(()),
+        code => {
+            let reason = response.reason.unwrap_or_default();
+            Err(invalid(format!("it refused to connect to `{target}`: {} {reason}", code.unwrap_or(0))))
+        }
+    }
+}
+
+/// Reads to the end of a head and not a byte further: what follows belongs to somebody else.
+pub fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
+    let mut head = Vec::with_capacity(512);
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() >= 64 << 10 {
+            return Err(invalid("its head is larger than 64 KiB"));
+        }
+        io.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    Ok(head)
+}
+
+/// RFC 1928 and 1929.
+fn socks5(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<()> {
+    let short = |text: &str| u8::try_from(text.len()).map_err(|_| invalid("a name is longer than 255 bytes"));
+    io.write_all(if proxy.login.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] })?;
+    let mut answer = [0; 2];
+    io.read_exact(&mut answer)?;
+    match (answer, &proxy.login) {
+        ([5, 0], _) => {}
+        ([5, 2], Some((user, password))) => {
+            let mut login = vec![1, short(user)?];
+            login.extend(user.bytes());
+            login.push(short(password)?);
+            login.extend(password.bytes());
+            io.write_all(&login)?;
+            io.read_exact(&mut answer)?;
+            if answer[1] != 0 {
+                return Err(invalid("it refused the user or password"));
+            }
+        }
+        _ => return Err(invalid("it offers no way to log in that we know")),
+    }
+    let mut wish = vec![5, 1, 0];
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(address)) => {
+            wish.push(1);
+            wish.extend(address.octets());
+        }
+        Ok(IpAddr::V6(address)) => {
+            wish.push(4);
+            wish.extend(address.octets());
+        }
+        Err(_) => {
+            wish.extend([3, short(host)?]);
+            wish.extend(host.bytes());
+        }
+    }
+    wish.extend(port.to_be_bytes());
+    io.write_all(&wish)?;
+    let mut reply = [0; 4];
+    io.read_exact(&mut reply)?;
+    if reply[0] != 5 || reply[1] != 0 {
+        return Err(invalid(format!(
+            "it refused to connect to `{}`: code {}",
+            authority(host, port),
+            reply[1]
+        )));
+    }
+    let mut rest = match reply[3] {
+        1 => vec![0; 4 + 2],
+        4 => vec![0; 16 + 2],
+        3 => {
+            let mut length = [0];
+            io.read_exact(&mut length)?;
+            vec![0; usize::from(length[0]) + 2]
+        }
+        _ => return Err(invalid("its answer is malformed")),
+    };
+    io.read_exact(&mut rest)
+}
+
+/// Says where it happened, and keeps a TLS error inside, so that it can be told from a passing failure.
+fn within(error: io::Error, place: &str) -> io::Error {
+    if matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>()) {
+        return error;
+    }
+    let why = if error.kind() == io::ErrorKind::WouldBlock { timed_out() } else { error };
+    io::Error::new(why.kind(), format!("{place}: {why}"))
+}
+
+fn timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "timed out")
+}
+
+fn stopped() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "stopped")
+}
+
+fn invalid(why: impl ToString) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
+}

@@ -1,0 +1,196 @@
+//! Which kinds of objects a server has, and what we may do with them.
+//!
+//! Owns reading both forms of discovery (aggregated, and group by group for servers before 1.27), the way from a
+//! manifest to its path, access reviews and the server's version. A group that does not answer is data, not an
+//! error.
+
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::error::Error;
+use super::request::{Method, Request, Resource, segment};
+
+/// Aggregated discovery where the server knows it, else the plain list of groups.
+const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+                      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+/// All kinds that a server has.
+#[derive(Debug, Clone, Default)]
+pub struct Discovery {
+    /// Every group, version and kind; within a group the preferred version comes first.
+    pub kinds: Vec<Kind>,
+    /// `group/version` that could not be read, and why.
+    pub failures: Vec<(String, String)>,
+}
+
+/// One kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kind {
+    /// Its path.
+    pub resource: Resource,
+    /// What can be done: `list`, `create`, ….
+    pub verbs: Vec<String>,
+    /// Whether this is the version that the server prefers for its group.
+    pub preferred: bool,
+}
+
+impl Kind {
+    /// Whether this can be done.
+    pub fn can(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|known| known == verb)
+    }
+}
+
+impl Discovery {
+    /// Each kind once, in the version that the server prefers, else the first that has it.
+    pub fn preferred(&self) -> impl Iterator<Item = &Kind> {
+        self.kinds.iter().enumerate().filter_map(|(index, kind)| {
+            let same = |other: &&Kind| {
+                other.resource.group == kind.resource.group && other.resource.plural == kind.resource.plural
+            };
+            let better = if kind.preferred {
+                None
+            } else {
+                self.kinds.iter().find(|other| same(other) && other.preferred)
+            };
+            (better.is_none() && self.kinds[..index].iter().find(same).is_none()).then_some(kind)
+        })
+    }
+
+    /// The path of a manifest's kind.
+    pub fn find(&self, api_version: &str, kind: &str) -> Option<&Kind> {
+        self.kinds
+            .iter()
+            .find(|known| known.resource.kind == kind && known.resource.api_version() == api_version)
+    }
+}
+
+impl Client {
+    /// Asks for all kinds. Only a server that does not answer at all is an error.
+    pub fn discover(&self) -> Result<Discovery, Error> {
+        let mut found = Discovery::default();
+        for root in ["/api", "/apis"] {
+            let answer = self.send(&Request::raw(Method::Get, root).header("accept", ACCEPT))?;
+            match answer["kind"].as_str() {
+                Some("APIGroupDiscoveryList") => found.read_aggregated(&answer),
+                Some("APIVersions") => {
+                    for version in array(&answer["versions"]).iter().filter_map(Value::as_str) {
+                        self.read_plain(&mut found, "", version, true);
+                    }
+                }
+                Some("APIGroupList") => {
+                    for group in array(&answer["groups"]) {
+                        let name = text(group, "name");
+                        let preferred = text(&group["preferredVersion"], "version");
+                        for version in array(&group["versions"]) {
+                            let version = text(version, "version");
+                            self.read_plain(&mut found, &name, &version, version == preferred);
+                        }
+                    }
+                }
+                _ => return Err(Error::Decode(format!("`GET {root}`: this is no Kubernetes API server"))),
+            }
+        }
+        if self.stop().stopped() { Err(Error::Stopped) } else { Ok(found) }
+    }
+
+    /// What the server says of itself: `gitVersion`, `major`, `minor`, ….
+    pub fn version(&self) -> Result<Value, Error> {
+        self.send(&Request::raw(Method::Get, "/version"))
+    }
+
+    /// Whether we may do `verb` to a kind; an empty namespace means in all of them.
+    pub fn allowed(&self, verb: &str, resource: &Resource, namespace: &str) -> Result<bool, Error> {
+        let (plural, sub) = match resource.plural.split_once('/') {
+            Some((plural, sub)) => (plural, sub),
+            None => (&*resource.plural, ""),
+        };
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "verb": verb, "group": resource.group, "version": resource.version, "resource": plural,
+                "subresource": sub, "namespace": namespace,
+            }},
+        });
+        let answer = self.create(&Resource::ACCESS_REVIEWS, "", &review)?;
+        Ok(answer["status"]["allowed"] == true)
+    }
+
+    fn read_plain(&self, found: &mut Discovery, group: &str, version: &str, preferred: bool) {
+        let path = if group.is_empty() {
+            format!("/api/{}", segment(version))
+        } else {
+            format!("/apis/{}/{}", segment(group), segment(version))
+        };
+        match self.send(&Request::raw(Method::Get, path)) {
+            Ok(answer) => {
+                for entry in array(&answer["resources"]) {
+                    // A slash means a part of an object.
+                    if !text(entry, "name").contains('/') {
+                        found.kinds.push(Kind {
+                            resource: Resource {
+                                group: group.to_owned().into(),
+                                version: version.to_owned().into(),
+                                plural: text(entry, "name").into(),
+                                kind: text(entry, "kind").into(),
+                                namespaced: entry["namespaced"] == true,
+                            },
+                            verbs: verbs(entry),
+                            preferred,
+                        });
+                    }
+                }
+            }
+            Err(why) => found.failures.push((group_version(group, version), why.to_string())),
+        }
+    }
+}
+
+impl Discovery {
+    fn read_aggregated(&mut self, answer: &Value) {
+        for entry in array(&answer["items"]) {
+            let group = text(&entry["metadata"], "name");
+            for (index, version) in array(&entry["versions"]).iter().enumerate() {
+                let name = text(version, "version");
+                if version["freshness"] == "Stale" {
+                    self.failures
+                        .push((group_version(&group, &name), "the server behind it does not answer".into()));
+                }
+                for kind in array(&version["resources"]) {
+                    let answers = &kind["responseKind"];
+                    if answers["kind"].is_null() {
+                        continue;
+                    }
+                    self.kinds.push(Kind {
+                        resource: Resource {
+                            group: group.clone().into(),
+                            version: name.clone().into(),
+                            plural: text(kind, "resource").into(),
+                            kind: text(answers, "kind").into(),
+                            namespaced: kind["scope"] == "Namespaced",
+                        },
+                        verbs: verbs(kind),
+                        preferred: index == 0,
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_default().to_owned()
+}
+
+fn verbs(entry: &Value) -> Vec<String> {
+    array(&entry["verbs"]).iter().filter_map(Value::as_str).map(Into::into).collect()
+}

@@ -1,0 +1,220 @@
+//! What can go wrong between this program and an API server, as far as a caller branches on it.
+//!
+//! Owns the reading of a `Status` document. Knows nothing of retries: it only says what a failure is.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Why a call to the API did not give an answer.
+#[derive(Debug)]
+pub enum Error {
+    /// The server answered, and the answer is a refusal.
+    Api(Box<Refusal>),
+    /// No answer, or only a part of one: what was tried, and why it failed.
+    Transport {
+        /// `GET https://host/path`.
+        what: String,
+        /// The cause in words.
+        why: String,
+        /// How far it came.
+        stage: Stage,
+    },
+    /// The settings are wrong: names the file and field.
+    Config(String),
+    /// Credentials could not be had.
+    Credential(String),
+    /// The answer is not what it should be.
+    Decode(String),
+    /// Somebody asked everything to stop.
+    Stopped,
+    /// The caller's own receiver of the data failed, for instance a full disk.
+    Sink(String),
+}
+
+/// How far a request came before the transport failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The server surely never saw it.
+    Unsent,
+    /// It may have been carried out.
+    Sent,
+    /// The two sides cannot trust each other; trying again is useless.
+    Distrusted,
+}
+
+/// A refusal of the API server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refusal {
+    /// The HTTP status.
+    pub code: u16,
+    /// One word for machines, such as `NotFound`; empty when the server gave none.
+    pub reason: String,
+    /// The server's own words.
+    pub message: String,
+    /// Where a list may go on after `410 Gone`.
+    pub resume: Option<String>,
+    /// When the server wants to be asked again.
+    pub retry_after: Option<Duration>,
+    /// The request that was refused.
+    pub what: String,
+}
+
+impl Error {
+    /// Reads the body of an answer that is no success.
+    pub fn from_answer(code: u16, retry_after: Option<Duration>, body: &[u8], what: &str) -> Self {
+        let mut refusal = Refusal { code, retry_after, what: what.into(), ..Refusal::default() };
+        match serde_json::from_slice::<Value>(body) {
+            Ok(status) if status["kind"] == "Status" => refusal.read_status(&status),
+            _ => refusal.message = plain(body),
+        }
+        Self::Api(Box::new(refusal))
+    }
+
+    /// Reads a `Status` that came inside a successful answer, as in a watch.
+    pub fn from_status(status: &Value, what: &str) -> Self {
+        let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
+        let mut refusal = Refusal { code, what: what.into(), ..Refusal::default() };
+        refusal.read_status(status);
+        Self::Api(Box::new(refusal))
+    }
+
+    /// The HTTP status of a refusal.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api(refusal) => Some(refusal.code),
+            _ => None,
+        }
+    }
+
+    /// Whether the object, or the whole kind, is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// Whether an object of this name exists already.
+    pub fn already_exists(&self) -> bool {
+        matches!(self, Self::Api(refusal) if refusal.code == 409 && refusal.reason != "Conflict")
+    }
+
+    /// Whether the object changed in between, or is being deleted.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api(refusal) if refusal.code == 409 && refusal.reason == "Conflict")
+    }
+
+    /// Whether rights are missing.
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
+    /// Whether a resource version or a `continue` token is too old.
+    pub fn is_gone(&self) -> bool {
+        self.code() == Some(410)
+    }
+
+    /// Whether the server surely did not begin to carry it out.
+    pub fn is_unsent(&self) -> bool {
+        match self {
+            Self::Api(refusal) => refusal.code == 429 || refusal.retry_after.is_some(),
+            Self::Transport { stage, .. } => *stage == Stage::Unsent,
+            _ => false,
+        }
+    }
+
+    /// Whether the same call may well succeed a little later.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Api(refusal) => {
+                refusal.retry_after.is_some() || matches!(refusal.code, 408 | 429 | 500 | 502 | 503 | 504)
+            }
+            Self::Transport { stage, .. } => *stage != Stage::Distrusted,
+            _ => false,
+        }
+    }
+}
+
+impl Refusal {
+    fn read_status(&mut self, status: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        self.reason = text(&status["reason"]);
+        self.message = text(&status["message"]);
+        self.resume =
+            status["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(Into::into);
+        if self.retry_after.is_none() {
+            self.retry_after = status["details"]["retryAfterSeconds"]
+                .as_u64()
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs);
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let message = match (&*self.message, &*self.reason) {
+            ("", "") => "no reason given",
+            ("", reason) => reason,
+            (message, _) => message,
+        };
+        write!(f, "{message} (`{}`: {})", self.what, self.code)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Api(refusal) => refusal.fmt(f),
+            Self::Transport { what, why, .. } => write!(f, "`{what}`: {why}"),
+            Self::Config(text) | Self::Credential(text) | Self::Decode(text) | Self::Sink(text) => {
+                f.write_str(text)
+            }
+            Self::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The beginning of a body that is no `Status`, on one line: proxies answer with pages.
+fn plain(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(400)]);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_apart() {
+        let check = |code, body: &str, says: &str| {
+            let error = Error::from_answer(code, None, body.as_bytes(), "GET /x");
+            assert_eq!(error.to_string(), says);
+            error
+        };
+        let status = |reason: &str, more: &str| {
+            format!(r#"{{"kind":"Status","reason":"{reason}","message":"no"{more}}}"#)
+        };
+        assert!(check(404, &status("NotFound", ""), "no (`GET /x`: 404)").is_not_found());
+        let taken = check(409, &status("AlreadyExists", ""), "no (`GET /x`: 409)");
+        assert!(taken.already_exists() && !taken.is_conflict());
+        assert!(check(409, &status("Conflict", ""), "no (`GET /x`: 409)").is_conflict());
+        assert!(check(503, "<html>\n away </html>", "<html> away </html> (`GET /x`: 503)").is_passing());
+        assert!(!check(403, "", "no reason given (`GET /x`: 403)").is_passing());
+        let Error::Api(gone) =
+            check(410, &status("Expired", r#","metadata":{"continue":"t"}"#), "no (`GET /x`: 410)")
+        else {
+            panic!("not a refusal")
+        };
+        assert_eq!(gone.resume.as_deref(), Some("t"));
+        let webhook = check(
+            500,
+            &status("InternalError", r#","details":{"retryAfterSeconds":2}"#),
+            "no (`GET /x`: 500)",
+        );
+        assert!(
+            matches!(webhook, Error::Api(refusal) if refusal.retry_after == Some(Duration::from_secs(2)))
+        );
+    }
+}

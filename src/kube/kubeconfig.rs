@@ -1,0 +1,491 @@
+//! Where the API server is and how to be let in, read as kubectl reads it.
+//!
+//! Owns the search for kubeconfig files, their merging, contexts, and the account of a pod. Every error names the
+//! file and the field. Opens no connection; reads the environment.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::{Value, json};
+use ureq::http::Uri;
+
+use super::credential::{self, Credential, Interactive, Program};
+use super::error::Error;
+use super::proxy::Proxy;
+use super::tls::{self, Identity, Trust};
+use crate::yaml;
+
+/// What the user chose on the command line.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// This file alone, instead of KUBECONFIG and `~/.kube/config`.
+    pub path: Option<PathBuf>,
+    /// Another context than the current one.
+    pub context: Option<String>,
+    /// The user to act as.
+    pub as_user: Option<String>,
+    /// The groups to act as a member of.
+    pub as_groups: Vec<String>,
+    /// How long one request may take; `None` and zero are no limit of the user's.
+    pub request_timeout: Option<Duration>,
+}
+
+/// Everything a client needs.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The server's address without a slash at its end.
+    pub server: String,
+    /// The name that its certificate must have, if not that of the address.
+    pub server_name: Option<String>,
+    /// Whom to believe.
+    pub trust: Trust,
+    /// Our certificate.
+    pub identity: Identity,
+    /// Our token or password.
+    pub credential: Credential,
+    /// The proxy that the kubeconfig names.
+    pub proxy: Option<Proxy>,
+    /// The user to act as.
+    pub as_user: Option<String>,
+    /// The groups to act as a member of.
+    pub as_groups: Vec<String>,
+    /// How long one request may take.
+    pub request_timeout: Option<Duration>,
+    /// The namespace of the context, or of the pod we run in.
+    pub namespace: Option<String>,
+    /// Where all this was read.
+    pub source: String,
+}
+
+/// The account that a pod gets.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+impl Config {
+    /// Finds the settings: the chosen file, KUBECONFIG, `~/.kube/config`, or the pod that we run in.
+    pub fn load(options: &Options) -> Result<Self, Error> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let mut config = match Files::find(options, &variable).and_then(|files| files.resolve(options)) {
+            Ok(Some(config)) => config,
+            Ok(None) => in_cluster(Path::new(ACCOUNT), &variable).map_err(Error::Config)?.ok_or_else(|| {
+                Error::Config(
+                    "no cluster to talk to: neither `--kubeconfig` nor KUBECONFIG nor `~/.kube/config` names one, and \
+                     this is no pod"
+                        .into(),
+                )
+            })?,
+            Err(why) => return Err(Error::Config(why)),
+        };
+        config.as_user.clone_from(&options.as_user);
+        config.as_groups.clone_from(&options.as_groups);
+        config.request_timeout = options.request_timeout.filter(|limit| !limit.is_zero());
+        if config.as_user.is_none() && !config.as_groups.is_empty() {
+            return Err(Error::Config(
+                "`--as-group` needs `--as`: a group is never impersonated alone".into(),
+            ));
+        }
+        Ok(config)
+    }
+
+    /// A plain address without credentials, as `kubectl proxy` serves it.
+    pub fn plain(server: impl Into<String>) -> Self {
+        let server = server.into();
+        Self {
+            source: server.clone(),
+            server,
+            server_name: None,
+            trust: Trust::System,
+            identity: Identity::default(),
+            credential: Credential::None,
+            proxy: None,
+            as_user: None,
+            as_groups: Vec::new(),
+            request_timeout: None,
+            namespace: None,
+        }
+    }
+}
+
+/// The files that count, in order; the first to name something wins.
+struct Files(Vec<(PathBuf, Value)>);
+
+/// One named entry: where it stands, and what it says.
+struct Entry<'a> {
+    file: &'a Path,
+    place: String,
+    value: &'a Value,
+}
+
+impl Files {
+    fn find(options: &Options, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+        if let Some(path) = &options.path {
+            return Ok(Self(vec![(path.clone(), read(path)?)]));
+        }
+        let listed = variable("KUBECONFIG");
+        let paths: Vec<PathBuf> = match &listed {
+            Some(list) => std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect(),
+            None => variable("HOME").map(|home| Path::new(&home).join(".kube/config")).into_iter().collect(),
+        };
+        let mut files = Vec::new();
+        for path in &paths {
+            if path.exists() {
+                files.push((path.clone(), read(path)?));
+            }
+        }
+        if let (true, Some(list)) = (files.is_empty(), &listed) {
+            return Err(format!("KUBECONFIG names no file that exists: `{list}`"));
+        }
+        Ok(Self(files))
+    }
+
+    /// `None` when nothing is configured at all.
+    fn resolve(&self, options: &Options) -> Result<Option<Config>, String> {
+        let current = self.0.iter().find_map(|(file, value)| {
+            let name = value["current-context"].as_str().filter(|name| !name.is_empty())?;
+            Some((file.as_path(), name))
+        });
+        let (place, name) = match (&options.context, current) {
+            (Some(name), _) => ("`--context`".to_owned(), name.as_str()),
+            (None, Some((file, name))) => (format!("kubeconfig `{}`: current-context", file.display()), name),
+            (None, None) if self.nothing() => return Ok(None),
+            (None, None) => {
+                let names = self.names("contexts").join(", ");
+                return Err(format!(
+                    "kubeconfig `{}`: current-context is not set; choose one with `--context`: {names}",
+                    self.sources()
+                ));
+            }
+        };
+        let context = self.entry("contexts", "context", name).ok_or_else(|| {
+            let names = self.names("contexts").join(", ");
+            format!("{place}: there is no context `{name}` in `{}`; there are: {names}", self.sources())
+        })?;
+        let cluster = self
+            .referred(&context, "cluster", "clusters", "cluster")?
+            .ok_or_else(|| format!("{}: cluster is not set", context.place))?;
+        let mut config = read_cluster(&cluster)?;
+        if let Some(user) = self.referred(&context, "user", "users", "user")? {
+            read_user(&user, &cluster, &mut config)?;
+        }
+        config.namespace = context.text("namespace")?.map(str::to_owned);
+        Ok(Some(config))
+    }
+
+    fn nothing(&self) -> bool {
+        ["clusters", "contexts", "users"].iter().all(|list| self.names(list).is_empty())
+    }
+
+    fn sources(&self) -> String {
+        self.0.iter().map(|(file, _)| file.display().to_string()).collect::<Vec<_>>().join(":")
+    }
+
+    fn names(&self, list: &str) -> Vec<&str> {
+        let entries = self.0.iter().filter_map(|(_, value)| value[list].as_array()).flatten();
+        entries.filter_map(|entry| entry["name"].as_str()).collect()
+    }
+
+    fn entry<'a>(&'a self, list: &str, key: &str, name: &str) -> Option<Entry<'a>> {
+        self.0.iter().find_map(|(file, value)| {
+            let found = value[list].as_array()?.iter().find(|entry| entry["name"] == name)?;
+            let place = format!("kubeconfig `{}`: {list} `{name}`", file.display());
+            Some(Entry { file, place, value: &found[key] })
+        })
+    }
+
+    fn referred<'a>(
+        &'a self,
+        from: &Entry<'_>,
+        field: &str,
+        list: &str,
+        key: &str,
+    ) -> Result<Option<Entry<'a>>, String> {
+        let Some(name) = from.text(field)? else { return Ok(None) };
+        match self.entry(list, key, name) {
+            Some(entry) => Ok(Some(entry)),
+            None => Err(format!(
+                "{}: {field}: there is no `{name}` among the {list} of `{}`",
+                from.place,
+                self.sources()
+            )),
+        }
+    }
+}
+
+impl<'a> Entry<'a> {
+    /// A text that is there and not empty.
+    fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
+        match &self.value[field] {
+            Value::Null => Ok(None),
+            Value::String(text) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+            other => Err(format!("{}: {field}: `{other}` is no text", self.place)),
+        }
+    }
+
+    fn flag(&self, field: &str) -> Result<bool, String> {
+        match &self.value[field] {
+            Value::Null => Ok(false),
+            Value::Bool(flag) => Ok(*flag),
+            other => Err(format!("{}: {field}: `{other}` is neither true nor false", self.place)),
+        }
+    }
+
+    /// A file name, relative to the kubeconfig.
+    fn path(&self, field: &str) -> Result<Option<PathBuf>, String> {
+        Ok(self.text(field)?.map(|path| self.folder().join(path)))
+    }
+
+    fn folder(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new(""))
+    }
+
+    /// `field-data` in base64, or else the file that `field` names. Also says which of the two it was.
+    fn data(&self, field: &str) -> Result<Option<(Vec<u8>, String)>, String> {
+        let inline = format!("{field}-data");
+        if let Some(text) = self.text(&inline)? {
+            let compact: String = text.split_whitespace().collect();
+            let bytes = BASE64_STANDARD
+                .decode(compact)
+                .map_err(|why| format!("{}: {inline}: it is no base64: {why}", self.place))?;
+            return Ok(Some((bytes, inline)));
+        }
+        let Some(path) = self.path(field)? else { return Ok(None) };
+        let bytes = std::fs::read(&path)
+            .map_err(|why| format!("{}: {field}: read `{}`: {why}", self.place, path.display()))?;
+        Ok(Some((bytes, field.to_owned())))
+    }
+}
+
+fn read(path: &Path) -> Result<Value, String> {
+    let place = || format!("kubeconfig `{}`", path.display());
+    let text = std::fs::read_to_string(path).map_err(|why| format!("{}: {why}", place()))?;
+    if text.trim().is_empty() {
+        return Ok(json!({}));
+    }
+    let value: Value = yaml::parse(&text).map_err(|why| format!("{}: {why}", place()))?;
+    if !(value.is_object() || value.is_null()) {
+        return Err(format!(
+            "{}: it is no kubeconfig: wanted a mapping with clusters, users and contexts",
+            place()
+        ));
+    }
+    for list in ["clusters", "contexts", "users"] {
+        if !(value[list].is_null() || value[list].is_array()) {
+            return Err(format!("{}: {list}: wanted a list", place()));
+        }
+    }
+    Ok(value)
+}
+
+fn read_cluster(cluster: &Entry<'_>) -> Result<Config, String> {
+    let place = &cluster.place;
+    let server = cluster.text("server")?.ok_or_else(|| format!("{place}: server is not set"))?;
+    let insecure = cluster.flag("insecure-skip-tls-verify")?;
+    let authority = cluster.data("certificate-authority")?;
+    let trust = match (insecure, authority) {
+        (true, Some(_)) => {
+            return Err(format!(
+                "{place}: insecure-skip-tls-verify and certificate-authority contradict each other"
+            ));
+        }
+        (true, None) => Trust::Anybody,
+        (false, Some((pem, field))) => {
+            let trust = Trust::Authorities(pem);
+            tls::client_config(&trust, &Identity::default())
+                .map_err(|why| format!("{place}: {field}: {why}"))?;
+            trust
+        }
+        (false, None) => Trust::System,
+    };
+    let server_name = cluster.text("tls-server-name")?.map(str::to_owned);
+    if let Some(name) = &server_name {
+        tls::server_name(name).map_err(|why| format!("{place}: tls-server-name: {why}"))?;
+    }
+    let proxy = match cluster.text("proxy-url")? {
+        Some(url) => Some(Proxy::parse(url).map_err(|why| format!("{place}: proxy-url: {why}"))?),
+        None => None,
+    };
+    let secure = !matches!(trust, Trust::System);
+    let server = address(server, secure).map_err(|why| format!("{place}: server: {why}"))?;
+    Ok(Config { server, server_name, trust, proxy, source: place.clone(), ..Config::plain("") })
+}
+
+/// An address without a scheme is HTTPS when there is something to verify it with, as for kubectl.
+fn address(text: &str, secure: bool) -> Result<String, String> {
+    let text = text.trim();
+    let with_scheme = match (text.contains("://"), secure) {
+        (true, _) => text.to_owned(),
+        (false, true) => format!("https://{text}"),
+        (false, false) => format!("http://{text}"),
+    };
+    let uri: Uri = with_scheme.parse().map_err(|why| format!("`{text}` is no URL: {why}"))?;
+    match (uri.scheme_str(), uri.host(), uri.query()) {
+        (Some("http" | "https"), Some(host), None) if !host.is_empty() => {
+            Ok(with_scheme.trim_end_matches('/').to_owned())
+        }
+        (Some("http" | "https"), ..) => Err(format!("`{text}` is no address of a server")),
+        _ => Err(format!("`{text}` begins with neither http:// nor https://")),
+    }
+}
+
+fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Result<(), String> {
+    let place = &user.place;
+    match (user.data("client-certificate")?, user.data("client-key")?) {
+        (Some((chain, field)), Some((key, _))) => {
+            config.identity.set(&chain, &key).map_err(|why| format!("{place}: {field}: {why}"))?;
+        }
+        (Some(_), None) => return Err(format!("{place}: client-certificate is set, client-key is not")),
+        (None, Some(_)) => return Err(format!("{place}: client-key is set, client-certificate is not")),
+        (None, None) => {}
+    }
+    if let Some(provider) = user.value["auth-provider"]["name"].as_str() {
+        return Err(format!(
+            "{place}: auth-provider `{provider}`: Kubernetes removed these in 1.26; let the cloud's tool write an `exec` \
+             entry instead"
+        ));
+    }
+    let token_file = user.path("tokenFile")?;
+    let token = user.text("token")?;
+    let basic = user.text("username")?;
+    config.credential = match (token_file, token, basic) {
+        // The file wins, since it is the one that is renewed.
+        (Some(file), ..) => Credential::TokenFile(file),
+        (None, Some(token), _) => {
+            Credential::Token(header_safe(token).map_err(|why| format!("{place}: token: {why}"))?)
+        }
+        (None, None, Some(name)) => {
+            Credential::Basic(name.to_owned(), user.text("password")?.unwrap_or_default().to_owned())
+        }
+        (None, None, None) if !user.value["exec"].is_null() => {
+            Credential::Program(Arc::new(read_program(user, cluster)?))
+        }
+        (None, None, None) => Credential::None,
+    };
+    Ok(())
+}
+
+fn header_safe(token: &str) -> Result<String, String> {
+    let token = token.trim();
+    if token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Ok(token.to_owned())
+    } else {
+        Err("it holds a character that no token has".into())
+    }
+}
+
+fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String> {
+    let exec = Entry { file: user.file, place: format!("{}: exec", user.place), value: &user.value["exec"] };
+    let place = exec.place.clone();
+    if !exec.value.is_object() {
+        return Err(format!("{place}: wanted a mapping"));
+    }
+    let command = exec.text("command")?.ok_or_else(|| format!("{place}: command is not set"))?;
+    let api_version = exec.text("apiVersion")?.ok_or_else(|| format!("{place}: apiVersion is not set"))?;
+    let newest = api_version == "client.authentication.k8s.io/v1";
+    if !newest && api_version != "client.authentication.k8s.io/v1beta1" {
+        return Err(format!(
+            "{place}: apiVersion `{api_version}` is not known; wanted client.authentication.k8s.io/v1 or /v1beta1"
+        ));
+    }
+    let interactive = match exec.text("interactiveMode")? {
+        Some("Never") => Interactive::Never,
+        Some("IfAvailable") => Interactive::IfAvailable,
+        Some("Always") => Interactive::Always,
+        Some(other) => {
+            return Err(format!("{place}: interactiveMode `{other}` is not Never, IfAvailable or Always"));
+        }
+        None if newest => {
+            return Err(format!(
+                "{place}: interactiveMode is not set, and apiVersion `{api_version}` demands it"
+            ));
+        }
+        None => Interactive::IfAvailable,
+    };
+    let mut args = Vec::new();
+    for arg in list(&exec, "args")? {
+        args.push(arg.as_str().ok_or_else(|| format!("{place}: args: `{arg}` is no text"))?.to_owned());
+    }
+    let mut env = Vec::new();
+    for variable in list(&exec, "env")? {
+        match (variable["name"].as_str(), variable["value"].as_str()) {
+            (Some(name), value) if !name.is_empty() && !name.contains(['=', '\0']) => {
+                env.push((name.to_owned(), value.unwrap_or_default().to_owned()));
+            }
+            _ => return Err(format!("{place}: env: an entry has no usable name")),
+        }
+    }
+    Ok(Program {
+        command: credential::command(command, exec.folder()),
+        args,
+        env,
+        api_version: api_version.to_owned(),
+        install_hint: exec.text("installHint")?.unwrap_or_default().to_owned(),
+        interactive,
+        cluster: if exec.flag("provideClusterInfo")? { Some(cluster_info(cluster)?) } else { None },
+        last: Mutex::new(None),
+        place,
+    })
+}
+
+fn list<'a>(entry: &Entry<'a>, field: &str) -> Result<&'a [Value], String> {
+    match &entry.value[field] {
+        Value::Null => Ok(&[]),
+        Value::Array(items) => Ok(items),
+        _ => Err(format!("{}: {field}: wanted a list", entry.place)),
+    }
+}
+
+/// What a program is told of the cluster.
+fn cluster_info(cluster: &Entry<'_>) -> Result<Value, String> {
+    let mut info = json!({});
+    for field in ["server", "tls-server-name", "proxy-url"] {
+        if let Some(text) = cluster.text(field)? {
+            info[field] = text.into();
+        }
+    }
+    if cluster.flag("insecure-skip-tls-verify")? {
+        info["insecure-skip-tls-verify"] = true.into();
+    }
+    if let Some((pem, _)) = cluster.data("certificate-authority")? {
+        info["certificate-authority-data"] = BASE64_STANDARD.encode(pem).into();
+    }
+    let extensions = cluster.value["extensions"].as_array().into_iter().flatten();
+    if let Some(found) = extensions.into_iter().find(|e| e["name"] == "client.authentication.k8s.io/exec") {
+        info["config"] = found["extension"].clone();
+    }
+    Ok(info)
+}
+
+/// The account of the pod that we run in; `None` when we run in none.
+fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Config>, String> {
+    let (Some(host), Some(port)) = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"))
+    else {
+        return Ok(None);
+    };
+    let token = account.join("token");
+    if !token.exists() {
+        return Err(format!(
+            "this pod has no account for the API server: there is no `{}`; check `automountServiceAccountToken`",
+            token.display()
+        ));
+    }
+    let path = account.join("ca.crt");
+    let pem = std::fs::read(&path).map_err(|why| format!("read `{}`: {why}", path.display()))?;
+    let trust = Trust::Authorities(pem);
+    tls::client_config(&trust, &Identity::default()).map_err(|why| format!("`{}`: {why}", path.display()))?;
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let namespace =
+        std::fs::read_to_string(account.join("namespace")).ok().map(|name| name.trim().to_owned());
+    Ok(Some(Config {
+        server: format!("https://{host}:{port}"),
+        trust,
+        credential: Credential::TokenFile(token),
+        namespace,
+        source: "the account of this pod".into(),
+        ..Config::plain("")
+    }))
+}
+
+#[cfg(test)]
+#[path = "tests_kubeconfig.rs"]
+mod tests;

@@ -1,0 +1,71 @@
+//! How fast requests may follow each other: a token bucket shared by all threads of a client.
+//!
+//! Owns only the arithmetic and the wait; knows nothing of requests. Starts no thread.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::stop::Stop;
+
+/// Lets `burst` requests through at once, and then `qps` a second.
+pub struct Limiter {
+    /// The time one token takes to grow back; `None` is no limit.
+    step: Option<Duration>,
+    burst: u32,
+    /// When the bucket would be full: the further ahead, the emptier it is.
+    full_at: Mutex<Instant>,
+}
+
+impl Limiter {
+    /// A rate that is zero, negative or not a number means no limit.
+    pub fn new(qps: f64, burst: u32) -> Self {
+        let step = (qps > 0.0).then(|| Duration::try_from_secs_f64(1.0 / qps).ok()).flatten();
+        Self { step, burst: burst.max(1), full_at: Mutex::new(Instant::now()) }
+    }
+
+    /// Waits for a turn; false if a stop came first.
+    pub fn take(&self, stop: &Stop) -> bool {
+        match self.reserve(Instant::now()) {
+            Some(turn) => !stop.wait_until(turn),
+            None => !stop.stopped(),
+        }
+    }
+
+    /// Takes a token that may still have to grow; `None` when it is there already. First come, first served.
+    fn reserve(&self, now: Instant) -> Option<Instant> {
+        let step = self.step?;
+        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = (*full_at).max(now);
+        *full_at = before + step;
+        // A full bucket lacks nothing; it holds `burst` tokens.
+        let turn = full_at.checked_sub(step * self.burst)?;
+        (turn > now).then_some(turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_the_rest_follows_at_the_rate() {
+        let limiter = Limiter::new(10.0, 3);
+        let now = Instant::now() + Duration::from_secs(1);
+        let turns = || limiter.reserve(now).map(|turn| turn - now);
+        assert_eq!([turns(), turns(), turns()], [None; 3]);
+        assert_eq!(turns(), Some(Duration::from_millis(100)));
+        assert_eq!(turns(), Some(Duration::from_millis(200)));
+        assert_eq!(limiter.reserve(now + Duration::from_secs(5)), None, "it grew back");
+    }
+
+    #[test]
+    fn no_rate_is_no_limit_and_a_stop_ends_the_wait() {
+        let stop = Stop::new();
+        let open = Limiter::new(0.0, 0);
+        assert!((0..1000).all(|_| open.take(&stop)));
+        let slow = Limiter::new(0.001, 1);
+        assert!(slow.take(&stop));
+        stop.stop();
+        assert!(!slow.take(&stop));
+    }
+}

@@ -1,0 +1,262 @@
+//! Lists of any length, object by object: in pages, decoded while they arrive.
+//!
+//! Owns paging and its recovery: a page that breaks off is read again without handing anything out twice, and a
+//! `continue` token that became too old is replaced. Memory holds one object, and one number for each seen.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::BufReader;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use super::client::{Body, Client, decoding};
+use super::error::Error;
+use super::request::{Request, Resource, Selector};
+
+/// Objects in one page: small enough for the server, large enough for speed.
+const PAGE: usize = 500;
+/// A list that starts over this often changes faster than it can be read.
+const RESTARTS: u32 = 5;
+
+/// What stands beside the items of a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Meta {
+    /// From where a watch goes on.
+    #[serde(default, rename = "resourceVersion")]
+    pub version: String,
+    /// The next page, if there is one.
+    #[serde(default, rename = "continue")]
+    pub(super) next: String,
+}
+
+/// Takes one object; an error of its own ends the list.
+pub type Sink<'a> = dyn FnMut(Value) -> Result<(), String> + 'a;
+
+impl Client {
+    /// Hands every object to `sink`, in the server's order.
+    pub fn each(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        selector: &Selector,
+        sink: &mut Sink<'_>,
+    ) -> Result<Meta, Error> {
+        let hasher = RandomState::new();
+        let mut seen = HashSet::new();
+        let mut once = |item: Value| {
+            let meta = &item["metadata"];
+            if seen.insert(hasher.hash_one((meta["namespace"].as_str(), meta["name"].as_str()))) {
+                sink(item)
+            } else {
+                Ok(())
+            }
+        };
+        let first = Request::list(resource, namespace, selector).query("limit", PAGE.to_string());
+        let mut request = first.clone();
+        let mut restarts = 0;
+        loop {
+            let meta = match self.page(resource, &request, &mut once) {
+                Ok(meta) => meta,
+                Err(Error::Api(refusal)) if refusal.code == 410 && restarts < RESTARTS => {
+                    restarts += 1;
+                    // The server's own token goes on where this one ended, in a newer state; without it only
+                    // the beginning is left, and what was handed out is not handed out again.
+                    request = match &refusal.resume {
+                        Some(token) => first.clone().query("continue", token.clone()),
+                        None => first.clone(),
+                    };
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if meta.next.is_empty() {
+                return Ok(meta);
+            }
+            request = first.clone().query("continue", meta.next);
+        }
+    }
+
+    /// One page; it is handed out twice when it breaks off in the middle, unless `sink` knows what it has.
+    /// Servers name kind and version once for a whole list: each object is given its own.
+    pub(super) fn page(
+        &self,
+        resource: &Resource,
+        request: &Request,
+        sink: &mut Sink<'_>,
+    ) -> Result<Meta, Error> {
+        let version = resource.api_version();
+        let mut complete = |mut item: Value| {
+            if let Value::Object(fields) = &mut item {
+                for (field, value) in [("kind", &*resource.kind), ("apiVersion", &*version)] {
+                    fields.entry(field).or_insert_with(|| value.into());
+                }
+            }
+            sink(item)
+        };
+        self.call(request, &mut |body| decode(request, body, &mut complete))
+    }
+
+    /// All objects at once, for lists that are known to be short.
+    pub fn list(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        selector: &Selector,
+    ) -> Result<Vec<Value>, Error> {
+        let mut items = Vec::new();
+        self.each(resource, namespace, selector, &mut |item| {
+            items.push(item);
+            Ok(())
+        })?;
+        Ok(items)
+    }
+}
+
+/// Reads one page, handing out its items as they come.
+fn decode(request: &Request, body: Body, sink: &mut Sink<'_>) -> Result<Meta, Error> {
+    let stop = body.stop().clone();
+    let mut failed = None;
+    let mut reader = serde_json::Deserializer::from_reader(BufReader::with_capacity(32 << 10, body));
+    let page = Page { sink, failed: &mut failed }
+        .deserialize(&mut reader)
+        .and_then(|meta| reader.end().map(|()| meta));
+    match (page, failed) {
+        (_, Some(why)) => Err(Error::Sink(why)),
+        (Ok(meta), None) => Ok(meta),
+        (Err(_), None) if stop.stopped() => Err(Error::Stopped),
+        (Err(why), None) => Err(decoding(request, &why)),
+    }
+}
+
+struct Page<'a, 'b> {
+    sink: &'a mut Sink<'b>,
+    failed: &'a mut Option<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Page<'_, '_> {
+    type Value = Meta;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Meta, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Page<'_, '_> {
+    type Value = Meta;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Meta, A::Error> {
+        let (mut meta, mut is_list) = (Meta::default(), false);
+        while let Some(key) = map.next_key::<String>()? {
+            match &*key {
+                "metadata" => meta = map.next_value()?,
+                "items" => {
+                    is_list = true;
+                    map.next_value_seed(Items { sink: &mut *self.sink, failed: &mut *self.failed })?;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        if is_list { Ok(meta) } else { Err(A::Error::custom("it is no list")) }
+    }
+}
+
+struct Items<'a, 'b> {
+    sink: &'a mut Sink<'b>,
+    failed: &'a mut Option<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the items of a list")
+    }
+
+    // Go writes an empty list as null.
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while let Some(item) = items.next_element::<Value>()? {
+            if let Err(why) = (self.sink)(item) {
+                *self.failed = Some(why);
+                return Err(A::Error::custom("the receiver failed"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(text: &str) -> (Vec<Value>, Result<Meta, String>) {
+        let (mut items, mut failed) = (Vec::new(), None);
+        let mut sink = |item: Value| {
+            items.push(item);
+            Ok(())
+        };
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let meta = Page { sink: &mut sink, failed: &mut failed }.deserialize(&mut reader);
+        (items, meta.map_err(|why| why.to_string()))
+    }
+
+    #[test]
+    fn a_page_is_handed_out_item_by_item() {
+        let (items, meta) = read(
+            r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t","remainingItemCount":3},
+                "extra":[1],"items":[{"metadata":{"name":"a"}},{"kind":"Own","metadata":{"name":"b"}}]}"#,
+        );
+        assert_eq!(meta, Ok(Meta { version: "7".into(), next: "t".into() }));
+        assert_eq!(
+            items,
+            [json!({"metadata": {"name": "a"}}), json!({"kind": "Own", "metadata": {"name": "b"}})]
+        );
+    }
+
+    #[test]
+    fn an_empty_list_may_be_null_and_no_list_is_an_error() {
+        assert_eq!(
+            read(r#"{"kind":"PodList","metadata":{},"items":null}"#),
+            (Vec::new(), Ok(Meta::default()))
+        );
+        for (text, says) in [
+            (r#"{"kind":"Pod","metadata":{}}"#, "it is no list"),
+            (r#"[]"#, "a list"),
+            (r#"{"items":{}}"#, "the items of a list"),
+            (r#"{"items":[{"a":1},"#, "EOF"),
+        ] {
+            let error = read(text).1.unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

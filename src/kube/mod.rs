@@ -1,0 +1,47 @@
+//! The Kubernetes API: one small client, blocking, over ureq.
+//!
+//! Owns finding the server and getting in ([`Config`]), requests as pure values ([`Request`]), lists in pages,
+//! watches that resume, logs, exec and port-forward, discovery. Knows no kind of object beyond its path, and no
+//! word of the rest of this project. Starts no thread: every call blocks, and ends with the client's
+//! [`Stop`](crate::stop::Stop).
+//!
+//! ```text
+//! kubeconfig, credential, proxy, tls   how to reach it
+//! dial, transport                      a byte stream, lent to ureq
+//! request, error, limiter              pure values
+//! client                               sends, retries
+//! list, watch, exec, discovery
+//! websocket                            frames, for exec
+//! ```
+
+/// The server of the black-box tests; it shares no type with the crate.
+#[cfg(test)]
+#[path = "../../tests/support/api_server/mod.rs"]
+pub mod api_server;
+mod client;
+mod credential;
+mod dial;
+mod discovery;
+mod error;
+mod exec;
+mod kubeconfig;
+mod limiter;
+mod list;
+mod proxy;
+mod request;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tests_reach;
+mod tls;
+mod transport;
+mod watch;
+mod websocket;
+
+pub use client::Client;
+pub use discovery::{Discovery, Kind};
+pub use error::{Error, Stage};
+pub use kubeconfig::{Config, Options};
+pub use request::{Method, Request, Resource, Selector};
+pub use tls::{Believer, Identity, Trust};
+pub use watch::Event;

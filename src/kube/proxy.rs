@@ -1,0 +1,250 @@
+//! Which proxy stands between here and a server, by the rules that Go programs follow.
+//!
+//! Owns the reading of proxy addresses and of `NO_PROXY`. Opens no connection; reads the environment only when
+//! asked to.
+
+use std::net::IpAddr;
+
+use ureq::http::Uri;
+
+/// A proxy to go through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proxy {
+    /// How it is spoken to.
+    pub scheme: Scheme,
+    /// Name or address, without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// User and password, decoded.
+    pub login: Option<(String, String)>,
+}
+
+/// How a proxy is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `CONNECT` in the clear.
+    Http,
+    /// `CONNECT` within TLS.
+    Https,
+    /// SOCKS version 5; names are resolved by the proxy.
+    Socks5,
+}
+
+impl Proxy {
+    /// Reads `scheme://[user:password@]host[:port]`; without a scheme it is HTTP.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let uri: Uri =
+            with_scheme.parse().map_err(|e| format!("`{}` is no proxy address: {e}", hide(text)))?;
+        let (scheme, default_port) = match uri.scheme_str() {
+            Some("http") => (Scheme::Http, 80),
+            Some("https") => (Scheme::Https, 443),
+            Some("socks5" | "socks5h") => (Scheme::Socks5, 1080),
+            other => {
+                let scheme = other.unwrap_or_default();
+                return Err(format!("proxy scheme `{scheme}` is not one of http, https, socks5, socks5h"));
+            }
+        };
+        let authority = uri.authority().map_or("", ureq::http::uri::Authority::as_str);
+        let login = authority.rsplit_once('@').map(|(login, _)| {
+            let (user, password) = login.split_once(':').unwrap_or((login, ""));
+            (decode(user), decode(password))
+        });
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        if host.is_empty() {
+            return Err(format!("proxy address `{}` names no host", hide(text)));
+        }
+        Ok(Self { scheme, host, port: uri.port_u16().unwrap_or(default_port), login })
+    }
+
+    /// What the environment says for a server.
+    pub fn from_environment(tls: bool, host: &str, port: u16) -> Result<Option<Self>, String> {
+        Self::choose(tls, host, port, |name| {
+            // Upper case first, as Go does.
+            [name.to_owned(), name.to_lowercase()].iter().find_map(|name| {
+                std::env::var(name).ok().filter(|value| !value.is_empty()).map(|v| (name.clone(), v))
+            })
+        })
+    }
+
+    fn choose(
+        tls: bool,
+        host: &str,
+        port: u16,
+        variable: impl Fn(&str) -> Option<(String, String)>,
+    ) -> Result<Option<Self>, String> {
+        let Some((name, value)) = variable(if tls { "HTTPS_PROXY" } else { "HTTP_PROXY" }) else {
+            return Ok(None);
+        };
+        let exceptions = variable("NO_PROXY").map(|(_, value)| value).unwrap_or_default();
+        if exempt(&exceptions, host, port) {
+            return Ok(None);
+        }
+        Self::parse(&value).map(Some).map_err(|why| format!("environment variable {name}: {why}"))
+    }
+}
+
+/// Whether a server is reached directly: this machine always, and what the list names.
+fn exempt(list: &str, host: &str, port: u16) -> bool {
+    let host = host.trim().trim_end_matches('.').to_lowercase();
+    let address: Option<IpAddr> = host.parse().ok();
+    if host == "localhost" || address.is_some_and(|address| address.is_loopback()) {
+        return true;
+    }
+    list.split(',').map(|entry| entry.trim().to_lowercase()).filter(|entry| !entry.is_empty()).any(|entry| {
+        if entry == "*" {
+            return true;
+        }
+        if let Some((network, bits)) = entry.split_once('/') {
+            return address.is_some_and(|address| within(address, network, bits));
+        }
+        let (name, wanted) = split_port(&entry);
+        if wanted.is_some_and(|wanted| wanted != port) {
+            return false;
+        }
+        match (name.parse::<IpAddr>(), address) {
+            (Ok(named), Some(address)) => named == address,
+            (Ok(_), None) | (Err(_), Some(_)) => false,
+            (Err(_), None) => {
+                let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
+                // `.example.com` means what lies below it, `example.com` itself too.
+                match name.strip_prefix('.') {
+                    Some(parent) => below(&host, parent),
+                    None => host == name || below(&host, name),
+                }
+            }
+        }
+    })
+}
+
+fn below(host: &str, parent: &str) -> bool {
+    host.strip_suffix(parent).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+}
+
+fn split_port(entry: &str) -> (&str, Option<u16>) {
+    if let Some(rest) = entry.strip_prefix('[') {
+        let (name, port) = rest.split_once(']').unwrap_or((rest, ""));
+        return (name, port.strip_prefix(':').and_then(|port| port.parse().ok()));
+    }
+    match entry.rsplit_once(':') {
+        // More than one colon is an IPv6 address without brackets.
+        Some((name, port)) if !name.contains(':') => (name, port.parse().ok()),
+        _ => (entry, None),
+    }
+}
+
+fn within(address: IpAddr, network: &str, bits: &str) -> bool {
+    let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse::<u32>()) else {
+        return false;
+    };
+    match (address, network) {
+        (IpAddr::V4(a), IpAddr::V4(n)) if bits <= 32 => {
+            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+            a.to_bits() & mask == n.to_bits() & mask
+        }
+        (IpAddr::V6(a), IpAddr::V6(n)) if bits <= 128 => {
+            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+            a.to_bits() & mask == n.to_bits() & mask
+        }
+        _ => false,
+    }
+}
+
+/// An address without its password, for messages.
+fn hide(text: &str) -> String {
+    match text.rsplit_once('@') {
+        Some((_, host)) => format!("…@{host}"),
+        None => text.to_owned(),
+    }
+}
+
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let hex = |at: usize| tail.get(at).and_then(|b| char::from(*b).to_digit(16));
+        match (first, hex(0), hex(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push(u8::try_from(high * 16 + low).unwrap_or(b'?'));
+                rest = &tail[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exceptions_are_those_of_go() {
+        for (list, host, direct) in [
+            ("", "localhost", true),
+            ("", "127.0.0.5", true),
+            ("", "::1", true),
+            ("", "example.com", false),
+            ("*", "example.com", true),
+            ("example.com", "example.com", true),
+            ("example.com", "a.example.com", true),
+            ("example.com", "badexample.com", false),
+            (".example.com", "example.com", false),
+            (".example.com", "a.b.example.com", true),
+            ("*.example.com", "a.example.com", true),
+            ("*.example.com", "example.com", false),
+            ("Example.COM.", "example.com", false),
+            ("example.com", "EXAMPLE.com.", true),
+            ("example.com:6443", "example.com", true),
+            ("example.com:443", "example.com", false),
+            ("10.0.0.0/8", "10.96.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.0/8", "ten.example.com", false),
+            ("0.0.0.0/0", "8.8.8.8", true),
+            ("10.96.0.1", "10.96.0.1", true),
+            ("10.96.0.1:443", "10.96.0.1", false),
+            ("fd00::/8", "fd12::1", true),
+            ("fd12::1", "fd12::1", true),
+            ("[fd12::1]:6443", "fd12::1", true),
+            ("10.0.0.0/99, nonsense/x ,.svc", "kubernetes.default.svc", true),
+        ] {
+            assert_eq!(exempt(list, host, 6443), direct, "{list:?} for {host}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        let check = |text: &str, scheme, host: &str, port, login: Option<(&str, &str)>| {
+            let proxy = Proxy::parse(text).unwrap();
+            let login = login.map(|(user, password)| (user.to_owned(), password.to_owned()));
+            assert_eq!(proxy, Proxy { scheme, host: host.into(), port, login }, "{text}");
+        };
+        check("proxy:3128", Scheme::Http, "proxy", 3128, None);
+        check("http://proxy", Scheme::Http, "proxy", 80, None);
+        check("https://u:p%40x@proxy", Scheme::Https, "proxy", 443, Some(("u", "p@x")));
+        check("socks5://[::1]", Scheme::Socks5, "::1", 1080, None);
+        for (text, says) in
+            [("ftp://x", "`ftp` is not one of"), ("http://u:secret@", "…@"), ("http://a b", "no proxy")]
+        {
+            let error = Proxy::parse(text).unwrap_err();
+            assert!(error.contains(says) && !error.contains("secret"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_environment_is_specific_to_the_scheme() {
+        let environment = |name: &str| {
+            [("HTTPS_PROXY", "s:1"), ("NO_PROXY", "direct")]
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        };
+        assert_eq!(Proxy::choose(true, "x", 443, environment).unwrap().unwrap().host, "s");
+        assert_eq!(Proxy::choose(false, "x", 80, environment).unwrap(), None);
+        assert_eq!(Proxy::choose(true, "direct", 443, environment).unwrap(), None);
+    }
+}

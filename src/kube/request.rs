@@ -1,0 +1,346 @@
+//! Requests to the API as plain values: built here, tested as text, sent by [`super::Client`].
+//!
+//! Owns paths and queries of the Kubernetes API. Does no input or output.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+
+use serde_json::{Value, json};
+
+/// A kind of object, as the API serves it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resource {
+    /// Empty for the core group.
+    pub group: Cow<'static, str>,
+    /// Such as `v1`.
+    pub version: Cow<'static, str>,
+    /// As in the path: `pods`.
+    pub plural: Cow<'static, str>,
+    /// As in a manifest: `Pod`.
+    pub kind: Cow<'static, str>,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+}
+
+macro_rules! resources {
+    ($($name:ident = $group:literal $version:literal $plural:literal $kind:literal $namespaced:literal;)*) => {
+        $(
+            #[doc = concat!("`", $plural, "` of `", $group, "/", $version, "`.")]
+            pub const $name: Resource = Resource {
+                group: Cow::Borrowed($group),
+                version: Cow::Borrowed($version),
+                plural: Cow::Borrowed($plural),
+                kind: Cow::Borrowed($kind),
+                namespaced: $namespaced,
+            };
+        )*
+    };
+}
+
+impl Resource {
+    resources! {
+        PODS = "" "v1" "pods" "Pod" true;
+        NODES = "" "v1" "nodes" "Node" false;
+        NAMESPACES = "" "v1" "namespaces" "Namespace" false;
+        CONFIG_MAPS = "" "v1" "configmaps" "ConfigMap" true;
+        SECRETS = "" "v1" "secrets" "Secret" true;
+        SERVICES = "" "v1" "services" "Service" true;
+        SERVICE_ACCOUNTS = "" "v1" "serviceaccounts" "ServiceAccount" true;
+        DAEMON_SETS = "apps" "v1" "daemonsets" "DaemonSet" true;
+        CLUSTER_ROLES = "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole" false;
+        CLUSTER_ROLE_BINDINGS = "rbac.authorization.k8s.io" "v1" "clusterrolebindings" "ClusterRoleBinding" false;
+        ACCESS_REVIEWS = "authorization.k8s.io" "v1" "selfsubjectaccessreviews" "SelfSubjectAccessReview" false;
+    }
+
+    /// `v1` or `apps/v1`, as a manifest says it.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The path of the collection; an empty namespace means all of them.
+    fn path(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() {
+            "/api/".to_owned()
+        } else {
+            format!("/apis/{}/", segment(&self.group))
+        };
+        let scope = if self.namespaced && !namespace.is_empty() {
+            format!("namespaces/{}/", segment(namespace))
+        } else {
+            String::new()
+        };
+        format!("{root}{}/{scope}{}", segment(&self.version), segment(&self.plural))
+    }
+}
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Creates.
+    Post,
+    /// Changes a part.
+    Patch,
+    /// Removes.
+    Delete,
+}
+
+impl Method {
+    /// As it stands in the request line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// Which objects of a collection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// Such as `app=x,tier!=y`.
+    pub labels: String,
+    /// Such as `spec.nodeName=n`.
+    pub fields: String,
+}
+
+impl Selector {
+    /// All objects.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Those with these labels.
+    pub fn labels(labels: impl Into<String>) -> Self {
+        Self { labels: labels.into(), ..Self::default() }
+    }
+
+    /// Those with these fields.
+    pub fn fields(fields: impl Into<String>) -> Self {
+        Self { fields: fields.into(), ..Self::default() }
+    }
+
+    /// The one object of this name.
+    pub fn name(name: &str) -> Self {
+        Self::fields(format!("metadata.name={name}"))
+    }
+}
+
+/// One request, complete but for the server's address and the credentials.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// What it does.
+    pub method: Method,
+    /// Percent-encoded, below the server's address.
+    pub path: String,
+    /// Not yet encoded.
+    pub query: Vec<(Cow<'static, str>, String)>,
+    /// Names are given in lower case.
+    pub headers: Vec<(&'static str, Cow<'static, str>)>,
+    /// Sent as it is.
+    pub body: Option<Vec<u8>>,
+}
+
+impl Request {
+    /// Any path of the API, already encoded.
+    pub fn raw(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into(), query: Vec::new(), headers: Vec::new(), body: None }
+    }
+
+    /// Reads one object.
+    pub fn get(resource: &Resource, namespace: &str, name: &str) -> Self {
+        Self::raw(Method::Get, format!("{}/{}", resource.path(namespace), segment(name)))
+    }
+
+    /// Lists a collection; an empty namespace means all of them.
+    pub fn list(resource: &Resource, namespace: &str, selector: &Selector) -> Self {
+        Self::raw(Method::Get, resource.path(namespace)).select(selector)
+    }
+
+    /// Watches a collection from a resource version on; the server ends it after `seconds`.
+    pub fn watch(
+        resource: &Resource,
+        namespace: &str,
+        selector: &Selector,
+        version: &str,
+        seconds: u64,
+    ) -> Self {
+        Self::list(resource, namespace, selector)
+            .query("watch", "true")
+            .query("allowWatchBookmarks", "true")
+            .query("resourceVersion", version)
+            .query("timeoutSeconds", seconds.to_string())
+    }
+
+    /// Creates an object.
+    pub fn create(resource: &Resource, namespace: &str, object: &Value) -> Self {
+        Self::raw(Method::Post, resource.path(namespace)).json("application/json", object)
+    }
+
+    /// Removes an object; what it owns goes in the background.
+    pub fn delete(resource: &Resource, namespace: &str, name: &str) -> Self {
+        Self { method: Method::Delete, ..Self::get(resource, namespace, name) }
+            .json("application/json", &delete_options())
+    }
+
+    /// Removes all objects that are selected.
+    pub fn delete_collection(resource: &Resource, namespace: &str, selector: &Selector) -> Self {
+        Self { method: Method::Delete, ..Self::list(resource, namespace, selector) }
+            .json("application/json", &delete_options())
+    }
+
+    /// Merges `patch` into an object (RFC 7386).
+    pub fn merge_patch(resource: &Resource, namespace: &str, name: &str, patch: &Value) -> Self {
+        Self { method: Method::Patch, ..Self::get(resource, namespace, name) }
+            .json("application/merge-patch+json", patch)
+    }
+
+    /// Goes to a part of the object: `log`, `exec`, `status`.
+    pub fn sub(mut self, name: &str) -> Self {
+        self.path.push('/');
+        self.path.push_str(name);
+        self
+    }
+
+    /// Adds a query parameter; it may be given more than once.
+    pub fn query(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Self {
+        self.query.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds a header.
+    pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// The server checks everything, admission included, and stores nothing.
+    pub fn dry_run(self) -> Self {
+        if self.method == Method::Delete {
+            // A deletion has its options in its body, and the server then looks nowhere else.
+            let mut options = delete_options();
+            options["dryRun"] = json!(["All"]);
+            return Self { body: Some(options.to_string().into_bytes()), ..self };
+        }
+        self.query("dryRun", "All")
+    }
+
+    /// Whether sending it twice is as good as once.
+    pub fn idempotent(&self) -> bool {
+        self.method != Method::Post || self.query.iter().any(|(name, _)| name == "dryRun")
+    }
+
+    /// Path and query as they stand in the request line.
+    pub fn target(&self) -> String {
+        let mut target = self.path.clone();
+        for (index, (name, value)) in self.query.iter().enumerate() {
+            target.push(if index == 0 { '?' } else { '&' });
+            encode(&mut target, name);
+            target.push('=');
+            encode(&mut target, value);
+        }
+        target
+    }
+
+    fn select(mut self, selector: &Selector) -> Self {
+        for (name, value) in [("labelSelector", &selector.labels), ("fieldSelector", &selector.fields)] {
+            if !value.is_empty() {
+                self = self.query(name, value.clone());
+            }
+        }
+        self
+    }
+
+    fn json(mut self, kind: &'static str, body: &Value) -> Self {
+        self.body = Some(body.to_string().into_bytes());
+        self.header("content-type", kind)
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method.as_str(), self.target())
+    }
+}
+
+/// One segment of a path: nothing in it can end the segment or climb.
+pub fn segment(text: &str) -> Cow<'_, str> {
+    if text == "." || text == ".." {
+        return Cow::Owned(text.replace('.', "%2E"));
+    }
+    if text.bytes().all(plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    encode(&mut out, text);
+    Cow::Owned(out)
+}
+
+fn encode(out: &mut String, text: &str) {
+    for byte in text.bytes() {
+        if plain(byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+fn plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
+fn delete_options() -> Value {
+    json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_as_text() {
+        let check = |request: Request, text: &str| assert_eq!(request.to_string(), text);
+        let labels = Selector::labels("a=b,c!=d");
+        check(Request::get(&Resource::PODS, "ns", "p"), "GET /api/v1/namespaces/ns/pods/p");
+        check(Request::get(&Resource::NODES, "ns", "n"), "GET /api/v1/nodes/n");
+        check(Request::get(&Resource::PODS, "a/b", ".."), "GET /api/v1/namespaces/a%2Fb/pods/%2E%2E");
+        check(
+            Request::get(&Resource::PODS, "ns", "p").sub("log").query("container", "c d"),
+            "GET /api/v1/namespaces/ns/pods/p/log?container=c%20d",
+        );
+        check(Request::list(&Resource::PODS, "", &Selector::all()), "GET /api/v1/pods");
+        check(
+            Request::list(&Resource::DAEMON_SETS, "ns", &labels),
+            "GET /apis/apps/v1/namespaces/ns/daemonsets?labelSelector=a%3Db%2Cc%21%3Dd",
+        );
+        check(
+            Request::watch(&Resource::PODS, "ns", &Selector::name("p"), "7", 290),
+            "GET /api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp&watch=true&allowWatchBookmarks=true\
+             &resourceVersion=7&timeoutSeconds=290",
+        );
+        check(
+            Request::create(&Resource::NAMESPACES, "", &json!({})).dry_run(),
+            "POST /api/v1/namespaces?dryRun=All",
+        );
+        check(
+            Request::delete_collection(&Resource::CLUSTER_ROLES, "", &labels),
+            "DELETE /apis/rbac.authorization.k8s.io/v1/clusterroles?labelSelector=a%3Db%2Cc%21%3Dd",
+        );
+        let removal = Request::delete(&Resource::PODS, "ns", "p").dry_run();
+        assert!(String::from_utf8_lossy(removal.body.as_deref().unwrap()).contains(r#""dryRun":["All"]"#));
+        check(removal, "DELETE /api/v1/namespaces/ns/pods/p");
+        let patch = Request::merge_patch(&Resource::PODS, "ns", "p", &json!({"a": 1}));
+        assert_eq!(patch.headers, [("content-type", "application/merge-patch+json".into())]);
+        assert_eq!(patch.body.as_deref(), Some(&br#"{"a":1}"#[..]));
+        check(patch, "PATCH /api/v1/namespaces/ns/pods/p");
+    }
+}

@@ -1,0 +1,176 @@
+//! The TLS settings of a connection to an API server.
+//!
+//! Owns trust, our own certificate, and the rule for servers that shall not be verified. Opens no connection.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ClientConfig, ResolvesClientCert};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// Whom to believe.
+#[derive(Debug, Clone, Default)]
+pub enum Trust {
+    /// The roots of this machine.
+    #[default]
+    System,
+    /// These authorities alone, in PEM.
+    Authorities(Vec<u8>),
+    /// Anybody.
+    Anybody,
+}
+
+/// Our own certificate, which may change while connections are opened.
+#[derive(Clone, Default)]
+pub struct Identity(Arc<Mutex<Option<Arc<CertifiedKey>>>>);
+
+impl Identity {
+    /// Takes a chain and key in PEM; the key may be SEC1, PKCS#8 or PKCS#1.
+    pub fn set(&self, chain: &[u8], key: &[u8]) -> Result<(), String> {
+        let chain = certificates(chain).map_err(|why| format!("client certificate: {why}"))?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|why| {
+            let sealed = key.windows(9).any(|w| w == b"ENCRYPTED");
+            if sealed {
+                "client key: it is encrypted; store it decrypted".into()
+            } else {
+                format!("client key: {why}")
+            }
+        })?;
+        let certified = CertifiedKey::from_der(chain, key, &provider())
+            .map_err(|why| format!("client certificate and key: {why}"))?;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(certified));
+        Ok(())
+    }
+
+    fn current(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Builds the settings; `Err` says which part is wrong.
+pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientConfig>, String> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|why| why.to_string())?;
+    let builder = match trust {
+        Trust::Anybody => {
+            let algorithms = provider().signature_verification_algorithms;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer(algorithms)))
+        }
+        Trust::System => builder.with_root_certificates(system_roots()),
+        Trust::Authorities(pem) => {
+            let mut roots = RootCertStore::empty();
+            let (added, _) = roots.add_parsable_certificates(certificates(pem)?);
+            if added == 0 {
+                return Err("it holds no certificate that can be used".into());
+            }
+            builder.with_root_certificates(roots)
+        }
+    };
+    let mut config = builder.with_client_cert_resolver(Arc::new(identity.clone()));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// The name that the server must prove to have.
+pub fn server_name(name: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(name.to_owned())
+        .map_err(|_| format!("`{name}` is neither a DNS name nor an IP address"))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all =
+        CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().map_err(|why| why.to_string())?;
+    if all.is_empty() { Err("it holds no PEM certificate".into()) } else { Ok(all) }
+}
+
+/// Where distributions keep their bundle; the order is Go's.
+const BUNDLES: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+fn system_roots() -> RootCertStore {
+    let named = std::env::var("SSL_CERT_FILE").ok();
+    let mut roots = RootCertStore::empty();
+    for path in named.iter().map(String::as_str).chain(BUNDLES).map(Path::new) {
+        if let Some(found) = std::fs::read(path).ok().and_then(|pem| certificates(&pem).ok()) {
+            roots.add_parsable_certificates(found);
+            return roots;
+        }
+    }
+    // A machine without a bundle, such as an empty container.
+    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    roots
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity")
+    }
+}
+
+impl ResolvesClientCert for Identity {
+    fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.current().filter(|certified| certified.key.choose_scheme(schemes).is_some())
+    }
+
+    fn has_certs(&self) -> bool {
+        self.current().is_some()
+    }
+}
+
+/// Believes any certificate, but not a peer that lacks its key.
+#[derive(Debug)]
+pub struct Believer(pub WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for Believer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}

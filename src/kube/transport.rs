@@ -1,0 +1,135 @@
+//! Lends our own connections to ureq, which speaks HTTP over them.
+//!
+//! Owns the adapter between [`super::dial`] and ureq's transport. Knows nothing of requests. ureq's own dialing
+//! is not used: it knows neither a server name of its own, nor proxies by Go's rules, nor a stop.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
+};
+
+use super::dial::{Dialer, Stream};
+
+/// Opens connections for ureq.
+#[derive(Debug)]
+pub struct Opener(pub Dialer);
+
+impl Connector<()> for Opener {
+    type Out = Connection;
+
+    fn connect(&self, details: &ConnectionDetails, _: Option<()>) -> Result<Option<Connection>, ureq::Error> {
+        let stream = self.0.dial().map_err(|error| ureq::Error::Other(Box::new(NotConnected(error))))?;
+        let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
+        Ok(Some(Connection {
+            stream,
+            buffers: LazyBuffers::new(input, output),
+            limits: [None; 2],
+            broken: false,
+        }))
+    }
+}
+
+/// A failure before the first byte of a request was sent.
+#[derive(Debug)]
+pub struct NotConnected(pub io::Error);
+
+impl std::fmt::Display for NotConnected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for NotConnected {}
+
+/// ureq resolves before it connects; we resolve while we connect, or leave it to the proxy.
+#[derive(Debug)]
+pub struct NoResolver;
+
+impl Resolver for NoResolver {
+    fn resolve(
+        &self,
+        _: &Uri,
+        _: &ureq::config::Config,
+        _: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let mut addresses = self.empty();
+        addresses.push(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        Ok(addresses)
+    }
+}
+
+/// A connection as ureq sees it.
+#[derive(Debug)]
+pub struct Connection {
+    stream: Stream,
+    buffers: LazyBuffers,
+    /// The limits that the socket has now, of reads and of writes.
+    limits: [Option<Option<Duration>>; 2],
+    broken: bool,
+}
+
+impl Connection {
+    fn limit(&mut self, write: bool, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        let wanted = timeout.not_zero().map(|limit| *limit);
+        let known = &mut self.limits[usize::from(write)];
+        if *known != Some(wanted) {
+            if write {
+                self.stream.write_limit(wanted)?;
+            } else {
+                self.stream.read_limit(wanted)?;
+            }
+            *known = Some(wanted);
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, error: io::Error, timeout: NextTimeout) -> ureq::Error {
+        self.broken = true;
+        match error.kind() {
+            io::ErrorKind::TimedOut => ureq::Error::Timeout(timeout.reason),
+            _ => error.into(),
+        }
+    }
+}
+
+impl Transport for Connection {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        let timeout = timeout.for_write();
+        self.limit(true, timeout)?;
+        let sent = self.stream.write_all(&self.buffers.output()[..amount]).and_then(|()| self.stream.flush());
+        sent.map_err(|error| self.failed(error, timeout))
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        let timeout = timeout.for_read();
+        self.limit(false, timeout)?;
+        let amount = loop {
+            match self.stream.read(self.buffers.input_append_buf()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error, timeout)),
+                Ok(amount) => break amount,
+            }
+        };
+        self.buffers.input_appended(amount);
+        self.broken |= amount == 0;
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        !self.broken && self.stream.is_quiet()
+    }
+
+    fn is_tls(&self) -> bool {
+        // Whatever the scheme, nothing is to be wrapped around it.
+        true
+    }
+}

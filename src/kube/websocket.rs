@@ -1,0 +1,414 @@
+//! The client's side of WebSocket (RFC 6455), as much of it as streams through an API server need.
+//!
+//! Owns the upgrade, frames and their bounds, pings. The reading of frames is a pure value ([`Frames`]), so that it
+//! can be tested with any bytes in any pieces. Knows nothing of what the messages mean. Starts no thread.
+
+use std::io::{self, Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use super::client::{Client, transport};
+use super::dial::{Stream, read_head};
+use super::error::{Error, Stage};
+use super::request::Request;
+
+/// Servers send 32 KiB at a time; what is much larger is no message of theirs.
+const LARGEST_MESSAGE: usize = 4 << 20;
+/// A quiet connection is pinged, so that nothing in between forgets it.
+const PING: Duration = Duration::from_secs(20);
+/// Enough of a refusal to read its reason.
+const LARGEST_REFUSAL: u64 = 64 << 10;
+const LARGEST_READ: usize = 64 << 10;
+
+/// An open connection.
+pub struct Socket {
+    stream: Stream,
+    frames: Frames,
+    random: SystemRandom,
+    buffer: Vec<u8>,
+    what: String,
+    client: Client,
+}
+
+impl Client {
+    /// Upgrades a request; the server must choose one of `protocols`, the best first.
+    pub(super) fn upgrade(&self, request: &Request, protocols: &[&str]) -> Result<Socket, Error> {
+        match self.upgrade_once(request, protocols) {
+            Err(error) if error.code() == Some(401) && self.config().credential.renew() => {
+                self.upgrade_once(request, protocols)
+            }
+            other => other,
+        }
+    }
+
+    fn upgrade_once(&self, request: &Request, protocols: &[&str]) -> Result<Socket, Error> {
+        let what = self.address(request);
+        let failed =
+            |why: &io::Error| if self.stop().stopped() { Error::Stopped } else { transport(&what, why) };
+        // Some servers find nothing to negotiate about in an upgrade, and refuse a wish for JSON.
+        let (mut stream, headers) = self.connect(&request.clone().header("accept", "*/*"))?;
+        let random = SystemRandom::new();
+        let mut nonce = [0; 16];
+        random.fill(&mut nonce).map_err(|_| Error::Config("no random numbers on this machine".into()))?;
+        let key = BASE64_STANDARD.encode(nonce);
+        let (host, base) = self.host_and_base();
+        let mut head = format!(
+            "GET {base}{} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: {}\r\n",
+            request.target(),
+            protocols.join(", ")
+        );
+        for (name, value) in headers {
+            if value.contains(['\r', '\n']) {
+                return Err(Error::Config(format!("header `{name}` holds a line break")));
+            }
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        stream.write_all(head.as_bytes()).and_then(|()| stream.flush()).map_err(|why| failed(&why))?;
+        let answer = read_head(&mut stream).map_err(|why| failed(&why))?;
+        let mut fields = [httparse::EMPTY_HEADER; 64];
+        let mut response = httparse::Response::new(&mut fields);
+        response.parse(&answer).map_err(|why| failed(&io::Error::other(why)))?;
+        let header = |name: &str| {
+            let found = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+            found.and_then(|header| std::str::from_utf8(header.value).ok()).unwrap_or_default().trim()
+        };
+        match response.code {
+            Some(101) => {}
+            code => {
+                let length = header("content-length").parse().unwrap_or(LARGEST_REFUSAL).min(LARGEST_REFUSAL);
+                let mut body = Vec::new();
+                // Half a reason is better than none.
+                let _ = (&mut stream).take(length).read_to_end(&mut body);
+                return Err(Error::from_answer(code.unwrap_or(0), None, &body, &what));
+            }
+        }
+        let chosen = header("sec-websocket-protocol");
+        if header("sec-websocket-accept") != accepted(&key) || !protocols.contains(&chosen) {
+            return Err(Error::Decode(format!(
+                "`{what}`: the server speaks none of the protocols {} over WebSocket (Kubernetes 1.30 and later do)",
+                protocols.join(", ")
+            )));
+        }
+        stream
+            .read_limit(Some(PING))
+            .and_then(|()| stream.write_limit(Some(PING * 3)))
+            .map_err(|why| failed(&why))?;
+        Ok(Socket {
+            stream,
+            frames: Frames::default(),
+            random,
+            buffer: vec![0; LARGEST_READ],
+            what,
+            client: self.clone(),
+        })
+    }
+}
+
+impl Socket {
+    /// The next message; `None` when the server said goodbye. A silence longer than `silence` is an error.
+    pub fn message(&mut self, silence: Option<Duration>) -> Result<Option<Vec<u8>>, Error> {
+        let started = Instant::now();
+        loop {
+            match self.frames.next().map_err(|why| self.decode(why))? {
+                Some(Frame::Message(bytes)) => return Ok(Some(bytes)),
+                Some(Frame::Ping(bytes)) => self.frame(0xA, &bytes)?,
+                Some(Frame::Close) => {
+                    // The answer to a goodbye; the other side may be gone by now.
+                    let _ = self.frame(8, &1000_u16.to_be_bytes());
+                    return Ok(None);
+                }
+                None => match self.stream.read(&mut self.buffer) {
+                    Ok(0) => {
+                        return Err(self
+                            .failed(&io::Error::new(io::ErrorKind::UnexpectedEof, "the stream broke off")));
+                    }
+                    Ok(length) => self.frames.feed(&self.buffer[..length]),
+                    Err(why) if why.kind() == io::ErrorKind::TimedOut => {
+                        if silence.is_some_and(|silence| started.elapsed() > silence) {
+                            return Err(self
+                                .failed(&io::Error::new(io::ErrorKind::TimedOut, "the stream fell silent")));
+                        }
+                        self.frame(9, b"")?;
+                    }
+                    Err(why) if why.kind() == io::ErrorKind::Interrupted && !self.client.stop().stopped() => {
+                    }
+                    Err(why) => return Err(self.failed(&why)),
+                },
+            }
+        }
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.frame(2, bytes)
+    }
+
+    /// `GET https://host/path`, for messages.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    fn frame(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Error> {
+        let mut mask = [0; 4];
+        self.random.fill(&mut mask).map_err(|_| Error::Config("no random numbers on this machine".into()))?;
+        let bytes = encode(opcode, payload, mask);
+        self.stream.write_all(&bytes).and_then(|()| self.stream.flush()).map_err(|why| self.failed(&why))
+    }
+
+    fn failed(&self, why: &io::Error) -> Error {
+        if self.client.stop().stopped() { Error::Stopped } else { transport(&self.what, why) }
+    }
+
+    fn decode(&self, why: &str) -> Error {
+        Error::Transport { what: self.what.clone(), why: format!("WebSocket: {why}"), stage: Stage::Sent }
+    }
+}
+
+/// What the server must answer to our key.
+fn accepted(key: &str) -> String {
+    let salted = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    BASE64_STANDARD.encode(ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, salted.as_bytes()))
+}
+
+fn encode(opcode: u8, payload: &[u8], mask: [u8; 4]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(payload.len() + 14);
+    out.push(0x80 | opcode);
+    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
+        (Ok(short @ 0..126), _) => out.push(0x80 | short),
+        (_, Ok(long)) => {
+            out.push(0x80 | 126);
+            out.extend(long.to_be_bytes());
+        }
+        _ => {
+            out.push(0x80 | 127);
+            out.extend((payload.len() as u64).to_be_bytes());
+        }
+    }
+    out.extend(mask);
+    out.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    out
+}
+
+/// What a server sends, put together from its frames.
+#[derive(Debug, PartialEq, Eq)]
+enum Frame {
+    Message(Vec<u8>),
+    Ping(Vec<u8>),
+    Close,
+}
+
+/// Turns bytes into frames, however they are cut.
+#[derive(Default)]
+struct Frames {
+    bytes: Vec<u8>,
+    /// Where the next frame begins in `bytes`.
+    start: usize,
+    /// The fragments so far of a message that goes on.
+    partial: Option<Vec<u8>>,
+}
+
+impl Frames {
+    fn feed(&mut self, bytes: &[u8]) {
+        if self.start == self.bytes.len() {
+            self.bytes.clear();
+            self.start = 0;
+        } else if self.start > LARGEST_READ {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next frame, `None` when more bytes are needed; an error is final.
+    fn next(&mut self) -> Result<Option<Frame>, &'static str> {
+        loop {
+            let Some((head, payload)) = read_frame(&self.bytes[self.start..])? else { return Ok(None) };
+            let payload = &self.bytes[self.start + payload.start..self.start + payload.end];
+            let length = payload.len();
+            let frame = match (head.opcode, self.partial.as_mut()) {
+                (0x1 | 0x2, None) if head.last => Some(Frame::Message(payload.to_vec())),
+                (0x1 | 0x2, None) => {
+                    self.partial = Some(payload.to_vec());
+                    None
+                }
+                (0x0, Some(partial)) => {
+                    if partial.len() + length > LARGEST_MESSAGE {
+                        return Err("a message is too large");
+                    }
+                    partial.extend_from_slice(payload);
+                    if head.last { self.partial.take().map(Frame::Message) } else { None }
+                }
+                (0x1 | 0x2, Some(_)) => return Err("a message begins within another"),
+                (0x0, None) => return Err("a message goes on that never began"),
+                (0x8, _) => Some(Frame::Close),
+                (0x9, _) => Some(Frame::Ping(payload.to_vec())),
+                (0xA, _) => None,
+                _ => return Err("a frame is of an unknown kind"),
+            };
+            self.start += head.length + length;
+            if frame.is_some() {
+                return Ok(frame);
+            }
+        }
+    }
+}
+
+struct Head {
+    last: bool,
+    opcode: u8,
+    /// Of the head itself.
+    length: usize,
+}
+
+/// Reads one frame; the range is its payload.
+fn read_frame(bytes: &[u8]) -> Result<Option<(Head, std::ops::Range<usize>)>, &'static str> {
+    let [first, second, ..] = *bytes else { return Ok(None) };
+    let (last, opcode) = (first & 0x80 != 0, first & 0x0F);
+    if first & 0x70 != 0 {
+        return Err("a frame uses an extension that was not agreed on");
+    }
+    if second & 0x80 != 0 {
+        return Err("a frame of the server is masked");
+    }
+    let long = |width: usize| {
+        let digits = bytes.get(2..2 + width)?;
+        Some(digits.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte)))
+    };
+    let (head, length) = match second {
+        126 => (4, long(2)),
+        127 => (10, long(8)),
+        short => (2, Some(u64::from(short))),
+    };
+    if opcode >= 8 && (second > 125 || !last) {
+        return Err("a control frame is too large or cut in pieces");
+    }
+    let Some(length) = length else { return Ok(None) };
+    let length = usize::try_from(length)
+        .ok()
+        .filter(|length| *length <= LARGEST_MESSAGE)
+        .ok_or("a message is too large")?;
+    if bytes.len() - head < length {
+        return Ok(None);
+    }
+    Ok(Some((Head { last, opcode, length: head }, head..head + length)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+        let mut masked = encode(first & 0x0F, payload, [0; 4]);
+        let mask = masked.len() - payload.len() - 4;
+        masked.drain(mask..mask + 4);
+        masked[0] = first;
+        masked[1] &= 0x7F;
+        masked
+    }
+
+    fn read(bytes: &[u8], piece: usize) -> (Vec<Frame>, Option<&'static str>) {
+        let (mut frames, mut found) = (Frames::default(), Vec::new());
+        for piece in bytes.chunks(piece.max(1)) {
+            frames.feed(piece);
+            loop {
+                match frames.next() {
+                    Ok(Some(frame)) => found.push(frame),
+                    Ok(None) => break,
+                    Err(why) => return (found, Some(why)),
+                }
+            }
+        }
+        (found, None)
+    }
+
+    #[test]
+    fn frames_are_put_together_however_they_are_cut() {
+        let large = vec![7; 70_000];
+        let bytes = [
+            frame(0x82, b"one"),
+            frame(0x02, b"t"),
+            frame(0x89, b"ping"),
+            frame(0x00, b"w"),
+            frame(0x8A, b""),
+            frame(0x80, b"o"),
+            frame(0x82, &[1; 300]),
+            frame(0x82, &large),
+            frame(0x88, b"\x03\xe8"),
+        ]
+        .concat();
+        let wanted = [
+            Frame::Message(b"one".to_vec()),
+            Frame::Ping(b"ping".to_vec()),
+            Frame::Message(b"two".to_vec()),
+            Frame::Message(vec![1; 300]),
+            Frame::Message(large),
+            Frame::Close,
+        ];
+        for piece in [1, 2, 3, 7, 1000, bytes.len()] {
+            let (found, error) = read(&bytes, piece);
+            assert!(found == wanted && error.is_none(), "in pieces of {piece}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (bytes, says) in [
+            (vec![0xC2, 0], "extension"),
+            (vec![0x82, 0x80, 0, 0, 0, 0], "masked"),
+            (vec![0x83, 0], "unknown kind"),
+            (vec![0x09, 0], "control frame"),
+            (vec![0x89, 126, 0, 200], "control frame"),
+            (vec![0x80, 0], "never began"),
+            ([frame(0x02, b"a"), frame(0x82, b"b")].concat(), "within another"),
+            (vec![0x82, 127, 0xFF, 0, 0, 0, 0, 0, 0, 0], "too large"),
+            ([frame(0x02, &vec![0; LARGEST_MESSAGE]), frame(0x80, b"x")].concat(), "too large"),
+        ] {
+            let (_, error) = read(&bytes, usize::MAX);
+            assert!(error.is_some_and(|why| why.contains(says)), "{says}: {error:?}");
+        }
+    }
+
+    /// Random bytes, and real streams with random damage, in random pieces: never a panic, never more held than
+    /// what came in, and the same outcome whatever the pieces.
+    #[test]
+    fn any_bytes_do_no_harm() {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut random = move |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap()
+        };
+        for round in 0..20_000 {
+            let mut bytes: Vec<u8> = if round % 2 == 0 {
+                let length = random(64);
+                (0..length).map(|_| u8::try_from(random(256)).unwrap()).collect()
+            } else {
+                let kinds = [0x82, 0x02, 0x00, 0x80, 0x89, 0x8A, 0x88, 0x81];
+                (0..random(6) + 1)
+                    .flat_map(|_| frame(kinds[random(8)], &vec![3; [0, 5, 130][random(3)]]))
+                    .collect()
+            };
+            for _ in 0..random(3) {
+                if !bytes.is_empty() {
+                    let at = random(bytes.len());
+                    bytes[at] = u8::try_from(random(256)).unwrap();
+                }
+            }
+            let whole = read(&bytes, usize::MAX);
+            let held: usize =
+                whole.0.iter().map(|frame| if let Frame::Message(m) = frame { m.len() } else { 0 }).sum();
+            assert!(held <= bytes.len());
+            assert_eq!(read(&bytes, random(9) + 1), whole, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn the_key_is_answered_as_the_standard_says() {
+        assert_eq!(accepted("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+}

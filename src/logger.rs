@@ -1,0 +1,260 @@
+//! Messages for people and log collectors: `log` to stderr, in the original's form.
+//!
+//! A terminal gets coloured `INFO[0000] message`, anything else logfmt. Fields given to the macros of `log`
+//! (`info!(name = "x"; "created")`) follow in alphabetical order. [`tee`] also keeps every line as JSON in a file, which
+//! becomes `meta/run.log`. Starts no thread; a stderr that is closed loses messages and stops nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use log::kv::{Key, Value, VisitSource};
+use log::{Level, LevelFilter, Metadata, Record};
+
+use crate::clock;
+
+/// What `--level` takes.
+pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
+
+static LOGGER: Logger = Logger;
+static STYLE: OnceLock<Style> = OnceLock::new();
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+static TEE: Mutex<Option<File>> = Mutex::new(None);
+
+struct Logger;
+
+#[derive(Clone, Copy)]
+enum Style {
+    Logfmt,
+    Terminal { colour: bool },
+}
+
+/// Begins to write messages of `level` and above; called once, by `cli`. Anything unknown is `info`.
+pub fn init(level: &str) {
+    let terminal = std::io::stderr().is_terminal();
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    STYLE.get_or_init(|| if terminal { Style::Terminal { colour } } else { Style::Logfmt });
+    LazyLock::force(&START);
+    log::set_max_level(filter(level));
+    // Only a second call fails, and then the logger is there already.
+    let _ = log::set_logger(&LOGGER);
+}
+
+/// Keeps every message from now on as one JSON line in `path` too.
+pub fn tee(path: &Path) -> std::io::Result<()> {
+    let file = File::options().create(true).append(true).open(path)?;
+    *TEE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    Ok(())
+}
+
+/// Ends what [`tee`] began.
+pub fn untee() {
+    *TEE.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+fn filter(level: &str) -> LevelFilter {
+    match level.to_ascii_lowercase().as_str() {
+        "trace" => LevelFilter::Trace,
+        "debug" => LevelFilter::Debug,
+        "warn" | "warning" => LevelFilter::Warn,
+        "error" => LevelFilter::Error,
+        // Nothing here is fatal or a panic, so that these two mean silence.
+        "fatal" | "panic" => LevelFilter::Off,
+        _ => LevelFilter::Info,
+    }
+}
+
+impl log::Log for Logger {
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        // Libraries speak of their own affairs only when somebody looks for trouble.
+        metadata.target().starts_with("sonobuoy") || log::max_level() >= LevelFilter::Debug
+    }
+
+    fn log(&self, record: &Record) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let message = record.args().to_string();
+        let mut fields = Fields::default();
+        // `Fields` takes every pair, so that nothing fails here.
+        let _ = record.key_values().visit(&mut fields);
+        let now = SystemTime::now();
+        let line = match STYLE.get().unwrap_or(&Style::Logfmt) {
+            Style::Logfmt => logfmt(now, record.level(), &message, &fields.0),
+            Style::Terminal { colour } => {
+                terminal(START.elapsed(), record.level(), &message, &fields.0, *colour)
+            }
+        };
+        // One write, so that lines of several threads and processes stay whole.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        if let Some(file) = &mut *TEE.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = file.write_all(json(now, record.level(), &message, &fields.0).as_bytes());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl<'kvs> VisitSource<'kvs> for Fields {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), log::kv::Error> {
+        self.0.insert(key.to_string(), value.to_string());
+        Ok(())
+    }
+}
+
+/// The name of a level, as the original writes it.
+fn name(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warn => "warning",
+        Level::Info => "info",
+        Level::Debug => "debug",
+        Level::Trace => "trace",
+    }
+}
+
+fn seconds(now: SystemTime) -> String {
+    let text = clock::rfc3339(now);
+    text.split_once('.').map_or_else(|| text.clone(), |(whole, _)| format!("{whole}Z"))
+}
+
+fn logfmt(now: SystemTime, level: Level, message: &str, fields: &BTreeMap<String, String>) -> String {
+    let mut line = format!("time=\"{}\" level={} msg={}", seconds(now), name(level), quoted(message));
+    for (key, value) in fields {
+        let _ = write!(line, " {key}={}", quoted(value));
+    }
+    line.push('\n');
+    line
+}
+
+fn terminal(
+    since: Duration,
+    level: Level,
+    message: &str,
+    fields: &BTreeMap<String, String>,
+    colour: bool,
+) -> String {
+    let (word, code) = match level {
+        Level::Error => ("ERRO", 31),
+        Level::Warn => ("WARN", 33),
+        Level::Info => ("INFO", 36),
+        Level::Debug => ("DEBU", 37),
+        Level::Trace => ("TRAC", 37),
+    };
+    let paint = |text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
+    // Peers and clusters choose parts of messages: no control character of theirs reaches the terminal.
+    let message: String = message
+        .chars()
+        .map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c })
+        .collect();
+    let mut line = format!("{}[{:04}] ", paint(word), since.as_secs());
+    if fields.is_empty() {
+        line.push_str(&message);
+    } else {
+        let _ = write!(line, "{message:<44}");
+    }
+    for (key, value) in fields {
+        let _ = write!(line, " {}={}", paint(key), quoted(value));
+    }
+    line.push('\n');
+    line
+}
+
+fn json(now: SystemTime, level: Level, message: &str, fields: &BTreeMap<String, String>) -> String {
+    let mut object = serde_json::Map::new();
+    for (key, value) in fields {
+        // The three names below are taken, as in the original.
+        let key = if ["level", "msg", "time"].contains(&key.as_str()) {
+            format!("fields.{key}")
+        } else {
+            key.clone()
+        };
+        object.insert(key, value.as_str().into());
+    }
+    object.insert("level".into(), name(level).into());
+    object.insert("msg".into(), message.into());
+    object.insert("time".into(), seconds(now).into());
+    format!("{}\n", serde_json::Value::Object(object))
+}
+
+/// A value as logfmt carries it: quoted when it holds more than letters, digits and a few signs.
+fn quoted(value: &str) -> String {
+    if value.chars().all(|c| c.is_ascii_alphanumeric() || "-._/@^+".contains(c)) {
+        return value.to_owned();
+    }
+    let mut text = String::with_capacity(value.len() + 2);
+    text.push('"');
+    for c in value.chars() {
+        match c {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            c if c.is_control() && u32::from(c) < 0x80 => {
+                let _ = write!(text, "\\x{:02x}", u32::from(c));
+            }
+            c if c.is_control() => {
+                let _ = write!(text, "\\u{:04x}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    fn fields(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn logfmt_is_that_of_the_original() {
+        let check = |message, pairs: &[(&str, &str)], expected: &str| {
+            let line = logfmt(UNIX_EPOCH, Level::Warn, message, &fields(pairs));
+            assert_eq!(line, format!("time=\"1970-01-01T00:00:00Z\" level=warning msg={expected}\n"));
+        };
+        check("done", &[], "done");
+        check("two words", &[], "\"two words\"");
+        check("a\"b\\\n\u{1}", &[], r#""a\"b\\\n\x01""#);
+        check("x", &[("name", "a/b"), ("dry-run", "false"), ("z", "")], "x dry-run=false name=a/b z=");
+    }
+
+    #[test]
+    fn a_terminal_gets_short_levels_and_no_foreign_control_characters() {
+        let line = terminal(Duration::from_secs(7), Level::Info, "evil\u{1b}[2J", &fields(&[]), false);
+        assert_eq!(line, "INFO[0007] evil\u{fffd}[2J\n");
+        let line = terminal(Duration::ZERO, Level::Error, "x", &fields(&[("a", "b c")]), true);
+        assert!(line.starts_with("\x1b[31mERRO\x1b[0m[0000] x "), "{line}");
+        assert!(line.ends_with("\x1b[31ma\x1b[0m=\"b c\"\n"), "{line}");
+    }
+
+    #[test]
+    fn json_lines_keep_fields_apart_from_their_own_names() {
+        let line = json(UNIX_EPOCH, Level::Info, "m\n", &fields(&[("msg", "x"), ("node", "n")]));
+        let expected =
+            r#"{"fields.msg":"x","level":"info","msg":"m\n","node":"n","time":"1970-01-01T00:00:00Z"}"#;
+        assert_eq!(line, format!("{expected}\n"));
+    }
+
+    #[test]
+    fn both_spellings_of_warn_are_known() {
+        assert_eq!(filter("WARN"), LevelFilter::Warn);
+        assert_eq!(filter("warning"), LevelFilter::Warn);
+        assert_eq!(filter("panic"), LevelFilter::Off);
+    }
+}

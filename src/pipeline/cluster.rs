@@ -1,0 +1,358 @@
+//! A whole run in a cluster, as the aggregator's pod does it.
+//!
+//! Puts the steps together, and makes them resumable: a container that is started again in the same pod finds the
+//! folder of its run, goes on with the same identity, authority and expectations, and takes its plugins over. What
+//! is asked of the API is patient: the run outlives an absence of the API server. Starts no thread of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail};
+use ring::digest;
+use serde_json::{Value, json};
+
+use super::conduct::{self, Conduct};
+use super::outlook::Outlook;
+use super::{launch, pack, process};
+use crate::aggregator::{self, Aggregator, Settings};
+use crate::backplane::server_config;
+use crate::driver::{self, Driver as _, Plugin};
+use crate::http::Server;
+use crate::kube::{self, Resource, Selector};
+use crate::plugin::{self, Definition};
+use crate::query::{self, Query, Redactor};
+use crate::stop::Stop;
+use crate::{config, logger, status};
+
+/// Selects the aggregator's pod; the second is what manifests before v0.18 say.
+const SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
+/// The folder of a run has a neighbour with this ending while it can be resumed.
+const STATE: &str = "state";
+/// Holds the uid of the pod whose run is over.
+const COMPLETE: &str = "complete";
+/// Certificates outlive the time limit by this, for what comes before and after the plugins.
+const SLACK: Duration = Duration::from_secs(86_400);
+
+/// What to run.
+pub struct Cluster<'a> {
+    /// The run's settings.
+    pub config: config::Run,
+    /// The plugins.
+    pub definitions: Vec<Definition>,
+    /// The way to the API.
+    pub client: kube::Client,
+    /// Where runs live and archives go.
+    pub folder: &'a Path,
+    /// The name of this pod, as far as known.
+    pub own_name: Option<String>,
+    /// Where the status is shown besides.
+    pub outlook: Option<&'a Outlook>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The run came to its end, with so many errors on the way.
+    Ended(usize),
+    /// There was nothing left to do: its archive is there already.
+    Before,
+}
+
+impl Cluster<'_> {
+    /// Runs everything. `Err` if there is no archive in the end.
+    pub fn run(mut self, stop: &Stop) -> anyhow::Result<Outcome> {
+        let pod = self.own_pod();
+        match self.begun(pod.as_ref())? {
+            Begun::Fresh => {}
+            Begun::Complete => {
+                log::info!("the run is complete; its archive is in `{}`", self.folder.display());
+                self.recall(pod.as_ref());
+                return Ok(Outcome::Before);
+            }
+            Begun::Resumed(uuid) => {
+                log::info!("taking up run {uuid} where it was left");
+                self.config.uuid = uuid;
+            }
+        }
+        let run_dir = self.folder.join(&self.config.uuid);
+        conduct::begin(&run_dir, &self.config)?;
+
+        let board = Board {
+            client: &self.client,
+            namespace: &self.config.namespace,
+            pod: pod.as_ref().map(|pod| pod.0.clone()),
+            outlook: self.outlook,
+        };
+        if let Err(error) = board.publish(&status::Run::default()) {
+            log::warn!("the status could not be published: {error:#}");
+        }
+        let outcome = self.run_in(&run_dir, pod, &board, stop);
+        logger::untee();
+        if let Err(error) = &outcome
+            && !stop.stopped()
+        {
+            let failed = status::Run {
+                status: status::FAILED.into(),
+                error: Some(format!("{error:#}")),
+                ..status::Run::default()
+            };
+            // The run's own words are in the log; whoever looks at the status shall not wait for ever.
+            let _ = board.publish(&failed);
+        }
+        outcome
+    }
+
+    fn run_in(
+        &self,
+        run_dir: &Path,
+        pod: Option<(String, String)>,
+        board: &Board<'_>,
+        stop: &Stop,
+    ) -> anyhow::Result<Outcome> {
+        let started = SystemTime::now();
+        let mut errors = 0;
+        let expected = self.expected()?;
+        let limit = launch::total(&self.config, &self.definitions);
+        let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(SLACK);
+        let settings = Settings { valid, ..Settings::default() };
+        let all: Vec<_> = expected.iter().flatten().cloned().collect();
+        let aggregator = Aggregator::open(run_dir, &all, settings)?;
+        let authority = aggregator.authority();
+        let identity = authority.server(&self.config.server.advertise_address)?;
+        let address =
+            format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
+        let server = Server::bind(&address)?.tls(server_config(&authority.certificate_pem(), &identity)?);
+
+        let Some(owner) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
+            bail!(
+                "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {SELECTORS:?}",
+                self.config.namespace
+            );
+        };
+        let driver = driver::cluster::Cluster {
+            client: self.client.clone(),
+            namespace: self.config.namespace.clone(),
+            results_dir: self.config.results_dir.clone(),
+            worker_image: self.config.worker_image.clone(),
+            image_pull_policy: self.config.image_pull_policy.clone(),
+            image_pull_secret: self.config.image_pull_secrets.clone(),
+            annotations: self.config.custom_annotations.clone(),
+            service_account: self.config.service_account_name.clone(),
+            progress_port: self.config.progress_updates_port.clone(),
+            aggregator: self.config.server.advertise_address.clone(),
+            ca_cert: authority.certificate_pem(),
+            owner,
+            grace: self.config.graces.clone(),
+        };
+        let mut plugins = Vec::new();
+        for (definition, ids) in self.definitions.iter().zip(expected) {
+            let identity = authority.client(definition.name())?;
+            let session = session(&self.config.uuid, definition.name());
+            plugins.push(Plugin {
+                definition,
+                session,
+                ids,
+                limit: launch::limit(&self.config, definition),
+                certificate: identity.cert_pem,
+                key: identity.key_pem,
+            });
+        }
+        let conduct =
+            Conduct { aggregator: &aggregator, server: &server, driver: &driver, plugins: &plugins };
+        let finish = || {
+            if stop.stopped() {
+                bail!("the run was interrupted; it is taken up again when this container is started again");
+            }
+            errors +=
+                aggregator.status().plugins.iter().flatten().filter(|entry| entry.timed_out).count().min(1);
+            errors += self.query(run_dir, stop);
+            for plugin in plugins.iter().filter(|plugin| !plugin.definition.config.skip_cleanup) {
+                if let Err(error) = driver.remove(plugin) {
+                    log::warn!("plugin `{}` could not be removed: {error:#}", plugin.definition.name());
+                }
+            }
+            errors += process::process(&aggregator, &plugins, &self.config, run_dir);
+            let (path, archive) = pack::pack(run_dir, &plugins, self.folder, &self.config.uuid, started)?;
+            if let Err(error) = fs::write(self.folder.join(COMPLETE), &driver.owner.1) {
+                log::warn!("cannot note that the run is over: {error}");
+            }
+            log::info!("Results available at {}", path.display());
+            Ok((archive, ()))
+        };
+        conduct.run(|status| board.publish(status), finish, stop)?;
+        if let Err(error) = fs::remove_dir_all(run_dir) {
+            log::warn!("cannot remove `{}`: {error}", run_dir.display());
+        }
+        Ok(Outcome::Ended(errors))
+    }
+
+    /// The results of each plugin, in the order of the definitions.
+    fn expected(&self) -> anyhow::Result<Vec<Vec<crate::protocol::ResultId>>> {
+        let mut nodes = Vec::new();
+        let mut keep = |mut node: Value| {
+            driver::cluster::shrink_node(&mut node);
+            nodes.push(node);
+            Ok(())
+        };
+        let per_node = |definition: &&Definition| definition.config.driver == plugin::Driver::DaemonSet;
+        if self.definitions.iter().any(|definition| per_node(&definition)) {
+            match self.client.each(&Resource::NODES, "", &Selector::all(), &mut keep) {
+                Ok(_) => {}
+                Err(error) if error.is_forbidden() => {
+                    log::warn!(
+                        "nodes cannot be listed, so plugins that run on each of them expect no result: {error}"
+                    );
+                }
+                Err(error) => return Err(error).context("listing the nodes"),
+            }
+        }
+        let account = &self.config.service_account_name;
+        let expected =
+            self.definitions.iter().map(|definition| driver::cluster::expected(definition, account, &nodes));
+        Ok(expected.collect())
+    }
+
+    /// Takes the snapshot; gives how many errors there were.
+    fn query(&self, run_dir: &Path, stop: &Stop) -> usize {
+        let burst = u32::try_from(self.config.burst).unwrap_or(u32::MAX);
+        let client = self.client.clone().rate(self.config.qps, burst);
+        let taken = Redactor::new().and_then(|redactor| {
+            let query = Query {
+                client: &client,
+                config: &self.config,
+                redactor: Some(&redactor),
+                folder: run_dir,
+                workers: query::WORKERS,
+            };
+            query.run(stop)
+        });
+        match taken {
+            Ok(summary) => {
+                for trouble in &summary.errors {
+                    log::warn!(
+                        "query of {} {}{}: {}",
+                        trouble.queryobj,
+                        trouble.namespace,
+                        trouble.name,
+                        trouble.error
+                    );
+                }
+                0
+            }
+            Err(error) => {
+                log::error!("the cluster could not be queried: {error:#}");
+                1
+            }
+        }
+    }
+
+    /// Looks for a run that this pod began, or ended. A folder that outlives pods may hold those of others.
+    fn begun(&self, pod: Option<&(String, String)>) -> anyhow::Result<Begun> {
+        let folder = self.folder;
+        fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+        let uid = pod.map(|(_, uid)| uid.as_str()).filter(|uid| !uid.is_empty());
+        if uid.is_some() && fs::read_to_string(folder.join(COMPLETE)).ok().as_deref() == uid {
+            return Ok(Begun::Complete);
+        }
+        let entries = fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
+        for entry in entries.flatten() {
+            let path = PathBuf::from(entry.file_name());
+            let Some(uuid) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
+            if path.extension().is_none_or(|ending| ending != STATE) {
+                continue;
+            }
+            let settings = fs::read_to_string(folder.join(uuid).join("meta/config.json")).unwrap_or_default();
+            if settings == (config::Run { uuid: uuid.to_owned(), ..self.config.clone() }).to_json() {
+                return Ok(Begun::Resumed(uuid.to_owned()));
+            }
+            log::warn!("run {uuid} was left in the middle with other settings; it is not taken up");
+        }
+        Ok(Begun::Fresh)
+    }
+
+    /// Shows the last status of a run that an earlier container brought to its end.
+    fn recall(&self, pod: Option<&(String, String)>) {
+        let (Some(outlook), Some((name, _))) = (self.outlook, pod) else { return };
+        let last =
+            self.client.get(&Resource::PODS, &self.config.namespace, name).map_err(anyhow::Error::from);
+        let last = last.and_then(|pod| {
+            let text = pod["metadata"]["annotations"][status::ANNOTATION].as_str().unwrap_or_default();
+            Ok(serde_json::from_str(text)?)
+        });
+        match last {
+            Ok(last) => outlook.show(&last),
+            Err(error) => log::warn!("the last status cannot be shown: {error:#}"),
+        }
+    }
+
+    /// Name and uid of this pod.
+    fn own_pod(&self) -> Option<(String, String)> {
+        for labels in SELECTORS {
+            let mut found = Vec::new();
+            let mut keep = |pod: Value| {
+                let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
+                found.push((text("name"), text("uid")));
+                Ok(())
+            };
+            match self.client.each(
+                &Resource::PODS,
+                &self.config.namespace,
+                &Selector::labels(labels),
+                &mut keep,
+            ) {
+                Ok(_) => {}
+                Err(error) => log::warn!("looking for the aggregator's own pod: {error}"),
+            }
+            let own = found.iter().find(|(name, _)| Some(name) == self.own_name.as_ref()).or(found.first());
+            if own.is_some() {
+                return own.cloned();
+            }
+        }
+        None
+    }
+}
+
+enum Begun {
+    Fresh,
+    /// The UUID of a run that was left in the middle.
+    Resumed(String),
+    /// The run is over.
+    Complete,
+}
+
+/// Where the status is published.
+struct Board<'a> {
+    client: &'a kube::Client,
+    namespace: &'a str,
+    pod: Option<String>,
+    outlook: Option<&'a Outlook>,
+}
+
+impl Board<'_> {
+    fn publish(&self, status: &status::Run) -> anyhow::Result<()> {
+        if let Some(outlook) = self.outlook {
+            outlook.show(status);
+        }
+        let Some(pod) = &self.pod else { return Ok(()) };
+        let fit = aggregator::fit(status.clone(), aggregator::ANNOTATION_BYTES);
+        let patch = json!({"metadata": {"annotations": {status::ANNOTATION: serde_json::to_string(&fit)?}}});
+        self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
+        Ok(())
+    }
+}
+
+/// What tells the objects of this launch from those of others: the same again after a restart.
+fn session(uuid: &str, plugin: &str) -> String {
+    let hash = digest::digest(&digest::SHA256, format!("{uuid}/{plugin}").as_bytes());
+    hash.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An IPv6 address needs brackets before a port.
+fn bracketed(address: &str) -> String {
+    if address.contains(':') && !address.starts_with('[') {
+        format!("[{address}]")
+    } else {
+        address.to_owned()
+    }
+}

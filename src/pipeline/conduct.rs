@@ -1,0 +1,82 @@
+//! What every run has in common: the aggregator answers, the status is published, the plugins run; then the caller's
+//! last steps make the archive.
+//!
+//! Starts the threads `aggregator` and `status`, and joins them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use anyhow::Context as _;
+
+use super::launch;
+use crate::aggregator::Aggregator;
+use crate::driver::{Driver, Plugin};
+use crate::http::Server;
+use crate::stop::Stop;
+use crate::{config, logger, status};
+
+/// Findings that may wait to be taken in.
+const FINDINGS: usize = 64;
+
+/// A run that is ready to begin.
+pub(super) struct Conduct<'a> {
+    pub(super) aggregator: &'a Aggregator,
+    pub(super) server: &'a Server,
+    pub(super) driver: &'a dyn Driver,
+    pub(super) plugins: &'a [Plugin<'a>],
+}
+
+/// Makes the folder of a run, and begins its log and the record of its settings there.
+pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> {
+    let meta = run_dir.join("meta");
+    fs::create_dir_all(&meta).with_context(|| format!("cannot make `{}`", meta.display()))?;
+    logger::tee(&meta.join("run.log")).context("cannot write `meta/run.log`")?;
+    let path = meta.join("config.json");
+    fs::write(&path, config.to_json()).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+impl Conduct<'_> {
+    /// Runs the plugins, then `finish`, which makes the archive and tells what the status shall say of it. The last
+    /// status is published before this returns.
+    pub(super) fn run<T>(
+        &self,
+        mut publish: impl FnMut(&status::Run) -> anyhow::Result<()> + Send,
+        finish: impl FnOnce() -> anyhow::Result<(status::Archive, T)>,
+        stop: &Stop,
+    ) -> anyhow::Result<T> {
+        let (serving, published) = (Stop::new(), Stop::new());
+        let (findings, receiver) = sync_channel(FINDINGS);
+        thread::scope(|scope| {
+            let named = |name: &str| thread::Builder::new().name(name.into());
+            let serve = named("aggregator")
+                .spawn_scoped(scope, || self.aggregator.serve(self.server, receiver, &serving))
+                .context("start a thread")?;
+            let publish = named("status")
+                .spawn_scoped(scope, || self.aggregator.publish(&published, |status| publish(status)));
+            let outcome = publish.context("start a thread").and_then(|_| {
+                launch::launch(self.aggregator, self.driver, self.plugins, &findings, stop);
+                serving.stop();
+                finish()
+            });
+            serving.stop();
+            let served = serve.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the aggregator panicked")));
+            let ended = outcome.and_then(|ended| served.map(|()| ended));
+            let told = match ended {
+                Ok((archive, told)) => {
+                    self.aggregator.finished(archive);
+                    Ok(told)
+                }
+                // A run that was told to stop may be taken up again.
+                Err(error) if stop.stopped() => Err(error),
+                Err(error) => {
+                    self.aggregator.failed(format!("{error:#}"));
+                    Err(error)
+                }
+            };
+            published.stop();
+            told
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! The first step: starts plugins in their order, and waits until each has brought its results or failed.
+//!
+//! Groups of the same `order` run together; the next one begins when all results of the one before are in, errors
+//! included. Each plugin has the whole time limit, from its own start. Starts a thread for each plugin of a group
+//! and one for its driver, and joins them.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::aggregator::{Aggregator, Waited};
+use crate::driver::{Driver, Plugin};
+use crate::plugin::Definition;
+use crate::protocol::{Failure, Finding, ResultId, TIMEOUT_WORD};
+use crate::stop::Stop;
+use crate::{clock, config};
+
+/// How long a plugin may take: what the run's settings say of it, else its definition, else the limit of all.
+pub(super) fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
+    let own = config.plugin_timeouts.get(definition.name()).copied().or(definition.config.timeout);
+    own.or_else(|| u64::try_from(config.server.timeout_seconds).ok().map(Duration::from_secs))
+        .filter(|limit| !limit.is_zero())
+}
+
+/// How long all groups together may take, at most; `None` if one of them may take for ever.
+pub(super) fn total(config: &config::Run, definitions: &[Definition]) -> Option<Duration> {
+    let mut groups: BTreeMap<i64, Duration> = BTreeMap::new();
+    for definition in definitions {
+        let group = groups.entry(definition.config.order).or_default();
+        *group = limit(config, definition)?.max(*group);
+    }
+    Some(groups.values().fold(Duration::ZERO, |sum, group| sum.saturating_add(*group)))
+}
+
+/// Runs all of `plugins`. Returns when every result is in or stood for by an error, or at once when `stop` comes.
+pub(super) fn launch(
+    aggregator: &Aggregator,
+    driver: &dyn Driver,
+    plugins: &[Plugin<'_>],
+    findings: &SyncSender<Finding>,
+    stop: &Stop,
+) {
+    let mut groups: BTreeMap<i64, Vec<&Plugin<'_>>> = BTreeMap::new();
+    for plugin in plugins {
+        groups.entry(plugin.definition.config.order).or_default().push(plugin);
+    }
+    for (order, mut group) in groups {
+        if stop.stopped() {
+            break;
+        }
+        group.sort_by_key(|plugin| plugin.definition.name());
+        let names: Vec<&str> = group.iter().map(|plugin| plugin.definition.name()).collect();
+        log::info!("starting plugins of order {order}: {}", names.join(", "));
+        thread::scope(|scope| {
+            for plugin in group {
+                scope.spawn(move || launch_one(aggregator, driver, plugin, findings, stop));
+            }
+        });
+    }
+}
+
+/// Puts an error in the place of every result that did not come before `stop` did.
+pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
+    if stop.stopped() {
+        let reason = stop.reason().unwrap_or_else(|| "somebody stopped it".into());
+        for id in aggregator.outstanding() {
+            aggregator.record(&Failure::new(id, format!("the run ended before the result came: {reason}")));
+        }
+    }
+}
+
+fn launch_one(
+    aggregator: &Aggregator,
+    driver: &dyn Driver,
+    plugin: &Plugin<'_>,
+    findings: &SyncSender<Finding>,
+    stop: &Stop,
+) {
+    let name = plugin.definition.name();
+    let settled = || aggregator.wait(name, Some(Instant::now()), stop) == Waited::Complete;
+    if !plugin.ids.is_empty() && settled() {
+        // From before a restart: its pods may be gone by now, and would be made again.
+        log::info!("plugin `{name}` has come to its end before");
+        return;
+    }
+    let over = stop.child();
+    aggregator.launched(name);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            if let Err(error) = driver.run(plugin, findings, &over) {
+                let id = ResultId::global(name);
+                aggregator
+                    .record(&Failure::new(id, format!("plugin `{name}` could not be started: {error:#}")));
+            }
+        });
+        let deadline = plugin.limit.and_then(|limit| Instant::now().checked_add(limit));
+        if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), plugin.limit) {
+            let mut failure = Failure::new(
+                ResultId::global(name),
+                format!("{TIMEOUT_WORD}: no result within the time limit of {}", clock::duration(limit)),
+            );
+            failure.timed_out = true;
+            aggregator.record(&failure);
+        }
+        over.stop();
+    });
+}

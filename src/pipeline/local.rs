@@ -1,0 +1,165 @@
+//! A whole run on this machine: real aggregator, real workers, real mutual TLS; only the pods are processes.
+//!
+//! Puts the steps together; starts no thread of its own.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+
+use super::conduct::{self, Conduct};
+use super::{launch, pack, process};
+use crate::aggregator::{Aggregator, Settings};
+use crate::backplane::server_config;
+use crate::driver::{self, Driver as _, Plugin};
+use crate::http::Server;
+use crate::plugin::{Definition, Driver};
+use crate::protocol::ResultId;
+use crate::stop::Stop;
+use crate::{config, logger, status};
+
+/// Where the aggregator listens: nobody else's business, and any free port.
+const ADDRESS: &str = "127.0.0.1:0";
+/// People watch, so they are told soon.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+/// What to run here.
+pub struct Local<'a> {
+    /// The plugins.
+    pub definitions: &'a [Definition],
+    /// The run's settings; those of a cluster mean nothing here.
+    pub config: config::Run,
+    /// How many nodes a plugin that runs on each sees.
+    pub nodes: usize,
+    /// Where the archive goes.
+    pub out: PathBuf,
+    /// This program, which is the worker, too.
+    pub program: PathBuf,
+    /// What workers are given, unless the plugin says otherwise.
+    pub worker_env: Vec<(String, String)>,
+}
+
+/// What came of it.
+pub struct Ended {
+    /// The archive.
+    pub archive: PathBuf,
+    /// How many plugins' results could not be processed.
+    pub errors: usize,
+}
+
+impl Local<'_> {
+    /// Checks that all plugins can run here, before anything is started or written.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.definitions.iter().try_for_each(driver::local::check)
+    }
+
+    /// Runs everything; `watch` is told of each change of the status. A stop ends the plugins; what has arrived until
+    /// then is processed and packed all the same.
+    pub fn run(mut self, watch: impl FnMut(&status::Run) + Send, stop: &Stop) -> anyhow::Result<Ended> {
+        let started = SystemTime::now();
+        self.config.version = crate::VERSION.into();
+        if self.config.uuid.is_empty() {
+            self.config.uuid = config::new_uuid();
+        }
+        let work = std::env::temp_dir().join(format!("sonobuoy-{}", self.config.uuid));
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&work)
+            .with_context(|| format!("cannot make `{}`", work.display()))?;
+        let ended = self.run_in(&work, started, watch, stop);
+        logger::untee();
+        let keep = self.definitions.iter().any(|definition| definition.config.skip_cleanup);
+        match &ended {
+            Err(_) => log::warn!("what there is of the run stays in `{}`", work.display()),
+            Ok(_) if keep => log::info!("a plugin asks to skip cleanup: `{}` stays", work.display()),
+            Ok(_) => {
+                if let Err(error) = fs::remove_dir_all(&work) {
+                    log::warn!("cannot remove `{}`: {error}", work.display());
+                }
+            }
+        }
+        ended
+    }
+
+    fn run_in(
+        &self,
+        work: &Path,
+        started: SystemTime,
+        mut watch: impl FnMut(&status::Run) + Send,
+        stop: &Stop,
+    ) -> anyhow::Result<Ended> {
+        let run_dir = work.join(&self.config.uuid);
+        conduct::begin(&run_dir, &self.config)?;
+
+        let settings = Settings {
+            publish_every: PUBLISH_EVERY,
+            valid: launch::total(&self.config, self.definitions).unwrap_or(Settings::default().valid),
+            ..Settings::default()
+        };
+        let nodes = nodes(self.nodes);
+        let expected = self.definitions.iter().map(|definition| expected(definition, &nodes));
+        let expected: Vec<Vec<ResultId>> = expected.collect();
+        let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
+        let authority = aggregator.authority();
+        let identity = authority.server("127.0.0.1")?;
+        let server = Server::bind(ADDRESS)?.tls(server_config(&authority.certificate_pem(), &identity)?);
+        let driver = driver::local::Local {
+            program: self.program.clone(),
+            pods: work.join("pods"),
+            logs: run_dir.join("podlogs"),
+            aggregator: format!("https://{}", server.local_addr()),
+            ca_cert: authority.certificate_pem(),
+            namespace: self.config.namespace.clone(),
+            node: nodes[0].clone(),
+            worker_env: self.worker_env.clone(),
+        };
+        let mut plugins = Vec::new();
+        for (definition, ids) in self.definitions.iter().zip(expected) {
+            let identity = authority.client(definition.name())?;
+            let session = config::new_uuid().replace('-', "")[..16].to_owned();
+            let (certificate, key) = (identity.cert_pem, identity.key_pem);
+            let limit = launch::limit(&self.config, definition);
+            plugins.push(Plugin { definition, session, ids, limit, certificate, key });
+        }
+
+        driver::local::adopt_strays();
+        let conduct =
+            Conduct { aggregator: &aggregator, server: &server, driver: &driver, plugins: &plugins };
+        let publish = |status: &status::Run| {
+            watch(status);
+            Ok(())
+        };
+        let finish = || {
+            driver::local::end_strays();
+            launch::give_up(&aggregator, stop);
+            let errors = process::process(&aggregator, &plugins, &self.config, &run_dir);
+            let (path, archive) = pack::pack(&run_dir, &plugins, &self.out, &self.config.uuid, started)?;
+            for plugin in plugins.iter().filter(|plugin| !plugin.definition.config.skip_cleanup) {
+                driver.remove(plugin)?;
+            }
+            Ok((archive, (path, errors)))
+        };
+        let (archive, errors) = conduct.run(publish, finish, stop)?;
+        Ok(Ended { archive, errors })
+    }
+}
+
+/// The names of `count` nodes: this machine's name, then the same with a number.
+fn nodes(count: usize) -> Vec<String> {
+    let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+    let name = if name.is_empty() || name == "(none)" { "localhost".into() } else { name };
+    (1..=count.max(1))
+        .map(|number| if number == 1 { name.clone() } else { format!("{name}-{number}") })
+        .collect()
+}
+
+fn expected(definition: &Definition, nodes: &[String]) -> Vec<ResultId> {
+    match definition.config.driver {
+        Driver::Job => vec![ResultId::global(definition.name())],
+        Driver::DaemonSet => {
+            nodes.iter().map(|node| ResultId::on_node(definition.name(), node.as_str())).collect()
+        }
+    }
+}

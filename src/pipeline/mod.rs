@@ -1,0 +1,17 @@
+//! One run from start to archive, step by step: launch, receive, query, process, pack.
+//!
+//! The only place where the services meet: aggregator, drivers, queries and results know nothing of each other. Each
+//! step is a file and works alike in a cluster and on this machine; what differs is put together in [`cluster`] and
+//! [`local`].
+
+mod cluster;
+mod conduct;
+mod launch;
+mod local;
+mod outlook;
+mod pack;
+mod process;
+
+pub use cluster::{Cluster, Outcome};
+pub use local::Local;
+pub use outlook::Outlook;

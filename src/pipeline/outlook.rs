@@ -1,0 +1,171 @@
+//! The aggregator's second server: tells whoever holds the run's status credentials how it stands, and hands out the
+//! archive.
+//!
+//! Answers `GET /status` and `GET /results`, the latter with ranges. Knows nothing of workers: their authority is
+//! another, so neither side's certificates open the other's door. Its thread is its caller's.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::backplane::{Identity, server_config};
+use crate::http::{Request, Response, Server};
+use crate::protocol::GZIP;
+use crate::status;
+use crate::stop::Stop;
+
+/// What it can tell.
+pub struct Outlook {
+    server: Server,
+    /// Where archives are.
+    folder: PathBuf,
+    status: Mutex<status::Run>,
+}
+
+impl Outlook {
+    /// Listens on `port` with the certificates in `certificates`.
+    pub fn open(certificates: &Path, port: i64, folder: &Path) -> Result<Self> {
+        let read = |name: &str| {
+            let path = certificates.join(name);
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))
+        };
+        let identity = Identity { cert_pem: read("tls.crt")?, key_pem: read("tls.key")? };
+        let tls = server_config(&read("ca.crt")?, &identity)?;
+        let server = Server::bind(&format!("0.0.0.0:{port}"))?.tls(tls);
+        Ok(Self { server, folder: folder.to_owned(), status: Mutex::default() })
+    }
+
+    /// Takes in how the run stands now.
+    pub fn show(&self, status: &status::Run) {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone_from(status);
+    }
+
+    /// Answers until `stop`.
+    pub fn serve(&self, stop: &Stop) -> Result<()> {
+        self.server.run(stop, |request| self.answer(request))
+    }
+
+    fn answer(&self, request: &Request<'_>) -> Response {
+        if !["/status", "/results"].contains(&&*request.path) {
+            return Response::text(404, "no such path; there are /status and /results");
+        }
+        if !["GET", "HEAD"].contains(&&*request.method) {
+            return Response::empty(405).header("allow", "GET, HEAD");
+        }
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if request.path == "/status" {
+            return Response::json(200, &document(&status)).header("cache-control", "no-store");
+        }
+        let archive = status.archive;
+        if status.status != status::COMPLETE || archive.name.is_empty() {
+            return Response::text(404, "the run has no archive yet");
+        }
+        let tag = format!("\"{}\"", archive.sha256);
+        // A range of another archive than the one that was begun would be nonsense.
+        let same = request.headers.get("if-range").is_none_or(|wanted| wanted == tag);
+        let range = request.headers.get("range").filter(|_| same);
+        let opened = File::open(self.folder.join(&archive.name));
+        match opened.and_then(|file| Response::file(file, GZIP, range)) {
+            Ok(response) => response
+                .header("etag", tag)
+                .header("content-disposition", format!("attachment; filename=\"{}\"", archive.name)),
+            Err(error) => Response::text(500, format_args!("`{}` cannot be read: {error}", archive.name)),
+        }
+    }
+}
+
+/// The status document with the names that this service has always had beside those of the annotation.
+fn document(status: &status::Run) -> Value {
+    let mut document = json!(status);
+    if document["percent_complete"].is_null() {
+        document["percent_complete"] = json!(0.0);
+    }
+    for entry in document["plugins"].as_array_mut().into_iter().flatten() {
+        entry["name"] = entry["plugin"].clone();
+    }
+    document
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backplane::Authority;
+    use crate::kube::{self, Method};
+
+    #[test]
+    fn both_names_of_a_plugin_are_told() {
+        let entry = status::Entry { plugin: "e2e".into(), node: "global".into(), ..status::Entry::default() };
+        let told = document(&status::Run { plugins: Some(vec![entry]), ..status::Run::default() });
+        assert_eq!(told["plugins"][0]["name"], "e2e");
+        assert_eq!(told["plugins"][0]["plugin"], "e2e");
+        assert_eq!(told["percent_complete"], 0.0);
+        assert!(told["tar-info"].is_object());
+    }
+
+    /// A client with the certificate of `authority`, that believes `trusted`.
+    fn client(authority: &Authority, trusted: &Authority, port: u16) -> kube::Client {
+        let own = authority.client("status").unwrap();
+        let identity = kube::Identity::default();
+        identity.set(own.cert_pem.as_bytes(), own.key_pem.as_bytes()).unwrap();
+        let config = kube::Config {
+            server_name: Some("status".into()),
+            trust: kube::Trust::Authorities(trusted.certificate_pem().into_bytes()),
+            identity,
+            ..kube::Config::plain(format!("https://127.0.0.1:{port}"))
+        };
+        kube::Client::new(config, &Stop::new()).unwrap()
+    }
+
+    #[test]
+    fn status_and_archive_are_served_to_its_own_clients_alone() {
+        let folder = std::env::temp_dir().join(format!("sonobuoy-outlook-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let valid = std::time::Duration::from_secs(3_600);
+        let (authority, stranger) = (Authority::new(valid).unwrap(), Authority::new(valid).unwrap());
+        let server = authority.server("status").unwrap();
+        for (name, text) in [
+            ("ca.crt", authority.certificate_pem()),
+            ("tls.crt", server.cert_pem),
+            ("tls.key", server.key_pem),
+        ] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        std::fs::write(folder.join("a.tar.gz"), "0123456789").unwrap();
+        let outlook = Outlook::open(&folder, 0, &folder).unwrap();
+        let port = outlook.server.local_addr().port();
+        let stop = Stop::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| outlook.serve(&stop).unwrap());
+            let own = client(&authority, &authority, port);
+            let get = |path: &str| kube::Request::raw(Method::Get, path);
+            let text = |request: &kube::Request| own.text(request, 100).map_err(|error| error.code());
+            assert_eq!(own.send(&get("/status")).unwrap()["status"], "running");
+            assert_eq!(text(&get("/results")), Err(Some(404)), "there is no archive yet");
+            assert_eq!(text(&get("/else")), Err(Some(404)));
+            assert_eq!(text(&kube::Request::raw(Method::Delete, "/status")), Err(Some(405)));
+            let archive =
+                status::Archive { name: "a.tar.gz".into(), sha256: "d".into(), ..status::Archive::default() };
+            outlook.show(&status::Run { status: status::COMPLETE.into(), archive, ..status::Run::default() });
+            let range = |range: &'static str| get("/results").header("range", range);
+            assert_eq!(text(&get("/results")).as_deref(), Ok("0123456789"));
+            assert_eq!(text(&range("bytes=3-5")).as_deref(), Ok("345"));
+            assert_eq!(text(&range("bytes=7-")).as_deref(), Ok("789"));
+            assert_eq!(text(&range("bytes=10-")), Err(Some(416)));
+            assert_eq!(text(&range("bytes=3-5").header("if-range", "\"d\"")).as_deref(), Ok("345"));
+            assert_eq!(text(&range("bytes=3-5").header("if-range", "\"e\"")).as_deref(), Ok("0123456789"));
+            assert!(
+                client(&stranger, &authority, port).send(&get("/status")).is_err(),
+                "another run's certificate"
+            );
+            assert!(
+                client(&authority, &stranger, port).send(&get("/status")).is_err(),
+                "another run's server"
+            );
+            stop.stop();
+        });
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,70 @@
+//! The step between the last result and the archive: reads what plugins sent, and writes down what they were.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::aggregator::Aggregator;
+use crate::config;
+use crate::driver::Plugin;
+use crate::results;
+
+/// Processes the results of all `plugins` in `run_dir`, and writes their definitions there. What goes wrong with one
+/// plugin is logged and counted, and does not keep the others from the archive.
+pub(super) fn process(
+    aggregator: &Aggregator,
+    plugins: &[Plugin<'_>],
+    config: &config::Run,
+    run_dir: &Path,
+) -> usize {
+    let mut errors = 0;
+    for plugin in plugins {
+        if let Err(error) = process_one(aggregator, plugin, config, run_dir) {
+            log::error!("plugin `{}`: {error:#}", plugin.definition.name());
+            errors += 1;
+        }
+    }
+    errors
+}
+
+fn process_one(
+    aggregator: &Aggregator,
+    plugin: &Plugin<'_>,
+    config: &config::Run,
+    run_dir: &Path,
+) -> anyhow::Result<()> {
+    let name = plugin.definition.name();
+    let dir = run_dir.join("plugins").join(name);
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
+    write_json(&dir.join("definition.json"), &description(plugin, config))?;
+    let outcome = results::process(&dir, &(&plugin.definition.config).into())?;
+    aggregator.processed(name, |id| {
+        if id.is_global() {
+            return Some((outcome.status.clone(), outcome.counts.clone()));
+        }
+        let (_, of_node) = outcome.nodes.iter().find(|(node, _)| *node == id.node)?;
+        Some((of_node.status.clone(), of_node.counts.clone()))
+    });
+    Ok(())
+}
+
+/// A definition as archives hold it, with what it was started with.
+fn description(plugin: &Plugin<'_>, config: &config::Run) -> Value {
+    json!({
+        "Definition": plugin.definition.to_value(),
+        "SessionID": plugin.session,
+        "Namespace": config.namespace,
+        "SonobuoyImage": config.worker_image,
+        "CleanedUp": !plugin.definition.config.skip_cleanup,
+        "ImagePullPolicy": config.image_pull_policy,
+        "ImagePullSecrets": config.image_pull_secrets,
+        "CustomAnnotations": config.custom_annotations,
+    })
+}
+
+/// Writes compact JSON without a newline, as all small files of an archive are.
+pub(super) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
+    fs::write(path, value.to_string()).with_context(|| format!("cannot write `{}`", path.display()))
+}

@@ -1,0 +1,147 @@
+//! Changes to a definition's containers that client and aggregator both make: where results lie, environment variables.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::Definition;
+
+/// The volume that plugin and worker share.
+pub const RESULTS_VOLUME: &str = "results";
+
+impl Definition {
+    /// Mounts the results volume at `folder`, so that all containers meet there.
+    pub fn mount_results(&mut self, folder: &str) {
+        self.mount(RESULTS_VOLUME, folder);
+    }
+
+    /// Mounts a volume in the plugin's container and its side-cars; the first mount of that name is moved, whatever path
+    /// it had.
+    pub fn mount(&mut self, volume: &str, path: &str) {
+        for container in self.containers_mut() {
+            let mounts = list(container, "volumeMounts");
+            match mounts.iter_mut().find(|mount| mount["name"] == volume) {
+                Some(mount) => mount["mountPath"] = json!(path),
+                None => mounts.push(json!({"mountPath": path, "name": volume})),
+            }
+        }
+    }
+
+    /// Sets variables in the plugin's container and its side-cars; an empty value removes one.
+    pub fn set_env(&mut self, overrides: &BTreeMap<String, String>) {
+        for container in self.containers_mut() {
+            set_env(container, overrides);
+        }
+    }
+
+    /// What the aggregator does before it starts a plugin, so that definitions made for other folders work: the
+    /// results volume and the two variables that name it point to `folder`.
+    pub fn reconcile(&mut self, folder: &str) {
+        self.mount_results(folder);
+        let names = ["RESULTS_DIR", "SONOBUOY_RESULTS_DIR"];
+        set_env(&mut self.spec, &names.map(|name| (name.to_owned(), folder.to_owned())).into());
+    }
+}
+
+/// Merges variables into a container's own: one of each name, sorted by name in any case, the last one counts.
+fn set_env(container: &mut Value, overrides: &BTreeMap<String, String>) {
+    let env = list(container, "env");
+    let mut merged: BTreeMap<String, Value> = BTreeMap::new();
+    for variable in env.drain(..) {
+        merged.insert(variable["name"].as_str().unwrap_or_default().to_owned(), variable);
+    }
+    for (name, value) in overrides {
+        if value.is_empty() {
+            merged.remove(name);
+        } else {
+            merged.insert(name.clone(), json!({"name": name, "value": value}));
+        }
+    }
+    env.extend(merged.into_values());
+    env.sort_by_key(|variable| variable["name"].as_str().unwrap_or_default().to_lowercase());
+    if env.is_empty()
+        && let Value::Object(fields) = container
+    {
+        fields.remove("env");
+    }
+}
+
+/// The list under a key of a container, made if it is not there.
+fn list<'v>(container: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
+    if !container[key].is_array() {
+        container[key] = json!([]);
+    }
+    match &mut container[key] {
+        Value::Array(list) => list,
+        _ => unreachable!("just made a list"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Driver;
+    use super::*;
+
+    fn plugin(spec: Value) -> Definition {
+        let mut definition = Definition::new("p", Driver::Job, spec);
+        definition.pod_spec =
+            Some(json!({"containers": [{"name": "side"}], "initContainers": [{"name": "init"}]}));
+        definition
+    }
+
+    #[test]
+    fn results_are_mounted_everywhere_but_in_init_containers() {
+        let mut one = plugin(json!({"volumeMounts": [
+            {"name": "a", "mountPath": "/a"},
+            {"name": "results", "mountPath": "/tmp/results", "readOnly": true},
+        ]}));
+        one.mount_results("/r");
+        let expected = json!({"volumeMounts": [
+            {"name": "a", "mountPath": "/a"},
+            {"name": "results", "mountPath": "/r", "readOnly": true},
+        ]});
+        assert_eq!(one.spec, expected);
+        assert_eq!(
+            one.pod_spec.unwrap(),
+            json!({
+                "containers": [{"name": "side", "volumeMounts": [{"name": "results", "mountPath": "/r"}]}],
+                "initContainers": [{"name": "init"}],
+            })
+        );
+    }
+
+    #[test]
+    fn variables_are_merged_removed_and_sorted() {
+        let mut one = plugin(json!({"env": [
+            {"name": "b", "value": "1"},
+            {"name": "Gone", "value": "1"},
+            {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "b", "value": "2"},
+            {"name": "D", "valueFrom": {}},
+        ]}));
+        let overrides = [("A", "x"), ("Gone", ""), ("D", "y"), ("Never", "")];
+        one.set_env(&overrides.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        let expected = json!([
+            {"name": "A", "value": "x"},
+            {"name": "b", "value": "2"},
+            {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "D", "value": "y"},
+        ]);
+        assert_eq!(one.spec["env"], expected);
+        let cars = one.pod_spec.unwrap();
+        assert_eq!(
+            cars["containers"][0]["env"],
+            json!([{"name": "A", "value": "x"}, {"name": "D", "value": "y"}])
+        );
+    }
+
+    #[test]
+    fn the_aggregator_leaves_the_variables_of_side_cars_alone() {
+        let mut one = plugin(json!({"env": [{"name": "RESULTS_DIR", "value": "/tmp/results"}]}));
+        one.reconcile("/r");
+        let expected =
+            json!([{"name": "RESULTS_DIR", "value": "/r"}, {"name": "SONOBUOY_RESULTS_DIR", "value": "/r"}]);
+        assert_eq!(one.spec["env"], expected);
+        assert_eq!(one.pod_spec.unwrap()["containers"][0].get("env"), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! The definitions that are part of the program: those in plugins.d.
+
+use super::{Definition, read};
+
+/// The end-to-end tests of Kubernetes.
+pub const E2E: &str = "e2e";
+/// The journal of every node.
+pub const SYSTEMD_LOGS: &str = "systemd-logs";
+
+/// The same, by our own image.
+pub const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
+
+/// What a run starts that names no plugin.
+pub const DEFAULT: &[&str] = &[E2E, SYSTEMD_LOGS];
+
+/// Stands in images for our own, which a run knows.
+pub const OWN_IMAGE: &str = "$SONOBUOY_IMAGE";
+/// Our program in that image.
+pub const OWN_PROGRAM: &str = "/sonobuoy";
+
+const SOURCES: &[(&str, &str)] = &[
+    (E2E, include_str!("../../plugins.d/e2e.yaml")),
+    (SYSTEMD_LOGS, include_str!("../../plugins.d/systemd-logs.yaml")),
+    ("host-facts", include_str!("../../plugins.d/host-facts.yaml")),
+    ("network", include_str!("../../plugins.d/network.yaml")),
+    (SYSTEMD_LOGS_NATIVE, include_str!("../../plugins.d/systemd-logs-native.yaml")),
+];
+
+/// The built-in definition of that name.
+pub fn named(name: &str) -> Option<Definition> {
+    let (_, text) = SOURCES.iter().find(|(known, _)| *known == name)?;
+    // A test reads every one of them.
+    read(text).ok().map(|loaded| loaded.definition)
+}
+
+/// A definition of ours that does, without an image of others, what the built-in one of that name does.
+pub fn without_image(name: &str) -> Option<Definition> {
+    let mut own = named(SYSTEMD_LOGS_NATIVE).filter(|_| name == SYSTEMD_LOGS)?;
+    own.config.plugin_name = name.to_owned();
+    Some(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_one_can_be_read_and_is_called_as_its_file() {
+        for (name, text) in SOURCES {
+            let loaded = read(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!((loaded.definition.name(), loaded.notes.len()), (*name, 0));
+            super::super::check(&loaded.definition).unwrap();
+            assert_eq!(named(name), Some(loaded.definition));
+        }
+        for name in DEFAULT {
+            assert!(named(name).is_some(), "{name}");
+        }
+        assert_eq!(named("none"), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! What must hold before a plugin is sent anywhere: names, and files in its config map that can be read.
+
+use std::collections::HashMap;
+
+use anyhow::{Result, bail};
+
+use super::{Definition, RESERVED};
+use crate::yaml;
+
+/// Kubernetes bounds the value of a label, and the plugin's name is one.
+const LABEL: usize = 63;
+/// The volume `sonobuoy-<name>-vol` must be a DNS label.
+const CONFIG_MAP_NAME: usize = 50;
+
+/// Checks one definition.
+pub fn check(definition: &Definition) -> Result<()> {
+    let name = definition.name();
+    check_name(name)?;
+    for (file, text) in &definition.config_map {
+        if let Err(error) = check_file(file, text) {
+            bail!("plugin `{name}`: `{file}` in its config-map, {error}");
+        }
+    }
+    if !definition.config_map.is_empty() && (name.contains('.') || name.len() > CONFIG_MAP_NAME) {
+        bail!(
+            "plugin `{name}` has a config-map, so its name may have no `.` and at most {CONFIG_MAP_NAME} \
+             characters: it becomes part of a volume's name; rename it, as in `-p FILE@newname`"
+        );
+    }
+    Ok(())
+}
+
+/// Checks definitions that are to run together.
+pub fn check_all(definitions: &[Definition]) -> Result<()> {
+    let mut seen = HashMap::new();
+    for definition in definitions {
+        check(definition)?;
+        if seen.insert(definition.name(), ()).is_some() {
+            let name = definition.name();
+            bail!("two plugins are called `{name}`; rename one of them, as in `-p FILE@newname`");
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a name can be one of Kubernetes: an RFC 1123 subdomain that fits a label, and not the reserved one.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        bail!("a plugin has no name; set `plugin-name` in `sonobuoy-config`");
+    }
+    if name == RESERVED {
+        bail!("`{RESERVED}` is reserved, a plugin cannot be called so; choose another `plugin-name`");
+    }
+    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |part: &str| {
+        part.starts_with(alphanumeric)
+            && part.ends_with(alphanumeric)
+            && part.chars().all(|c| alphanumeric(c) || c == '-')
+    };
+    if !name.split('.').all(label) {
+        bail!(
+            "plugin name `{name}` cannot be used in Kubernetes: only a-z, 0-9, `-` and `.`, beginning and \
+             ending with a letter or digit; rename it, as in `-p FILE@newname`"
+        );
+    }
+    if name.len() > LABEL {
+        bail!(
+            "plugin name `{name}` has {} characters, a label of Kubernetes holds {LABEL}; shorten it",
+            name.len()
+        );
+    }
+    Ok(())
+}
+
+/// JSON is YAML, so one reader does for both, as in the original.
+fn check_file(file: &str, text: &str) -> Result<(), yaml::Error> {
+    if [".json", ".yaml", ".yml"].iter().any(|end| file.ends_with(end)) {
+        yaml::document(text)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Driver;
+    use super::*;
+    use serde_json::json;
+
+    fn plugin(name: &str, files: &[(&str, &str)]) -> Definition {
+        let mut definition = Definition::new(name, Driver::Job, json!({"name": "plugin"}));
+        definition.config_map = files.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        definition
+    }
+
+    #[test]
+    fn names_are_those_of_kubernetes() {
+        let long = "a".repeat(64);
+        for name in ["e2e", "systemd-logs", "05-openshift-upgrade", "a.b", "x"] {
+            check(&plugin(name, &[])).expect(name);
+        }
+        for (name, words) in [
+            ("", "no name"),
+            ("sonobuoy", "reserved"),
+            ("systemd_logs", "cannot be used"),
+            ("E2E", "cannot be used"),
+            ("-a", "cannot be used"),
+            ("a-", "cannot be used"),
+            ("a..b", "cannot be used"),
+            ("a b", "cannot be used"),
+            ("ä", "cannot be used"),
+            (long.as_str(), "64 characters"),
+        ] {
+            let error = check(&plugin(name, &[])).expect_err(name).to_string();
+            assert!(error.contains(words), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn files_of_the_config_map_can_be_read() {
+        check(&plugin("p", &[("a.yaml", "#@ x\n---\na: 1\n"), ("b.json", "{\"a\": 1}"), ("c.txt", "{")]))
+            .unwrap();
+        for (file, text) in [("a.yaml", "a: b: c"), ("a.yml", "["), ("a.json", "{")] {
+            let error = check(&plugin("p", &[(file, text)])).expect_err(file).to_string();
+            assert!(error.contains(&format!("`{file}` in its config-map, line ")), "{error}");
+        }
+        assert!(check(&plugin("a.b", &[("c.txt", "")])).is_err(), "a volume's name has no dot");
+        assert!(
+            check(&plugin(&"a".repeat(51), &[("c.txt", "")])).is_err(),
+            "a volume's name has 63 characters"
+        );
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let twice = [plugin("a", &[]), plugin("a", &[])];
+        assert!(check_all(&twice).unwrap_err().to_string().contains("two plugins are called `a`"));
+        check_all(&[plugin("a", &[]), plugin("b", &[])]).unwrap();
+    }
+}

@@ -1,0 +1,148 @@
+//! Installed plugins: definitions in a folder of the user, `~/.sonobuoy` or `$SONOBUOY_DIR`, used by name.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::source::parse;
+use super::{Definition, Loaded};
+
+/// The folder's name below the home folder.
+const FOLDER: &str = ".sonobuoy";
+
+/// The folder of installed plugins.
+pub struct Installed {
+    folder: PathBuf,
+}
+
+impl Installed {
+    /// The user's folder, made if it is not there; the reason if the feature is off or there is no such folder.
+    pub fn open(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+        if !is_on(variable) {
+            return Err("plugin installation is switched off by SONOBUOY_PLUGIN_INSTALLATION".into());
+        }
+        let home = variable("HOME").filter(|home| !home.is_empty());
+        let folder = match (variable("SONOBUOY_DIR").filter(|folder| !folder.is_empty()), home) {
+            (Some(folder), home) => match (folder.strip_prefix('~'), home) {
+                (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
+                    PathBuf::from(format!("{home}{rest}"))
+                }
+                _ => PathBuf::from(folder),
+            },
+            (None, Some(home)) => Path::new(&home).join(FOLDER),
+            (None, None) => {
+                return Err("there is no folder for installed plugins; set SONOBUOY_DIR or HOME".into());
+            }
+        };
+        match fs::create_dir(&folder) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+            Err(error) => {
+                return Err(format!("cannot make the folder for plugins, `{}`: {error}", folder.display()));
+            }
+        }
+        Ok(Self { folder })
+    }
+
+    /// The file of a plugin, whether it is there or not.
+    pub fn path(&self, name: &str) -> PathBuf {
+        let name = if has_yaml_ending(Path::new(name)) { name.to_owned() } else { format!("{name}.yaml") };
+        self.folder.join(name)
+    }
+
+    /// The file of an installed plugin; none for a name that is a path.
+    pub fn find(&self, name: &str) -> Option<PathBuf> {
+        (is_plain(name)).then(|| self.path(name)).filter(|path| path.is_file())
+    }
+
+    /// Every installed file with its definition, by path; of one that cannot be read the reason.
+    pub fn list(&self) -> Result<Vec<(PathBuf, Result<Loaded>)>> {
+        let mut paths = Vec::new();
+        collect(&self.folder, 0, &mut paths)?;
+        paths.sort();
+        Ok(paths.into_iter().map(|path| (path.clone(), load(&path))).collect())
+    }
+
+    /// The definition installed under a name.
+    pub fn show(&self, name: &str) -> Result<Loaded> {
+        match self.find(name) {
+            Some(path) => load(&path),
+            None => bail!("{}", self.missing(name)),
+        }
+    }
+
+    /// Writes a definition under a name and answers with its path; what was there before stays whole until then.
+    pub fn install(&self, name: &str, definition: &Definition) -> Result<PathBuf> {
+        if !is_plain(name) {
+            bail!("`{name}` cannot be the name of an installed plugin; use one without `/`");
+        }
+        let path = self.path(name);
+        let draft = self.folder.join(format!(".{}.new", std::process::id()));
+        let write = || -> std::io::Result<()> {
+            let mut file = fs::File::create(&draft)?;
+            file.write_all(definition.to_full_yaml().as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)
+        };
+        write()
+            .inspect_err(|_| drop(fs::remove_file(&draft)))
+            .with_context(|| format!("cannot write `{}`", path.display()))?;
+        Ok(path)
+    }
+
+    /// Removes an installed plugin and answers with its path.
+    pub fn uninstall(&self, name: &str) -> Result<PathBuf> {
+        let Some(path) = self.find(name) else { bail!("{}", self.missing(name)) };
+        fs::remove_file(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+        Ok(path)
+    }
+
+    fn missing(&self, name: &str) -> String {
+        format!(
+            "no plugin `{name}` is installed in `{}`; `sonobuoy plugin list` shows what is",
+            self.folder.display()
+        )
+    }
+}
+
+/// The switches of the original: the feature's own `false` wins, then its default, which is on.
+fn is_on(variable: &dyn Fn(&str) -> Option<String>) -> bool {
+    !variable("SONOBUOY_PLUGIN_INSTALLATION").is_some_and(|value| value.eq_ignore_ascii_case("false"))
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\\', '\0']) && name != "." && name != ".."
+}
+
+fn has_yaml_ending(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "yaml")
+}
+
+/// Every `*.yaml` below a folder; links are not followed into folders, so that no loop can be made.
+fn collect(folder: &Path, depth: usize, into: &mut Vec<PathBuf>) -> Result<()> {
+    const DEPTH: usize = 8;
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot read the folder `{}`", folder.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("cannot read the folder `{}`", folder.display()))?;
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if depth < DEPTH {
+                collect(&path, depth + 1, into)?;
+            }
+        } else if has_yaml_ending(&path) {
+            into.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn load(path: &Path) -> Result<Loaded> {
+    let mut all = parse(&super::source::read_file(path)?, &path.display().to_string())?;
+    match (all.pop(), all.len()) {
+        (Some(loaded), 0) => Ok(loaded),
+        _ => bail!("`{}` holds several definitions, one is needed", path.display()),
+    }
+}

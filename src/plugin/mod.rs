@@ -1,0 +1,206 @@
+//! Plugin definitions: reading every form, checking, writing; where they are found; the built-in ones.
+//!
+//! Owns [`Definition`], what one plugin is. The Kubernetes parts are kept as untyped trees, so that every field
+//! passes through. Knows nothing of a run's settings or of how a plugin is started: `deploy` and `driver` do.
+
+mod adjust;
+pub mod builtin;
+mod check;
+pub mod fetch;
+mod installed;
+mod legacy;
+pub mod mode;
+pub mod pod;
+mod read;
+pub mod release;
+mod search;
+mod shape;
+mod source;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::clock;
+use crate::yaml;
+
+pub use check::{check, check_all};
+pub use read::{Loaded, read, read_all};
+pub use {
+    installed::Installed,
+    search::search,
+    source::{Found, find, one},
+};
+
+/// The name that stands for the aggregator and for the run as a whole, thus no plugin's.
+pub const RESERVED: &str = "sonobuoy";
+
+/// One plugin: what to run and how to read its results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// The part that is ours.
+    pub config: Config,
+    /// The plugin's container, a core/v1 Container.
+    pub spec: Value,
+    /// The pod around it, a core/v1 PodSpec whose containers are side-cars; the driver has a default.
+    pub pod_spec: Option<Value>,
+    /// Further volumes of the pod.
+    pub extra_volumes: Vec<Value>,
+    /// Files, by name, that the containers find in the config folder.
+    pub config_map: BTreeMap<String, String>,
+}
+
+/// `sonobuoy-config` of a definition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Once for the cluster or on each node.
+    pub driver: Driver,
+    /// How the definition spells the driver; any case is fine.
+    pub driver_spelling: String,
+    /// The plugin's name, also that of its results.
+    pub plugin_name: String,
+    /// How to read the results: junit, e2e, gojson, manual; anything else is raw.
+    pub result_format: String,
+    /// Which files to read, by base name; none leaves that to the format.
+    pub result_files: Vec<String>,
+    /// Leaves the pods after the run.
+    pub skip_cleanup: bool,
+    /// For people.
+    pub description: String,
+    /// Where the definition comes from.
+    pub source_url: String,
+    /// Launch group, lower first.
+    pub order: i64,
+    /// How long it may take, unless the run's settings say otherwise; 0 for ever.
+    pub timeout: Option<Duration>,
+}
+
+/// How a plugin is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// One pod for the cluster.
+    Job,
+    /// A pod on each node.
+    DaemonSet,
+}
+
+impl Driver {
+    /// Reads it in any case.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Job, Self::DaemonSet].into_iter().find(|driver| driver.name().eq_ignore_ascii_case(text))
+    }
+
+    /// `Job` or `DaemonSet`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Job => "Job",
+            Self::DaemonSet => "DaemonSet",
+        }
+    }
+}
+
+impl Definition {
+    /// A definition with the least it can have.
+    pub fn new(name: impl Into<String>, driver: Driver, spec: Value) -> Self {
+        Self {
+            config: Config {
+                driver,
+                driver_spelling: driver.name().to_owned(),
+                plugin_name: name.into(),
+                result_format: String::new(),
+                result_files: Vec::new(),
+                skip_cleanup: false,
+                description: String::new(),
+                source_url: String::new(),
+                order: 0,
+                timeout: None,
+            },
+            spec,
+            pod_spec: None,
+            extra_volumes: Vec::new(),
+            config_map: BTreeMap::new(),
+        }
+    }
+
+    /// The plugin's name.
+    pub fn name(&self) -> &str {
+        &self.config.plugin_name
+    }
+
+    /// The definition as it is written, empty parts left out.
+    pub fn to_value(&self) -> Value {
+        let mut whole = Map::new();
+        if !self.config_map.is_empty() {
+            whole.insert("config-map".into(), json!(self.config_map));
+        }
+        if !self.extra_volumes.is_empty() {
+            whole.insert("extra-volumes".into(), json!(self.extra_volumes));
+        }
+        if let Some(pod) = &self.pod_spec {
+            whole.insert("podSpec".into(), pod.clone());
+        }
+        whole.insert("sonobuoy-config".into(), self.config.to_value());
+        whole.insert("spec".into(), self.spec.clone());
+        Value::Object(whole)
+    }
+
+    /// The definition as YAML with sorted keys.
+    pub fn to_yaml(&self) -> String {
+        yaml::write(&self.to_value())
+    }
+
+    /// The definition as YAML, with `resources: {}` in each container that names none, as `plugin show` prints it.
+    pub fn to_full_yaml(&self) -> String {
+        let mut whole = self.clone();
+        for container in whole.containers_mut() {
+            if let Value::Object(fields) = container {
+                fields.entry("resources").or_insert_with(|| json!({}));
+            }
+        }
+        whole.to_yaml()
+    }
+
+    /// The plugin's container and its side-cars; not the init containers.
+    pub fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        let cars = self.pod_spec.as_mut().and_then(|pod| pod["containers"].as_array_mut());
+        std::iter::once(&mut self.spec).chain(cars.into_iter().flatten())
+    }
+}
+
+/// The same image in another registry, under the last part of its name.
+pub fn relocated(image: &str, registry: &str) -> String {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    format!("{}/{last}", registry.trim_end_matches('/'))
+}
+
+impl Config {
+    fn to_value(&self) -> Value {
+        let mut config = Map::new();
+        let mut put = |key: &str, value: Value| config.insert(key.into(), value);
+        put("driver", json!(self.driver_spelling));
+        put("plugin-name", json!(self.plugin_name));
+        for (key, text) in [
+            ("result-format", &self.result_format),
+            ("description", &self.description),
+            ("source-url", &self.source_url),
+        ] {
+            if !text.is_empty() {
+                put(key, json!(text));
+            }
+        }
+        if !self.result_files.is_empty() {
+            put("result-files", json!(self.result_files));
+        }
+        if self.skip_cleanup {
+            put("skip-cleanup", json!(true));
+        }
+        if self.order != 0 {
+            put("order", json!(self.order));
+        }
+        if let Some(timeout) = self.timeout {
+            put("timeout", json!(clock::duration(timeout)));
+        }
+        Value::Object(config)
+    }
+}

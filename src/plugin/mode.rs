@@ -1,0 +1,114 @@
+//! The modes of the e2e plugin: which tests `--mode` focuses on and skips.
+//!
+//! Owns the data alone; what becomes of it (environment variables) is up to whoever applies a mode. The tests that
+//! `conformance-lite` skips stand in `conformance-lite.txt`, one pattern a line.
+
+/// Which of the e2e tests run, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// What `--mode` calls it.
+    pub name: &'static str,
+    /// For people.
+    pub description: &'static str,
+    /// `E2E_FOCUS`.
+    pub focus: &'static str,
+    /// `E2E_PARALLEL`.
+    pub parallel: bool,
+    skip: Skip,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Skip {
+    Nothing,
+    Pattern(&'static str),
+    /// One pattern a line.
+    Lines(&'static str),
+}
+
+/// The names of all modes, in order.
+pub const NAMES: &[&str] =
+    &["certified-conformance", "conformance-lite", "non-disruptive-conformance", "quick"];
+
+const CONFORMANCE: &str = r"\[Conformance\]";
+
+/// All modes, by name.
+pub const MODES: &[Mode] = &[
+    Mode {
+        name: "certified-conformance",
+        description: "Certified conformance mode runs the entire conformance suite, even disruptive tests. This is \
+            typically run in a dev environment to earn the CNCF Certified Kubernetes status.",
+        focus: CONFORMANCE,
+        skip: Skip::Nothing,
+        parallel: false,
+    },
+    Mode {
+        name: "conformance-lite",
+        description: "An unofficial mode of running the e2e tests which removes some of the longest running tests so \
+            that your tests can complete in the fastest time possible while maximizing coverage.",
+        focus: CONFORMANCE,
+        skip: Skip::Lines(include_str!("conformance-lite.txt")),
+        parallel: true,
+    },
+    Mode {
+        name: "non-disruptive-conformance",
+        description: "Non-destructive conformance mode runs all of the conformance tests except those that would \
+            disrupt other cluster operations (e.g. tests that may cause nodes to be restarted or impact cluster \
+            permissions).",
+        focus: CONFORMANCE,
+        skip: Skip::Pattern(r"\[Disruptive\]|NoExecuteTaintManager"),
+        parallel: false,
+    },
+    Mode {
+        name: "quick",
+        description: "Quick mode runs a single test to create and destroy a pod. Fastest way to check basic cluster \
+            operation.",
+        focus: "Pods should be submitted and removed",
+        skip: Skip::Nothing,
+        parallel: false,
+    },
+];
+
+impl Mode {
+    /// The mode of that name, in any case.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        MODES.iter().find(|mode| mode.name.eq_ignore_ascii_case(name))
+    }
+
+    /// `E2E_SKIP`; empty means that the variable must be left out altogether.
+    pub fn skip(&self) -> String {
+        match self.skip {
+            Skip::Nothing => String::new(),
+            Skip::Pattern(pattern) => pattern.into(),
+            Skip::Lines(lines) => lines.lines().collect::<Vec<_>>().join("|"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_its_mode_and_every_skip_compiles() {
+        assert_eq!(MODES.iter().map(|mode| mode.name).collect::<Vec<_>>(), NAMES);
+        assert!(NAMES.is_sorted());
+        assert!(Mode::named("non-disruptive-conformance").is_some());
+        for mode in MODES {
+            regex::Regex::new(&mode.skip()).unwrap();
+            regex::Regex::new(mode.focus).unwrap();
+        }
+    }
+
+    #[test]
+    fn conformance_lite_skips_what_it_names_and_nothing_else() {
+        let skip = regex::Regex::new(&Mode::named("Conformance-Lite").unwrap().skip()).unwrap();
+        assert!(skip.is_match("[sig-apps] Job should delete a job [Conformance]"));
+        assert!(skip.is_match(
+            "[sig-node] Probing container should be restarted with a exec \"cat /tmp/health\" liveness probe \
+             [NodeConformance] [Conformance]"
+        ));
+        assert!(
+            !skip.is_match("[sig-node] Pods should be submitted and removed [NodeConformance] [Conformance]")
+        );
+    }
+}

@@ -1,0 +1,446 @@
+//! Definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, of today or of v0.8.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{Config, Definition, Driver, legacy, shape};
+use crate::clock;
+use crate::yaml::{self, Content, Error, Node};
+
+/// A definition, with what its user should know about how it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The definition.
+    pub definition: Definition,
+    /// Sentences for people, such as that an old form was converted.
+    pub notes: Vec<String>,
+}
+
+/// Reads the one definition of a text.
+pub fn read(text: &str) -> Result<Loaded, Error> {
+    let mut all = read_all(text)?;
+    if all.len() > 1 {
+        let names: Vec<_> = all.iter().map(|loaded| loaded.definition.name()).collect();
+        let message = format!("holds {} definitions ({}), one is needed", names.len(), names.join(", "));
+        return Err(yaml::Place { line: 1, column: 1 }.error(message));
+    }
+    all.pop().ok_or_else(|| yaml::Place { line: 1, column: 1 }.error("holds no plugin definition"))
+}
+
+/// Reads the definitions of a text: one, or as many as its ConfigMap wraps.
+pub fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
+    let node = parse(text)?;
+    if is_config_map(&node) { unwrap(&node) } else { Ok(vec![one(&node)?]) }
+}
+
+/// Text that begins like JSON is read as JSON, as the Kubernetes decoder does, else as YAML.
+fn parse(text: &str) -> Result<Node, Error> {
+    if text.trim_start().starts_with('{')
+        && let Ok(node) = yaml::json(text)
+    {
+        return Ok(node);
+    }
+    yaml::document(text)
+}
+
+fn is_config_map(node: &Node) -> bool {
+    let is = |key, text: &str| node.get(key).is_some_and(|n| n.content == Content::Text(text.into()));
+    is("kind", "ConfigMap") && is("apiVersion", "v1")
+}
+
+fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
+    let data = map.get("data").ok_or_else(|| map.place.error("this ConfigMap has no `data`"))?;
+    let name = map.get("metadata").and_then(|meta| meta.get("name"));
+    let name = name.map_or(Ok("(no name)"), |node| shape::text("metadata.name", node))?;
+    let mut all = Vec::new();
+    for (key, node) in data.entries() {
+        let text = shape::text(&format!("data.{}", key.text), node)?;
+        if key.text.ends_with(".tmpl") {
+            let message =
+                format!("`data.{}` is a template of v0.10, which is not read; {NEW_FORM}", key.text);
+            return Err(key.place.error(message));
+        }
+        if !is_definition_file(&key.text) {
+            continue;
+        }
+        let mut loaded = parse(text).and_then(|node| one(&node)).map_err(|error| {
+            node.place.error(format!("`data.{}` of the ConfigMap, there {error}", key.text))
+        })?;
+        loaded.notes.insert(0, format!("taken from `{}` of the ConfigMap `{name}`", key.text));
+        all.push(loaded);
+    }
+    if all.is_empty() {
+        return Err(data.place.error("no entry of this ConfigMap is named *.yaml, *.yml or *.json"));
+    }
+    Ok(all)
+}
+
+const NEW_FORM: &str = "write it anew with `sonobuoy gen plugin`";
+
+fn is_definition_file(name: &str) -> bool {
+    [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
+}
+
+fn one(node: &Node) -> Result<Loaded, Error> {
+    match &node.content {
+        Content::Null => return Err(node.place.error("holds no plugin definition")),
+        Content::Map(_) => {}
+        _ => return Err(shape::wrong("the definition", node, "a map")),
+    }
+    check_kind(node)?;
+    if node.get("sonobuoy-config").is_none() && node.get("driver").is_some() && node.get("name").is_some() {
+        return legacy::convert(node);
+    }
+    let config = match node.get("sonobuoy-config") {
+        Some(node) => config(node)?,
+        None => {
+            return Err(node
+                .place
+                .error("`sonobuoy-config` is missing; it needs `driver` and `plugin-name`"));
+        }
+    };
+    if let Some(spec) = node.get("spec") {
+        shape::container(spec)?;
+    }
+    if let Some(pod) = node.get("podSpec") {
+        shape::pod("podSpec", pod)?;
+    }
+    let extra_volumes = match node.get("extra-volumes") {
+        Some(volumes) => {
+            shape::volumes(volumes)?;
+            list(volumes)
+        }
+        None => Vec::new(),
+    };
+    let config_map = match node.get("config-map") {
+        Some(map) => {
+            let entries = shape::text_map("config-map", map)?;
+            entries.into_iter().map(|(key, text)| (key.to_owned(), text.to_owned())).collect()
+        }
+        None => BTreeMap::new(),
+    };
+    let mut definition = Definition {
+        config,
+        spec: node.get("spec").map_or_else(|| json!({}), tree),
+        pod_spec: node.get("podSpec").map(tree),
+        extra_volumes,
+        config_map,
+    };
+    complete(&mut definition);
+    Ok(Loaded { definition, notes: Vec::new() })
+}
+
+/// Puts in what is always written, takes away what means nothing.
+pub(super) fn complete(definition: &mut Definition) {
+    if let Some(Value::Object(pod)) = &mut definition.pod_spec {
+        pod.entry("containers").or_insert_with(|| json!([]));
+        if let Some(Value::Array(list)) = pod.get_mut("initContainers") {
+            list.iter_mut().for_each(without_empty_resources);
+        }
+    }
+    if let Value::Object(spec) = &mut definition.spec {
+        spec.entry("name").or_insert_with(|| json!("plugin"));
+    }
+    definition.containers_mut().for_each(without_empty_resources);
+}
+
+fn without_empty_resources(container: &mut Value) {
+    if let Value::Object(fields) = container
+        && fields.get("resources").is_some_and(|r| r.as_object().is_some_and(serde_json::Map::is_empty))
+    {
+        fields.remove("resources");
+    }
+}
+
+fn check_kind(node: &Node) -> Result<(), Error> {
+    for (key, expected) in [("apiVersion", "sonobuoy/v0"), ("kind", "manifest")] {
+        if let Some(value) = node.get(key) {
+            let text = shape::text(key, value)?;
+            if text != expected && !text.is_empty() {
+                let message = format!("`{key}` is `{text}`; a plugin definition has `{expected}` or none");
+                return Err(value.place.error(message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn config(node: &Node) -> Result<Config, Error> {
+    if !matches!(node.content, Content::Map(_)) {
+        return Err(shape::wrong("sonobuoy-config", node, "a map"));
+    }
+    let text = |key: &str| match node.get(key) {
+        Some(value) => shape::text(&format!("sonobuoy-config.{key}"), value).map(str::to_owned),
+        None => Ok(String::new()),
+    };
+    let driver_spelling = text("driver")?;
+    let result_files = match node.get("result-files") {
+        Some(list) => {
+            shape::texts("sonobuoy-config.result-files", list)?.into_iter().map(str::to_owned).collect()
+        }
+        None => Vec::new(),
+    };
+    let skip_cleanup = match node.get("skip-cleanup") {
+        None => false,
+        Some(Node { content: Content::Bool(flag), .. }) => *flag,
+        Some(other) => {
+            return Err(shape::wrong("sonobuoy-config.skip-cleanup", other, "true or false without quotes"));
+        }
+    };
+    let order = match node.get("order") {
+        None => 0,
+        Some(value) => match &value.content {
+            Content::Number(number) if number.is_i64() => number.as_i64().unwrap_or_default(),
+            _ => return Err(shape::wrong("sonobuoy-config.order", value, "a whole number")),
+        },
+    };
+    let timeout = match node.get("timeout") {
+        None => None,
+        Some(value) => {
+            let span = clock::parse_duration(shape::text("sonobuoy-config.timeout", value)?);
+            let wrong = || {
+                value.place.error(
+                    "`sonobuoy-config.timeout` is no duration; write it as 90s, 5m or 1h30m".to_owned(),
+                )
+            };
+            Some(span.ok_or_else(wrong)?)
+        }
+    };
+    Ok(Config {
+        driver: driver(node, "sonobuoy-config.driver")?,
+        driver_spelling,
+        plugin_name: text("plugin-name")?,
+        result_format: text("result-format")?,
+        result_files,
+        skip_cleanup,
+        description: text("description")?,
+        source_url: text("source-url")?,
+        order,
+        timeout,
+    })
+}
+
+/// The driver named in a map.
+pub(super) fn driver(node: &Node, path: &str) -> Result<Driver, Error> {
+    let Some(value) = node.get("driver") else {
+        return Err(node.place.error(format!("`{path}` is missing; write Job or DaemonSet")));
+    };
+    let text = shape::text(path, value)?;
+    Driver::parse(text)
+        .ok_or_else(|| value.place.error(format!("`{path}` is `{text}`; write Job or DaemonSet")))
+}
+
+/// A list's items as trees.
+fn list(node: &Node) -> Vec<Value> {
+    match &node.content {
+        Content::List(items) => items.iter().map(tree).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A node as JSON, keys without value left out, as Go leaves them out.
+pub(super) fn tree(node: &Node) -> Value {
+    match &node.content {
+        Content::Map(entries) => Value::Object(
+            entries
+                .iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(key, value)| (key.text.clone(), tree(value)))
+                .collect(),
+        ),
+        Content::List(items) => items.iter().map(tree).collect(),
+        _ => node.clone().into_value(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = "sonobuoy-config:
+  driver: daemonset
+  plugin-name: p
+  result-format: junit
+  result-files: [a.xml]
+  result-type: ignored
+  skip-cleanup: yes
+  description: d
+  source-url: u
+  source_url: ignored
+  order: -2
+  timeout: 90m
+spec:
+  image: i
+  env:
+  - name: A
+    value: \"1\"
+  resources: {}
+  command:
+podSpec:
+  hostNetwork: on
+  volumes:
+  - name: v
+    configMap:
+      name: c
+      defaultMode: 0644
+extra-volumes:
+- name: w
+  emptyDir: {}
+config-map:
+  f: text
+";
+
+    #[test]
+    fn every_key_is_read_and_written() {
+        let loaded = read(FULL).unwrap();
+        assert_eq!(loaded.notes, Vec::<String>::new());
+        let expected = json!({
+            "sonobuoy-config": {
+                "driver": "daemonset", "plugin-name": "p", "result-format": "junit", "result-files": ["a.xml"],
+                "skip-cleanup": true, "description": "d", "source-url": "u", "order": -2,
+                "timeout": "1h30m0s",
+            },
+            "spec": {"name": "plugin", "image": "i", "env": [{"name": "A", "value": "1"}]},
+            "podSpec": {
+                "containers": [], "hostNetwork": true,
+                "volumes": [{"name": "v", "configMap": {"name": "c", "defaultMode": 420}}],
+            },
+            "extra-volumes": [{"name": "w", "emptyDir": {}}],
+            "config-map": {"f": "text"},
+        });
+        assert_eq!(loaded.definition.to_value(), expected);
+        assert_eq!(loaded.definition.config.driver, Driver::DaemonSet);
+        assert_eq!(read(&loaded.definition.to_yaml()).unwrap(), loaded, "what is written is read back");
+        assert_eq!(read(&expected.to_string()).unwrap(), loaded, "JSON as well");
+    }
+
+    #[test]
+    fn types_are_checked_with_place_and_remedy() {
+        let head = "sonobuoy-config: {driver: Job, plugin-name: p}\n";
+        for (text, line, column, words) in [
+            ("", 1, 1, "holds no plugin definition"),
+            ("[]", 1, 1, "`the definition` is a list, a map is needed"),
+            ("spec: {}", 1, 1, "`sonobuoy-config` is missing"),
+            ("sonobuoy-config: x", 1, 18, "`sonobuoy-config` is text, a map is needed"),
+            (
+                "sonobuoy-config: {plugin-name: p}",
+                1,
+                18,
+                "`sonobuoy-config.driver` is missing; write Job or DaemonSet",
+            ),
+            ("sonobuoy-config: {driver: Deployment}", 1, 27, "`Deployment`; write Job or DaemonSet"),
+            ("sonobuoy-config: {driver: Job, plugin-name: 12}", 1, 45, "quote it, as in \"12\""),
+            ("sonobuoy-config: {driver: Job, order: x}", 1, 39, "a whole number is needed"),
+            ("sonobuoy-config: {driver: Job, timeout: 5}", 1, 41, "is a number, text is needed"),
+            ("sonobuoy-config: {driver: Job, timeout: soon}", 1, 41, "write it as 90s, 5m or 1h30m"),
+            ("sonobuoy-config: {driver: Job, skip-cleanup: 'true'}", 1, 46, "without quotes"),
+            ("sonobuoy-config: {driver: Job, result-files: a}", 1, 46, "a list is needed"),
+            ("apiVersion: v1\nkind: Pod", 1, 13, "has `sonobuoy/v0` or none"),
+        ] {
+            check(text, line, column, words);
+        }
+        for (text, column, words) in [
+            (
+                "spec: {env: [{name: a, value: 3}]}",
+                31,
+                "`spec.env[0].value` is a number, text is needed: quote it, as in \"3\"",
+            ),
+            (
+                "spec: {env: [{name: a, value: yes}]}",
+                31,
+                "is a boolean, text is needed: quote it, as in \"true\"",
+            ),
+            ("spec: {args: [a, 1]}", 18, "`spec.args[1]`"),
+            ("spec: {command: run}", 17, "`spec.command` is text, a list is needed"),
+            ("spec: {image: [x]}", 15, "`spec.image` is a list, text is needed"),
+            ("spec: text", 7, "`spec` is text, a map is needed"),
+            ("podSpec: {hostPID: 'yes'}", 20, "`podSpec.hostPID`"),
+            ("podSpec: {nodeSelector: {a: 1}}", 29, "`podSpec.nodeSelector.a`"),
+            (
+                "podSpec: {containers: [{env: [{name: a, value: 1.5}]}]}",
+                48,
+                "`podSpec.containers[0].env[0].value`",
+            ),
+            ("extra-volumes: {}", 16, "`extra-volumes` is a map, a list is needed"),
+            ("config-map: {a: 1}", 17, "`config-map.a`"),
+            ("config-map: {a: {b: c}}", 17, "`config-map.a` is a map, text is needed"),
+        ] {
+            check(&format!("{head}{text}"), 2, column, words);
+        }
+    }
+
+    fn check(text: &str, line: usize, column: usize, words: &str) {
+        let error = read(text).expect_err(text);
+        assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
+        assert!(error.message.contains(words), "{text}: {error}");
+    }
+
+    #[test]
+    fn config_maps_are_unwrapped() {
+        let wrapped =
+            |data: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cm}}\ndata:\n{data}");
+        let entry = |key: &str, name: &str| {
+            format!("  {key}: |\n    sonobuoy-config:\n      driver: Job\n      plugin-name: {name}\n")
+        };
+        let two = wrapped(&[entry("a.yaml", "a"), entry("b.json", "b"), entry("notes", "c")].concat());
+        let names: Vec<_> =
+            read_all(&two).unwrap().iter().map(|loaded| loaded.definition.name().to_owned()).collect();
+        assert_eq!(names, ["a", "b"]);
+        check(&two, 1, 1, "holds 2 definitions (a, b)");
+        assert_eq!(
+            read(&wrapped(&entry("a.yml", "a"))).unwrap().notes,
+            ["taken from `a.yml` of the ConfigMap `cm`"]
+        );
+        check(&wrapped("  a.yaml: '['\n"), 5, 11, "`data.a.yaml` of the ConfigMap, there line");
+        check(&wrapped("  a.tmpl: x\n"), 5, 3, "template of v0.10");
+        check(&wrapped("  a: x\n"), 5, 3, "no entry");
+        check("apiVersion: v1\nkind: ConfigMap\n", 1, 1, "no `data`");
+    }
+
+    #[test]
+    fn no_damage_to_a_text_makes_a_panic_and_what_is_read_can_be_written() {
+        let rounds =
+            std::env::var("SONOBUOY_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3000);
+        let legacy = "name: a_b\ndriver: Job\nspec: {containers: [{name: x, command: [sh, -c, /sonobuoy worker job]}, {name: y}]}\n";
+        let odd = "a: &a [1, 0644, ~, .5, yes]\nb: {<<: {x: *a}, ? y : !!str 1}\nc: |2-\n   t\n\nd: >+\n  f\n\n---\n- e\n";
+        let json =
+            r#"{"sonobuoy-config": {"driver": "Job", "plugin-name": "\u0061"}, "spec": {"args": [1.5]}}"#;
+        let seeds = [FULL, legacy, odd, json].map(|text| text.chars().collect::<Vec<char>>());
+        let signs: Vec<char> = "\n\t :-?#&*!|>'\"%@`{}[],<~=.\\0a\u{85}\u{feff}ä\u{1}".chars().collect();
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % (below.max(1) as u64)).unwrap()
+        };
+        for _ in 0..rounds {
+            let mut text = seeds[random(seeds.len())].clone();
+            for _ in 0..=random(6) {
+                let at = random(text.len());
+                match random(4) {
+                    0 => drop(text.drain(at..(at + random(9)).min(text.len()))),
+                    1 => text.insert(at, signs[random(signs.len())]),
+                    2 => text.truncate(text.len().max(at)),
+                    _ => {
+                        let piece = text[at..(at + random(20)).min(text.len())].to_vec();
+                        let to = random(text.len());
+                        text.splice(to..to, piece);
+                    }
+                }
+            }
+            let text: String = text.into_iter().collect();
+            for value in yaml::parse_all(&text).into_iter().flatten() {
+                assert_eq!(yaml::parse(&yaml::write(&value)).as_ref(), Ok(&value), "{text:?}");
+            }
+            for loaded in read_all(&text).into_iter().flatten() {
+                let again =
+                    read(&loaded.definition.to_yaml()).unwrap_or_else(|error| panic!("{error}: {text:?}"));
+                assert_eq!(again.definition, loaded.definition, "{text:?}");
+            }
+            let _ = crate::pattern::compile(&text);
+            let _ = yaml::json(&text);
+        }
+    }
+}

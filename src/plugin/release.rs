@@ -1,0 +1,73 @@
+//! Versions of Kubernetes as image tags and test lists name them: `v1.31.2`, `v1.32.0-rc.1`.
+
+/// The release of a server that calls itself `version`: what vendors add is dropped, alpha, beta and rc stay.
+pub fn of_server(version: &str) -> Option<String> {
+    let (numbers, rest) = numbers(version.strip_prefix('v').unwrap_or(version))?;
+    let before = rest.strip_prefix('-').map(|rest| rest.split('+').next().unwrap_or_default());
+    match before {
+        Some(before) if ["alpha", "beta", "rc"].iter().any(|word| before.starts_with(word)) => {
+            Some(format!("v{numbers}-{before}"))
+        }
+        _ => Some(format!("v{numbers}")),
+    }
+}
+
+/// What a user means by `version`: it begins with `v`, and numbers that are left out are 0.
+pub fn parse(version: &str) -> Result<String, String> {
+    let wrong = || format!("`{version}` is no version of Kubernetes; write it as v1.31.2");
+    let (numbers, rest) = version.strip_prefix('v').and_then(numbers).ok_or_else(wrong)?;
+    if !(rest.is_empty() || rest.starts_with(['-', '+'])) {
+        return Err(wrong());
+    }
+    Ok(format!("v{numbers}{rest}"))
+}
+
+/// Three numbers from the beginning of `text`, and what follows them.
+fn numbers(text: &str) -> Option<(String, &str)> {
+    let end = text.find(['-', '+']).unwrap_or(text.len());
+    let (head, rest) = text.split_at(end);
+    let mut parts: Vec<&str> = head.split('.').collect();
+    let plain = parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    if !plain || parts.len() > 3 {
+        return None;
+    }
+    parts.resize(3, "0");
+    Some((parts.join("."), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vendors_are_dropped_and_releases_to_come_are_kept() {
+        for (server, release) in [
+            ("v1.31.2", Some("v1.31.2")),
+            ("v1.31.2+k3s1", Some("v1.31.2")),
+            ("v1.30.5-gke.1014001", Some("v1.30.5")),
+            ("v1.29.0-eks-a5565ad", Some("v1.29.0")),
+            ("v1.32.0-rc.1", Some("v1.32.0-rc.1")),
+            ("v1.32.0-alpha.1.77+0d3c5a7c", Some("v1.32.0-alpha.1.77")),
+            ("nonsense", None),
+            ("", None),
+        ] {
+            assert_eq!(of_server(server).as_deref(), release, "{server}");
+        }
+    }
+
+    #[test]
+    fn users_may_leave_numbers_out_but_not_the_v() {
+        for (given, meant) in [
+            ("v1", Some("v1.0.0")),
+            ("v1.31", Some("v1.31.0")),
+            ("v123.456.789", Some("v123.456.789")),
+            ("v1.32.0-rc.1", Some("v1.32.0-rc.1")),
+            ("1.31", None),
+            ("v", None),
+            ("v1.2.3.4", None),
+            ("v1.x", None),
+        ] {
+            assert_eq!(parse(given).ok().as_deref(), meant, "{given}");
+        }
+    }
+}

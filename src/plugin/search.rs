@@ -1,0 +1,129 @@
+//! Where the aggregator finds plugins: files in the folders of its search path.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::source::{parse, read_file};
+use super::{Definition, Loaded};
+
+/// What was found.
+pub struct Search {
+    /// The definitions that shall run, by name.
+    pub definitions: Vec<Definition>,
+    /// What went wrong with files that nobody asked for, and notes; for the log.
+    pub remarks: Vec<String>,
+}
+
+/// Loads the definitions in `folders`; `selected` names those that shall run, none standing for all of them.
+///
+/// A file that cannot be read only matters if it may be one that shall run: with a selection that is found elsewhere
+/// it becomes a remark, so that a stray file ends no run.
+pub fn search(folders: &[String], selected: Option<&[String]>) -> Result<Search> {
+    let mut loaded: Vec<Loaded> = Vec::new();
+    let mut broken = Vec::new();
+    for path in files(folders) {
+        match read_file(&path).and_then(|text| parse(&text, &path.display().to_string())) {
+            Ok(all) => loaded.extend(all),
+            Err(error) => broken.push(format!("{error:#}")),
+        }
+    }
+    let remarks = loaded.iter_mut().flat_map(|loaded| std::mem::take(&mut loaded.notes)).collect();
+    let mut definitions: Vec<Definition> = loaded.into_iter().map(|loaded| loaded.definition).collect();
+    definitions.sort_by(|a, b| a.name().cmp(b.name()));
+    let mut search = Search { definitions, remarks };
+    match selected {
+        None => {
+            if let Some(error) = broken.pop() {
+                bail!("{error}");
+            }
+        }
+        Some(names) => {
+            let known: BTreeSet<&str> = search.definitions.iter().map(Definition::name).collect();
+            if let Some(name) = names.iter().find(|name| !known.contains(name.as_str())) {
+                let reasons =
+                    if broken.is_empty() { String::new() } else { format!(" ({})", broken.join("; ")) };
+                bail!("plugin `{name}` is selected and not defined in {}{reasons}", folders.join(", "));
+            }
+            search.definitions.retain(|definition| names.iter().any(|name| name == definition.name()));
+            search.remarks.extend(broken.into_iter().map(|error| format!("{error}; nobody selected it")));
+        }
+    }
+    if let Some(pair) = search.definitions.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
+        bail!(
+            "two definitions in {} are called `{}`; rename or remove one",
+            folders.join(", "),
+            pair[0].name()
+        );
+    }
+    Ok(search)
+}
+
+/// Every file with the right ending directly in the folders, once each; folders that do not exist are left out. The
+/// files of a mounted ConfigMap are links into `..data`.
+fn files(folders: &[String]) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for folder in folders {
+        let Ok(entries) = std::fs::read_dir(Path::new(folder)) else { continue };
+        let mut here: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| {
+                path.extension().is_some_and(|end| end == "yaml" || end == "yml") && !path.is_dir()
+            })
+            .collect();
+        here.sort();
+        all.extend(here);
+    }
+    let mut seen = BTreeSet::new();
+    all.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plugin(name: &str) -> String {
+        format!("sonobuoy-config: {{driver: Job, plugin-name: {name}}}\nspec: {{image: i}}\n")
+    }
+
+    fn names(search: &Search) -> Vec<&str> {
+        search.definitions.iter().map(Definition::name).collect()
+    }
+
+    #[test]
+    fn selection_decides_what_runs_and_which_broken_file_matters() {
+        let root = std::env::temp_dir().join(format!("sonobuoy-search-{}", std::process::id()));
+        let mounted = root.join("..2026");
+        std::fs::create_dir_all(&mounted).unwrap();
+        std::fs::create_dir_all(root.join("folder.yaml")).unwrap();
+        std::fs::write(mounted.join("plugin-0.yaml"), plugin("b")).unwrap();
+        std::fs::write(mounted.join("plugin-1.yml"), plugin("a")).unwrap();
+        std::fs::write(root.join("note.txt"), "[").unwrap();
+        for name in ["plugin-0.yaml", "plugin-1.yml"] {
+            std::os::unix::fs::symlink(mounted.join(name), root.join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(&mounted, root.join("..data")).unwrap();
+        let path = root.display().to_string();
+        let folders = ["/nonexistent".to_owned(), path.clone(), path];
+        let chosen = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+
+        assert_eq!(names(&search(&folders, None).unwrap()), ["a", "b"]);
+        assert_eq!(names(&search(&folders, Some(&chosen(&["b"]))).unwrap()), ["b"]);
+        assert_eq!(names(&search(&folders, Some(&[])).unwrap()), Vec::<&str>::new());
+        let error = search(&folders, Some(&chosen(&["c"]))).err().unwrap().to_string();
+        assert!(error.contains("`c` is selected and not defined"), "{error}");
+
+        std::fs::write(root.join("broken.yaml"), "a: b: c").unwrap();
+        let found = search(&folders, Some(&chosen(&["a"]))).unwrap();
+        assert_eq!((names(&found), found.remarks.len()), (vec!["a"], 1));
+        assert!(found.remarks[0].contains("broken.yaml`, line 1, column 5"), "{}", found.remarks[0]);
+        assert!(search(&folders, None).is_err(), "all shall run, and one cannot");
+        assert!(search(&folders, Some(&chosen(&["c"]))).err().unwrap().to_string().contains("broken.yaml"));
+
+        std::fs::write(root.join("broken.yaml"), plugin("a")).unwrap();
+        assert!(search(&folders, None).err().unwrap().to_string().contains("two definitions"));
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -1,0 +1,199 @@
+//! Where `-p` finds plugins: installed ones, built-in ones, URLs, folders, files, in this order.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::installed::Installed;
+use super::{Definition, Loaded, builtin, check, fetch::fetch, read_all};
+
+/// No definition is larger: it must fit a ConfigMap, which holds 1 MiB.
+const MOST: u64 = 4 << 20;
+
+/// A plugin that was found.
+pub struct Found {
+    /// What it is.
+    pub definition: Definition,
+    /// Whether it is one of ours, so that flags for our plugins set its image and pull policy.
+    pub built_in: bool,
+    /// Sentences for people about how it was read, each naming the file.
+    pub notes: Vec<String>,
+}
+
+/// Finds what one `-p VALUE` means.
+pub fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Found>> {
+    let (source, new_name) = split_name(value);
+    if source.is_empty() {
+        bail!("`-p {value}` names no plugin");
+    }
+    let is_path = source.contains(['/', '\\']);
+    if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
+        return custom(parse(&read_file(&path)?, &path.display().to_string())?, value, new_name);
+    }
+    if let Some(definition) = builtin::named(source) {
+        if new_name.is_some() {
+            bail!(
+                "`-p {value}`: the built-in plugin `{source}` cannot be renamed; save `sonobuoy gen plugin {source}` to a file and rename that"
+            );
+        }
+        return Ok(vec![Found { definition, built_in: true, notes: Vec::new() }]);
+    }
+    if is_url(source) {
+        return custom(get(source)?, value, new_name);
+    }
+    let path = Path::new(source);
+    if path.is_dir() {
+        if new_name.is_some() {
+            bail!("`-p {value}`: a folder of plugins cannot be renamed; name one of its files");
+        }
+        return custom(folder(path)?, value, None);
+    }
+    if !path.exists() {
+        let ways = if is_path {
+            "there is no such file or folder"
+        } else {
+            "no installed plugin, built-in plugin, file or folder has this name"
+        };
+        bail!("plugin `{source}`: {ways}");
+    }
+    custom(parse(&read_file(path)?, source)?, value, new_name)
+}
+
+/// Reads the one definition of a file or URL.
+pub fn one(source: &str) -> Result<Loaded> {
+    let mut all = if is_url(source) { get(source)? } else { parse(&read_file(Path::new(source))?, source)? };
+    match (all.pop(), all.len()) {
+        (Some(loaded), 0) => Ok(loaded),
+        (_, more) => bail!("`{source}` holds {} definitions, one is needed", more + 1),
+    }
+}
+
+/// Splits `SOURCE@NEWNAME`; a file that has the `@` in its name, and an `@` in a URL before its host, stay whole.
+fn split_name(value: &str) -> (&str, Option<&str>) {
+    match value.rsplit_once('@') {
+        Some((source, name)) if !name.contains(['/', ':']) && !Path::new(value).exists() => {
+            (source, Some(name))
+        }
+        _ => (value, None),
+    }
+}
+
+fn is_url(source: &str) -> bool {
+    source.split_once("://").is_some_and(|(scheme, rest)| {
+        let letters = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        !scheme.is_empty() && scheme.chars().all(letters) && !rest.is_empty() && !rest.starts_with('/')
+    })
+}
+
+fn custom(loaded: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<Vec<Found>> {
+    if new_name.is_some() && loaded.len() != 1 {
+        bail!("`-p {value}`: {} definitions cannot all have one name", loaded.len());
+    }
+    loaded
+        .into_iter()
+        .map(|loaded| {
+            let mut definition = loaded.definition;
+            if let Some(name) = new_name {
+                definition.config.plugin_name = name.to_owned();
+            }
+            check(&definition).with_context(|| format!("`-p {value}`"))?;
+            Ok(Found { definition, built_in: false, notes: loaded.notes })
+        })
+        .collect()
+}
+
+/// Every `*.yaml` directly in a folder, by name.
+fn folder(path: &Path) -> Result<Vec<Loaded>> {
+    let describe = || format!("cannot read the folder `{}`", path.display());
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(path).with_context(describe)? {
+        let file = entry.with_context(describe)?.path();
+        if file.extension().is_some_and(|end| end == "yaml") && !file.is_dir() {
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        bail!("the folder `{}` holds no *.yaml; a plugin definition has that ending", path.display());
+    }
+    files.sort();
+    let mut all = Vec::new();
+    for file in files {
+        all.extend(parse(&read_file(&file)?, &file.display().to_string())?);
+    }
+    Ok(all)
+}
+
+fn get(url: &str) -> Result<Vec<Loaded>> {
+    let scheme = url.split("://").next().unwrap_or_default();
+    if !matches!(scheme, "http" | "https") {
+        bail!("plugin `{url}`: only http and https can be fetched");
+    }
+    let bytes = fetch(url, MOST)?;
+    let text = String::from_utf8(bytes).map_err(|error| not_text(url, error.utf8_error().valid_up_to()))?;
+    parse(&text, url)
+}
+
+/// Reads the definitions of a text, the error naming where it comes from.
+pub(super) fn parse(text: &str, origin: &str) -> Result<Vec<Loaded>> {
+    let mut all = read_all(text).map_err(|error| anyhow!("plugin definition `{origin}`, {error}"))?;
+    for loaded in &mut all {
+        for note in &mut loaded.notes {
+            *note = format!("`{origin}`: {note}");
+        }
+    }
+    Ok(all)
+}
+
+/// Reads a file of bounded size.
+pub(super) fn read_file(path: &Path) -> Result<String> {
+    let describe = || format!("cannot read `{}`", path.display());
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).with_context(describe)?;
+    file.take(MOST + 1).read_to_end(&mut bytes).with_context(describe)?;
+    if bytes.len() as u64 > MOST {
+        bail!("`{}` has more than {} MiB, which no plugin definition has", path.display(), MOST >> 20);
+    }
+    String::from_utf8(bytes)
+        .map_err(|error| not_text(&path.display().to_string(), error.utf8_error().valid_up_to()))
+}
+
+fn not_text(origin: &str, at: usize) -> anyhow::Error {
+    anyhow!("`{origin}` is no text: byte {at} is not UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_split_off_where_they_are_names() {
+        for (value, expected) in [
+            ("a.yaml@b", ("a.yaml", Some("b"))),
+            ("https://host/a.yaml@b", ("https://host/a.yaml", Some("b"))),
+            ("https://user:secret@host/a.yaml", ("https://user:secret@host/a.yaml", None)),
+            ("https://user@host:1", ("https://user@host:1", None)),
+            ("dir@2/a.yaml", ("dir@2/a.yaml", None)),
+            ("e2e", ("e2e", None)),
+            ("@b", ("", Some("b"))),
+        ] {
+            assert_eq!(split_name(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn urls_have_a_scheme_and_a_host() {
+        for (source, expected) in [
+            ("https://host/a", true),
+            ("http://h", true),
+            ("ftp://h/x", true),
+            ("https://", false),
+            ("file:///a", false),
+            ("a.yaml", false),
+            ("C:\\a.yaml", false),
+        ] {
+            assert_eq!(is_url(source), expected, "{source}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What worker and aggregator say to each other: routes, result ids, progress, error reports.
+//!
+//! Owns words, not wires: no I/O here. `docs/protocol.md` is the same for people who write a client in another
+//! language; the two change together.
+
+use serde::{Deserialize, Serialize};
+
+/// The node name under which a result for the whole cluster is kept.
+pub const GLOBAL: &str = "global";
+/// The file a plugin writes into its results folder when it is finished; it holds the path of the result.
+pub const DONE_FILE: &str = "done";
+/// The only content type whose body is unpacked; compared exactly.
+pub const GZIP: &str = "application/gzip";
+/// What a result is stored as when its sender gives no usable file name.
+pub const DEFAULT_FILE_NAME: &str = "result";
+/// The word in an error report that makes post-processing call it a time-out.
+pub const TIMEOUT_WORD: &str = "timeout";
+/// Marks a PUT as an error report of a worker instead of a plugin's result; servers that do not know it store the
+/// body as a result.
+pub const ERROR_HEADER: &str = "X-Sonobuoy-Error";
+/// Digest of the body, RFC 9530: `sha-256=:<base64>:`. Sent by workers, verified, and answered.
+pub const DIGEST_HEADER: &str = "Repr-Digest";
+/// In an answer with a 5xx: sending the same bytes again is useless, because they themselves are at fault. The code
+/// stays that of older servers.
+pub const FINAL_HEADER: &str = "X-Sonobuoy-Final";
+/// The annotation-like prefix of all routes.
+const API: &str = "/api/v1";
+
+/// Which result: of one plugin, on one node or for the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ResultId {
+    /// The plugin's name.
+    pub plugin: String,
+    /// The node's name, or [`GLOBAL`].
+    pub node: String,
+}
+
+impl ResultId {
+    /// The result of `plugin` on `node`.
+    pub fn on_node(plugin: impl Into<String>, node: impl Into<String>) -> Self {
+        Self { plugin: plugin.into(), node: node.into() }
+    }
+
+    /// The result of `plugin` for the whole cluster.
+    pub fn global(plugin: impl Into<String>) -> Self {
+        Self { plugin: plugin.into(), node: GLOBAL.into() }
+    }
+
+    /// Whether it is for the whole cluster.
+    pub fn is_global(&self) -> bool {
+        self.node == GLOBAL
+    }
+
+    /// The path to PUT this result to.
+    pub fn result_path(&self) -> String {
+        self.path("results")
+    }
+
+    /// The path to POST progress to.
+    pub fn progress_path(&self) -> String {
+        self.path("progress")
+    }
+
+    /// The path to GET as a heartbeat.
+    pub fn health_path(&self) -> String {
+        self.path("health")
+    }
+
+    fn path(&self, kind: &str) -> String {
+        if self.is_global() {
+            format!("{API}/{kind}/global/{}", encode(&self.plugin))
+        } else {
+            format!("{API}/{kind}/by-node/{}/{}", encode(&self.node), encode(&self.plugin))
+        }
+    }
+}
+
+impl std::fmt::Display for ResultId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.plugin, self.node)
+    }
+}
+
+/// What a request path means, whatever its method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// A result; only PUT.
+    Result(ResultId),
+    /// Progress; only POST.
+    Progress(ResultId),
+    /// A heartbeat; only GET.
+    Health(ResultId),
+}
+
+impl Route {
+    /// Reads the path of a request, still percent-encoded and without its query; `None` if it is no route.
+    /// `by_node`, the spelling of the first design, is read as `by-node`.
+    pub fn parse(path: &str) -> Option<Self> {
+        let mut parts = path.strip_prefix(API)?.strip_prefix('/')?.split('/');
+        let (kind, scope) = (parts.next()?, parts.next()?);
+        let id = match scope {
+            "global" => ResultId::global(decode(parts.next()?)?),
+            "by-node" | "by_node" => {
+                let node = decode(parts.next()?)?;
+                ResultId::on_node(decode(parts.next()?)?, node)
+            }
+            _ => return None,
+        };
+        match (kind, parts.next()) {
+            ("results", None) => Some(Self::Result(id)),
+            ("progress", None) => Some(Self::Progress(id)),
+            ("health", None) => Some(Self::Health(id)),
+            _ => None,
+        }
+    }
+}
+
+/// A result that will not come, as whoever watches a plugin reports it to the aggregator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// The result that is missing.
+    pub id: ResultId,
+    /// What `error.json` will hold: an object whose `error` is a sentence for people.
+    pub report: serde_json::Map<String, serde_json::Value>,
+    /// Whether a time limit was the reason; then the sentence holds [`TIMEOUT_WORD`].
+    pub timed_out: bool,
+}
+
+impl Failure {
+    /// How the sentence begins when nothing went wrong, but there is nobody to send a result: its node is gone.
+    pub const SKIPPED: &'static str = "skipped: ";
+
+    /// A failure with nothing but its sentence.
+    pub fn new(id: ResultId, error: impl Into<String>) -> Self {
+        let mut report = serde_json::Map::new();
+        report.insert("error".into(), serde_json::Value::String(error.into()));
+        Self { id, report, timed_out: false }
+    }
+
+    /// The sentence.
+    pub fn error(&self) -> &str {
+        self.report.get("error").and_then(serde_json::Value::as_str).unwrap_or_default()
+    }
+}
+
+/// What whoever watches a plugin has found out about its results.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Finding {
+    /// A result will not come.
+    Failure(Failure),
+    /// Trouble that may pass, for the status; `None` when it has passed.
+    Trouble(ResultId, Option<String>),
+    /// A node has joined whose result is now expected too.
+    Expect(ResultId),
+}
+
+/// Progress of a plugin, as it is posted and as the status document shows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// The plugin; set by the aggregator.
+    pub name: String,
+    /// The node or [`GLOBAL`]; set by the aggregator.
+    pub node: String,
+    /// When it arrived, RFC 3339; set by the aggregator. Absent before: an empty one is no time to its readers.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub timestamp: String,
+    /// For people.
+    pub msg: String,
+    /// How many tests there are.
+    pub total: i64,
+    /// How many have passed or were skipped.
+    pub completed: i64,
+    /// Errors so far.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
+    pub errors: Vec<String>,
+    /// Names of failed tests so far.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
+    pub failures: Vec<String>,
+    /// Appending form: count what is appended into the total, too.
+    #[serde(rename = "appendtotals", skip_serializing_if = "std::ops::Not::not")]
+    pub append_totals: bool,
+    /// Appending form: so many more have passed.
+    #[serde(rename = "appendcompleted", skip_serializing_if = "is_zero")]
+    pub append_completed: i64,
+    /// Appending form: these have failed, too.
+    #[serde(rename = "appendfailing", skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
+    pub append_failing: Vec<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+fn nullable<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
+    Ok(Option::<Vec<String>>::deserialize(input)?.unwrap_or_default())
+}
+
+/// Percent-encodes one path segment; what RFC 3986 leaves unreserved stays.
+fn encode(segment: &str) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::with_capacity(segment.len());
+    for byte in segment.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte.into());
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+/// Decodes one path segment; `None` if it is empty, malformed, not UTF-8, or means a path (`/`, `\`, NUL, dots only).
+fn decode(segment: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(segment.len());
+    let mut bytes = segment.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let digit = |b: Option<u8>| char::from(b?).to_digit(16);
+            let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+            out.push(u8::try_from(high * 16 + low).ok()?);
+        } else {
+            out.push(byte);
+        }
+    }
+    let text = String::from_utf8(out).ok()?;
+    let harmless = !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '\\', '\0']);
+    harmless.then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_go_both_ways() {
+        for id in
+            [ResultId::global("e2e"), ResultId::on_node("a.b_c", "node-1"), ResultId::on_node("p", "n ä%")]
+        {
+            assert_eq!(Route::parse(&id.result_path()), Some(Route::Result(id.clone())));
+            assert_eq!(Route::parse(&id.progress_path()), Some(Route::Progress(id.clone())));
+            assert_eq!(Route::parse(&id.health_path()), Some(Route::Health(id)));
+        }
+        assert_eq!(
+            Route::parse("/api/v1/results/by_node/n/p"),
+            Some(Route::Result(ResultId::on_node("p", "n"))),
+            "the spelling of the first design"
+        );
+        assert_eq!(
+            Route::parse("/api/v1/results/by-node/global/p"),
+            Some(Route::Result(ResultId::global("p"))),
+            "the node called global is the cluster"
+        );
+    }
+
+    #[test]
+    fn what_is_no_route_is_none() {
+        for path in [
+            "",
+            "/",
+            "/api/v1/results",
+            "/api/v1/results/global/",
+            "/api/v1/results/global/p/",
+            "/api/v1/results/by-node/n",
+            "/api/v1/results/by-node//p",
+            "/api/v1/results/global/..",
+            "/api/v1/results/global/a%2Fb",
+            "/api/v1/results/global/%zz",
+            "/api/v1/results/global/%ff",
+            "/api/v2/results/global/p",
+            "/api/v1/other/global/p",
+            "api/v1/results/global/p",
+        ] {
+            assert_eq!(Route::parse(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn progress_ignores_unknown_keys_and_reads_null_lists() {
+        let progress: Progress =
+            serde_json::from_str(r#"{"msg":"m","total":3,"skipped":2,"failures":null,"appendcompleted":1}"#)
+                .unwrap();
+        assert_eq!((progress.total, progress.append_completed, progress.failures.len()), (3, 1, 0));
+    }
+}

@@ -1,0 +1,192 @@
+//! One kind of object, listed in pages and streamed into files, one file for each namespace.
+//!
+//! Owns the layout `resources/cluster/…` and `resources/ns/<namespace>/…`. Holds one object at a time; objects of
+//! one kind come sorted by namespace from every server that keeps them in etcd, so one file is open at a time, and
+//! a server that mixes namespaces costs reopening, not memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::{Answer, Fault, Query, Trouble, component};
+use crate::kube::{Resource, Selector};
+
+/// Lists one kind.
+pub(super) struct Listing {
+    pub(super) resource: Resource,
+    /// The namespace to list; empty for all of them and for what lives in none.
+    pub(super) namespace: String,
+    /// When all are listed: the namespaces to keep.
+    pub(super) only: Option<Arc<Scope>>,
+    pub(super) selector: Selector,
+}
+
+/// The namespaces that are wanted.
+pub(super) struct Scope {
+    /// By name; one that comes into being in between is wanted, too.
+    pub(super) wanted: Regex,
+    /// Those that were there in the beginning.
+    pub(super) known: BTreeSet<String>,
+}
+
+impl Listing {
+    pub(super) fn fetch(&self, query: &Query<'_>) -> Result<Answer, Fault> {
+        match (self.list(query, &self.namespace), &self.only) {
+            // Who may not list everywhere may still be allowed to list here and there.
+            (Err(Fault::Forbidden(why)), Some(scope)) => self.piecemeal(query, scope, why),
+            (found, _) => found,
+        }
+    }
+
+    fn piecemeal(&self, query: &Query<'_>, scope: &Scope, why: String) -> Result<Answer, Fault> {
+        let mut answer = Answer::default();
+        let (mut allowed, mut refused) = (false, Vec::new());
+        let mut troubles = Vec::new();
+        let mut trouble = |namespace: &str, error: String| {
+            troubles.push(Trouble {
+                queryobj: self.resource.plural.to_string(),
+                namespace: namespace.to_owned(),
+                name: String::new(),
+                error,
+            });
+        };
+        for namespace in &scope.known {
+            match self.list(query, namespace) {
+                Ok(part) => {
+                    allowed = true;
+                    answer.health.add(part.health);
+                }
+                Err(Fault::Forbidden(_)) => refused.push(namespace.as_str()),
+                Err(Fault::Refused(error)) => trouble(namespace, error),
+                Err(fault) => return Err(fault),
+            }
+        }
+        if !allowed && refused.len() == scope.known.len() {
+            return Err(Fault::Forbidden(why));
+        }
+        if !refused.is_empty() {
+            let (number, all) = (refused.len(), scope.known.len());
+            refused.truncate(10);
+            trouble("", format!("{why}; not listed in {number} of {all} namespaces: {}", refused.join(", ")));
+        }
+        answer.troubles = troubles;
+        Ok(answer)
+    }
+
+    fn list(&self, query: &Query<'_>, namespace: &str) -> Result<Answer, Fault> {
+        let mut answer = Answer::default();
+        let mut files = Files::new(query.folder, &self.resource);
+        let mut take = |mut object: Value| {
+            // Only a list of everything says where things are.
+            let place = match namespace {
+                "" => object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned(),
+                asked => asked.to_owned(),
+            };
+            let everywhere = self.resource.namespaced && namespace.is_empty();
+            if everywhere && self.only.as_ref().is_some_and(|scope| !scope.wanted.is_match(&place)) {
+                return Ok(());
+            }
+            answer.health.see(&self.resource, &object);
+            if let Some(redactor) = query.redactor {
+                redactor.object(&self.resource, &mut object);
+            }
+            files.add(&place, object).map_err(|error| format!("{error:#}"))
+        };
+        let listed = query.client.each(&self.resource, namespace, &self.selector, &mut take);
+        let version = listed.as_ref().map(|meta| meta.version.clone()).unwrap_or_default();
+        // What came before a list broke off is worth keeping; the error says that it is not all.
+        files.finish(&version).map_err(Fault::Disk)?;
+        listed?;
+        Ok(answer)
+    }
+}
+
+/// The files of one kind.
+struct Files<'a> {
+    folder: &'a Path,
+    resource: &'a Resource,
+    open: Option<(String, BufWriter<File>)>,
+    begun: BTreeMap<String, PathBuf>,
+}
+
+impl<'a> Files<'a> {
+    fn new(folder: &'a Path, resource: &'a Resource) -> Self {
+        Self { folder, resource, open: None, begun: BTreeMap::new() }
+    }
+
+    fn path(&self, namespace: &str) -> PathBuf {
+        let group = if self.resource.group.is_empty() { "core" } else { &self.resource.group };
+        let name =
+            component(&format!("{group}_{}_{}", self.resource.version, self.resource.plural)) + ".json";
+        let resources = self.folder.join("resources");
+        if self.resource.namespaced {
+            resources.join("ns").join(component(namespace)).join(name)
+        } else {
+            resources.join("cluster").join(name)
+        }
+    }
+
+    fn add(&mut self, namespace: &str, mut object: Value) -> anyhow::Result<()> {
+        if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.remove("managedFields");
+        }
+        let path = self.path(namespace);
+        let context = || format!("writing `{}`", path.display());
+        if self.open.as_ref().is_none_or(|(current, _)| current != namespace) {
+            self.close()?;
+            let new = !self.begun.contains_key(namespace);
+            let file = if new {
+                let parent = path.parent().unwrap_or(self.folder);
+                fs::create_dir_all(parent).with_context(context)?;
+                File::create(&path).with_context(context)?
+            } else {
+                OpenOptions::new().append(true).open(&path).with_context(context)?
+            };
+            let mut writer = BufWriter::new(file);
+            let begin = if new {
+                format!(r#"{{"apiVersion":{},"items":["#, json!(self.resource.api_version()))
+            } else {
+                ",".into()
+            };
+            writer.write_all(begin.as_bytes()).with_context(context)?;
+            self.begun.insert(namespace.to_owned(), path.clone());
+            self.open = Some((namespace.to_owned(), writer));
+        } else if let Some((_, writer)) = &mut self.open {
+            writer.write_all(b",").with_context(context)?;
+        }
+        if let Some((_, writer)) = &mut self.open {
+            serde_json::to_writer(writer, &object).with_context(context)?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> anyhow::Result<()> {
+        if let Some((namespace, mut writer)) = self.open.take() {
+            writer.flush().with_context(|| format!("writing `{}`", self.path(&namespace).display()))?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, version: &str) -> anyhow::Result<()> {
+        self.close()?;
+        let tail = format!(
+            r#"],"kind":{},"metadata":{}}}"#,
+            json!(format!("{}List", self.resource.kind)),
+            json!({"resourceVersion": version})
+        );
+        for path in self.begun.values() {
+            let mut file = OpenOptions::new()
+                .append(true)
+                .open(path)
+                .with_context(|| format!("writing `{}`", path.display()))?;
+            writeln!(file, "{tail}").with_context(|| format!("writing `{}`", path.display()))?;
+        }
+        Ok(())
+    }
+}

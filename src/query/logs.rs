@@ -1,0 +1,270 @@
+//! Logs of pods: which are wanted, and each as a stream into its file.
+//!
+//! Owns `podlogs/<namespace>/<pod>/logs/<container>.txt` and every limit of `Limits.PodLogs`. Init and ephemeral
+//! containers are taken like the others. Lines that look like errors are counted on the way.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use regex::Regex;
+use serde_json::Value;
+
+use super::{Answer, Fault, Query, Task, Trouble, component, plan, selector};
+use crate::clock;
+use crate::config;
+use crate::kube::{Request, Resource, Selector};
+use crate::pattern;
+
+/// Longer lines are handled in pieces of this size.
+const PIECE: u64 = 64 << 10;
+/// A log that is not followed ends by itself; a kubelet that is silent for so long in the middle of one is ill.
+const SILENCE: Duration = Duration::from_secs(30);
+/// No log of a container that is rotated takes longer or is larger; one that does not end is cut there.
+const LONGEST: Duration = Duration::from_secs(600);
+const LARGEST: u64 = 1 << 30;
+
+/// Which pods' logs are wanted.
+pub(super) struct Choice {
+    namespaces: Option<Regex>,
+    labels: Selector,
+    fields: Vec<Selector>,
+}
+
+/// One log.
+pub(super) struct Log {
+    pub(super) namespace: String,
+    pub(super) pod: String,
+    pub(super) container: String,
+    request: Request,
+}
+
+impl Choice {
+    /// What the settings say; `None` if no log is wanted.
+    pub(super) fn new(config: &config::Run) -> anyhow::Result<Option<Self>> {
+        let limits = &config.limits.pod_logs;
+        if limits.since_seconds.is_some() && limits.since_time.is_some() {
+            bail!("`Limits.PodLogs`: only one of `SinceSeconds` and `SinceTime` can be given");
+        }
+        let own = limits.sonobuoy_namespace == Some(true);
+        let text = match (limits.namespaces.as_str(), own) {
+            ("", true) => pattern::quote(&config.namespace),
+            (namespaces, true) => format!("{namespaces}|{}", pattern::quote(&config.namespace)),
+            (namespaces, false) => namespaces.to_owned(),
+        };
+        let namespaces = match text.as_str() {
+            "" => None,
+            text => Some(
+                pattern::compile(text)
+                    .map_err(|why| anyhow::anyhow!("`Limits.PodLogs.Namespaces`: {why}"))?,
+            ),
+        };
+        let labels = selector::checked("Limits.PodLogs.LabelSelector", &limits.label_selector);
+        let fields = limits.field_selectors.iter().flatten();
+        let fields: Vec<_> =
+            fields.map(|fields| Selector { labels: labels.clone(), fields: fields.clone() }).collect();
+        let wanted = namespaces.is_some() || !fields.is_empty();
+        Ok(wanted.then_some(Self { namespaces, labels: Selector::labels(labels), fields }))
+    }
+
+    /// Finds the pods, each once, and makes a question of each container.
+    pub(super) fn tasks(
+        &self,
+        query: &Query<'_>,
+        known: &BTreeSet<String>,
+        troubles: &mut Vec<Trouble>,
+    ) -> Vec<Task> {
+        let mut found = Pods::default();
+        if let Some(pattern) = &self.namespaces {
+            found.of_namespaces(
+                query,
+                &self.labels,
+                |namespace| pattern.is_match(namespace),
+                known,
+                troubles,
+            );
+        }
+        for selector in &self.fields {
+            found.of_namespaces(query, selector, |_| true, known, troubles);
+        }
+        let mut logs = found.logs;
+        logs.sort_by(|a, b| (&a.namespace, &a.pod, &a.container).cmp(&(&b.namespace, &b.pod, &b.container)));
+        logs.into_iter().map(Task::Log).collect()
+    }
+}
+
+#[derive(Default)]
+struct Pods {
+    seen: BTreeSet<(String, String)>,
+    logs: Vec<Log>,
+}
+
+impl Pods {
+    /// Takes the pods of all namespaces that are `wanted`: few are asked one by one, else all at once; who may not
+    /// list them all lists those that are known.
+    fn of_namespaces(
+        &mut self,
+        query: &Query<'_>,
+        selector: &Selector,
+        wanted: impl Fn(&str) -> bool,
+        known: &BTreeSet<String>,
+        troubles: &mut Vec<Trouble>,
+    ) {
+        let chosen: Vec<_> = known.iter().filter(|namespace| wanted(namespace)).collect();
+        let mut failed = |namespace: &str, error: &str| {
+            troubles.push(Trouble {
+                queryobj: "PodLogs".into(),
+                namespace: namespace.into(),
+                name: String::new(),
+                error: error.into(),
+            });
+        };
+        if chosen.len() > plan::FEW || chosen.len() == known.len() {
+            match self.list(query, "", selector, &wanted) {
+                Ok(()) => return,
+                Err(error) if error.is_forbidden() => {}
+                Err(error) => return failed("", &error.to_string()),
+            }
+        }
+        for namespace in chosen {
+            if let Err(error) = self.list(query, namespace, selector, &wanted) {
+                failed(namespace, &error.to_string());
+            }
+        }
+    }
+
+    fn list(
+        &mut self,
+        query: &Query<'_>,
+        namespace: &str,
+        selector: &Selector,
+        wanted: &impl Fn(&str) -> bool,
+    ) -> Result<(), crate::kube::Error> {
+        let mut take = |pod: Value| {
+            if wanted(pod["metadata"]["namespace"].as_str().unwrap_or_default()) {
+                self.take(&pod, &query.config.limits.pod_logs);
+            }
+            Ok(())
+        };
+        query.client.each(&Resource::PODS, namespace, selector, &mut take).map(|_| ())
+    }
+
+    fn take(&mut self, pod: &Value, limits: &config::PodLogs) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let status = &pod["status"];
+        // The kubelet has removed everything of an evicted pod.
+        let evicted = status["phase"] == "Failed" && status["reason"] == "Evicted";
+        let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
+        if evicted || !self.seen.insert((namespace.clone(), name.clone())) {
+            return;
+        }
+        let states = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+        for kind in ["initContainers", "containers", "ephemeralContainers"] {
+            for container in pod["spec"][kind].as_array().into_iter().flatten() {
+                let container = text(&container["name"]);
+                let mut known = states.iter().flat_map(|key| status[key].as_array().into_iter().flatten());
+                let state = known.find(|state| state["name"] == container.as_str());
+                // A container that was never restarted has no earlier log, one that never ran has none at all.
+                let restarted =
+                    state.is_some_and(|state| state["restartCount"].as_u64().unwrap_or_default() > 0);
+                let ran = state.map_or(status["phase"] != "Pending", |state| {
+                    state["state"]["waiting"].is_null() || restarted
+                });
+                if !ran || (limits.previous && !restarted) {
+                    continue;
+                }
+                let request = request(&namespace, &name, &container, limits);
+                self.logs.push(Log { namespace: namespace.clone(), pod: name.clone(), container, request });
+            }
+        }
+    }
+}
+
+fn request(namespace: &str, pod: &str, container: &str, limits: &config::PodLogs) -> Request {
+    let mut request = Request::get(&Resource::PODS, namespace, pod).sub("log").query("container", container);
+    for (name, wanted) in [("previous", limits.previous), ("timestamps", limits.timestamps)] {
+        if wanted {
+            request = request.query(name, "true");
+        }
+    }
+    for (name, number) in [
+        ("sinceSeconds", limits.since_seconds),
+        ("tailLines", limits.tail_lines),
+        ("limitBytes", limits.limit_bytes),
+    ] {
+        if let Some(number) = number {
+            request = request.query(name, number.to_string());
+        }
+    }
+    match &limits.since_time {
+        Some(time) => request.query("sinceTime", time.clone()),
+        None => request,
+    }
+}
+
+impl Log {
+    pub(super) fn fetch(&self, query: &Query<'_>) -> Result<Answer, Fault> {
+        let asked = query.client.config().request_timeout.unwrap_or(LONGEST);
+        let end = Instant::now().checked_add(asked.min(LONGEST));
+        let client = query.client.clone().within(asked.min(LONGEST));
+        let stream = client.stream(&self.request, Some(SILENCE.min(asked)))?;
+        let parts = [&self.namespace, &self.pod].map(|name| component(name));
+        let place = format!("podlogs/{}/{}/logs/{}.txt", parts[0], parts[1], component(&self.container));
+        let path = query.folder.join(&place);
+        let writing = |error: io::Error| {
+            Fault::Disk(anyhow::Error::new(error).context(format!("writing `{}`", path.display())))
+        };
+        fs::create_dir_all(path.parent().unwrap_or(query.folder)).map_err(writing)?;
+        let mut file = BufWriter::new(File::create(&path).map_err(writing)?);
+        let mut answer = Answer::default();
+        let mut filter = query.redactor.map(super::Redactor::lines);
+        // The server keeps to the limit; one that does not must not fill the disk.
+        let limit = query.config.limits.pod_logs.limit_bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        let mut stream = BufReader::new(stream).take(limit.unwrap_or(LARGEST));
+        let (mut line, mut begins) = (Vec::new(), true);
+        let broken = loop {
+            line.clear();
+            let read = (&mut stream).take(PIECE).read_until(b'\n', &mut line);
+            if !line.is_empty() {
+                let text = String::from_utf8_lossy(&line);
+                // A line of many pieces is one line.
+                if begins {
+                    answer.health.see_line(&place, &text);
+                }
+                begins = line.ends_with(b"\n");
+                match filter.as_mut().map(|filter| filter.line(&text)) {
+                    Some(clean) if clean != text => file.write_all(clean.as_bytes()),
+                    _ => file.write_all(&line),
+                }
+                .map_err(writing)?;
+            }
+            match read {
+                Ok(0) if limit.is_none() && stream.limit() == 0 => {
+                    break Some(format!(
+                        "the log was cut after {LARGEST} bytes; `LimitBytes` sets another limit"
+                    ));
+                }
+                Ok(0) => break None,
+                Ok(_) if end.is_some_and(|end| Instant::now() >= end) => {
+                    break Some(format!(
+                        "the log did not end within {} and was cut",
+                        clock::duration(asked.min(LONGEST))
+                    ));
+                }
+                Ok(_) => {}
+                Err(error) => break Some(format!("the log broke off: {error}")),
+            }
+        };
+        file.flush().map_err(writing)?;
+        // What came before is worth keeping.
+        answer.troubles.extend(broken.map(|error| Trouble {
+            queryobj: "PodLogs".into(),
+            namespace: self.namespace.clone(),
+            name: format!("{}/{}", self.pod, self.container),
+            error,
+        }));
+        Ok(answer)
+    }
+}

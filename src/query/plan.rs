@@ -1,0 +1,201 @@
+//! Which questions a snapshot asks: kinds, namespaces, nodes.
+//!
+//! Owns the reading of `Resources`: none stands for everything but secrets, an entry names a plural (`pods`), a
+//! plural with its group (`deployments.apps`), a group (`apps`), a group and version (`apps/v1`) or a kind (`Pod`).
+//! Kinds of different groups that share a plural are all kept.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use regex::Regex;
+
+use super::list::{Listing, Scope};
+use super::{Query, Task, Trouble};
+use crate::kube::{Discovery, Kind, Resource, Selector};
+
+/// Up to so many namespaces are asked one by one; more are asked at once, and what is not wanted is dropped.
+pub(super) const FEW: usize = 5;
+
+/// The questions.
+pub(super) struct Plan {
+    pub(super) tasks: Vec<Task>,
+    /// The namespaces that match.
+    pub(super) namespaces: BTreeSet<String>,
+    /// All namespaces, as far as known.
+    pub(super) known: BTreeSet<String>,
+    /// Whether anything that lives in a namespace is wanted.
+    pub(super) namespaced: bool,
+    /// Whether pod logs are wanted.
+    pub(super) logs: bool,
+    /// What could not even be asked.
+    pub(super) troubles: Vec<Trouble>,
+}
+
+/// Makes the plan; `Err` only if the server cannot be talked to at all.
+pub(super) fn make(query: &Query<'_>, wanted: &Regex, labels: String) -> anyhow::Result<Plan> {
+    let chosen = query.config.resources.as_deref();
+    let mut plan = Plan {
+        tasks: Vec::new(),
+        namespaces: BTreeSet::new(),
+        known: BTreeSet::new(),
+        namespaced: false,
+        logs: named(chosen, "podlogs"),
+        troubles: Vec::new(),
+    };
+    if chosen.is_some_and(<[String]>::is_empty) {
+        return Ok(plan);
+    }
+    let discovery = query.client.discover().context("asking the API server for its kinds")?;
+    for (group, error) in &discovery.failures {
+        plan.trouble("discovery", group, error);
+    }
+    let kinds = select(&discovery, chosen, &mut plan);
+    let every = name_namespaces(query, wanted, &mut plan);
+
+    if named(chosen, "nodes") {
+        match node_names(query) {
+            Ok(nodes) => plan.tasks.extend(nodes.into_iter().map(Task::Host)),
+            Err(error) => plan.trouble("Nodes", "", &error),
+        }
+    }
+    let (namespaced, cluster): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|resource| resource.namespaced);
+    let selector = Selector::labels(labels);
+    let list = |resource: &Resource, namespace: &str, only: Option<Arc<Scope>>| {
+        let (resource, selector) = (resource.clone(), selector.clone());
+        Task::List(Listing { resource, namespace: namespace.to_owned(), only, selector })
+    };
+    plan.tasks.extend(cluster.iter().map(|resource| list(resource, "", None)));
+    if named(chosen, "serverversion") {
+        plan.tasks.push(Task::ServerVersion);
+    }
+    if named(chosen, "servergroups") {
+        plan.tasks.push(Task::ServerGroups);
+    }
+    plan.namespaced = !namespaced.is_empty();
+    let scope = Arc::new(Scope { wanted: wanted.clone(), known: plan.namespaces.clone() });
+    for resource in &namespaced {
+        if every || plan.namespaces.len() > FEW {
+            plan.tasks.push(list(resource, "", Some(scope.clone())));
+        } else {
+            plan.tasks.extend(plan.namespaces.iter().map(|namespace| list(resource, namespace, None)));
+        }
+    }
+    Ok(plan)
+}
+
+impl Plan {
+    fn trouble(&mut self, queryobj: &str, name: &str, error: &str) {
+        self.troubles.push(Trouble {
+            queryobj: queryobj.into(),
+            namespace: String::new(),
+            name: name.into(),
+            error: error.into(),
+        });
+    }
+}
+
+/// Whether one of the things that are no kind of object is wanted.
+fn named(chosen: Option<&[String]>, name: &str) -> bool {
+    chosen.is_none_or(|chosen| chosen.iter().any(|entry| entry == name))
+}
+
+fn select(discovery: &Discovery, chosen: Option<&[String]>, plan: &mut Plan) -> Vec<Resource> {
+    let listable: Vec<&Kind> = discovery.preferred().filter(|kind| kind.can("list")).collect();
+    let Some(chosen) = chosen else {
+        let all = listable.into_iter().map(|kind| kind.resource.clone());
+        return all.filter(|resource| resource.plural != "secrets").collect();
+    };
+    for entry in chosen {
+        let pseudo = ["nodes", "serverversion", "servergroups", "podlogs"].contains(&entry.as_str());
+        if !pseudo && !listable.iter().any(|kind| names(entry, &kind.resource)) {
+            plan.trouble(entry, "", "the server has no such kind that can be listed");
+        }
+    }
+    let named = listable.into_iter().filter(|kind| chosen.iter().any(|entry| names(entry, &kind.resource)));
+    named.map(|kind| kind.resource.clone()).collect()
+}
+
+/// Whether an entry of `Resources` means this kind. Secrets are only ever meant by name, never through their group.
+fn names(entry: &str, resource: &Resource) -> bool {
+    let group: &str = &resource.group;
+    let by_name = entry == resource.plural
+        || entry.eq_ignore_ascii_case(&resource.kind)
+        || (!group.is_empty() && entry == format!("{}.{group}", resource.plural));
+    let by_group = entry == group || entry == resource.api_version();
+    by_name || (by_group && !group.is_empty() && resource.plural != "secrets")
+}
+
+/// Finds the namespaces that match; true if those are all there are.
+fn name_namespaces(query: &Query<'_>, wanted: &Regex, plan: &mut Plan) -> bool {
+    let mut every = true;
+    let mut keep = |object: serde_json::Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        plan.known.insert(name.to_owned());
+        if wanted.is_match(name) {
+            plan.namespaces.insert(name.to_owned());
+        } else {
+            every = false;
+        }
+        Ok(())
+    };
+    if let Err(error) = query.client.each(&Resource::NAMESPACES, "", &Selector::all(), &mut keep) {
+        every = false;
+        plan.trouble("namespaces", "", &format!("{error}; only the namespace of the run is queried"));
+        plan.known.insert(query.config.namespace.clone());
+        plan.namespaces.extend(Some(&query.config.namespace).filter(|name| wanted.is_match(name)).cloned());
+    }
+    every
+}
+
+fn node_names(query: &Query<'_>) -> Result<Vec<String>, String> {
+    let mut nodes = Vec::new();
+    let mut keep = |node: serde_json::Value| {
+        nodes.extend(node["metadata"]["name"].as_str().map(ToOwned::to_owned));
+        Ok(())
+    };
+    query
+        .client
+        .each(&Resource::NODES, "", &Selector::all(), &mut keep)
+        .map_err(|error| error.to_string())?;
+    Ok(nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(
+        entry: &str,
+        group: &'static str,
+        version: &'static str,
+        plural: &'static str,
+        kind: &'static str,
+        expected: bool,
+    ) {
+        let resource = Resource {
+            group: group.into(),
+            version: version.into(),
+            plural: plural.into(),
+            kind: kind.into(),
+            namespaced: true,
+        };
+        assert_eq!(names(entry, &resource), expected, "{entry} and {plural} of {group}/{version}");
+    }
+
+    #[test]
+    fn entries_name_plurals_groups_and_kinds() {
+        check("pods", "", "v1", "pods", "Pod", true);
+        check("pods", "metrics.k8s.io", "v1beta1", "pods", "PodMetrics", true);
+        check("pods.metrics.k8s.io", "metrics.k8s.io", "v1beta1", "pods", "PodMetrics", true);
+        check("pods.metrics.k8s.io", "", "v1", "pods", "Pod", false);
+        check("pod", "", "v1", "pods", "Pod", true);
+        check("apps", "apps", "v1", "deployments", "Deployment", true);
+        check("apps/v1", "apps", "v1", "deployments", "Deployment", true);
+        check("apps/v2", "apps", "v1", "deployments", "Deployment", false);
+        check("", "", "v1", "secrets", "Secret", false);
+        check("v1", "", "v1", "secrets", "Secret", false);
+        check("Secret", "", "v1", "secrets", "Secret", true);
+        check("vault.io", "vault.io", "v1", "secrets", "VaultSecret", false);
+    }
+}

@@ -1,0 +1,489 @@
+//! Hides secrets before they reach a file.
+//!
+//! Owns the rules: values of environment variables whose names say so, the values of Secrets, copies of both in
+//! `last-applied-configuration`, and in logs bearer tokens and private keys. A file of rules adds to them:
+//!
+//! ```yaml
+//! env: ["MY_PIN"]                 # patterns of variable names
+//! text: ["card=\\d+"]             # patterns in logs and in all texts of objects
+//! fields:                         # whole values of objects; * stands for any key or index
+//! - kind: ConfigMap
+//!   path: data.*.password
+//! ```
+//!
+//! What is hidden is replaced by [`HIDDEN`] and counted by rule, so that a reader knows that something was there.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context as _, anyhow, bail};
+use regex::Regex;
+use serde_json::{Value, json};
+
+use crate::kube::Resource;
+use crate::pattern;
+use crate::yaml;
+
+/// What stands in the place of something hidden.
+const HIDDEN: &str = "***HIDDEN***";
+/// Variables with such names hold secrets; names that only point to one, such as `TOKEN_FILE`, do not.
+const ENV: &str = concat!(
+    r"(?i)((^|[_.-])(pass|pwd|auth|creds?)|passw(or)?d|passphrase|secret|token|credentials?",
+    r"|(api|access|private|client|signing|encryption|ssh|master|session|license|account)[_-]?key)",
+    r"([_-]?(value|data|string|b64|base64|key|id|\d+))?$",
+);
+/// Such names end alike, and hold no secret: the folder that a shell is in.
+const NO_SECRETS: [&str; 2] = ["PWD", "OLDPWD"];
+/// Values that are switches and no secrets, whatever the name says.
+const SWITCHES: [&str; 8] = ["", "true", "false", "yes", "no", "on", "off", "none"];
+/// Only a text with a digit is such a token: "bearer authentication-failed" is not.
+const BEARER: &str = "bearer tokens";
+/// Tokens as they occur in headers, JSON web tokens, and passwords in addresses.
+const TEXT: [(&str, &str); 4] = [
+    (
+        "authorization headers",
+        r#"(?i)\bauthorization["']?\s*[:=]\s*["']?(?:bearer|basic|token)\s+([^\s"',;]+)"#,
+    ),
+    (BEARER, r"(?i)\bbearer\s+([A-Za-z0-9._~+/-]{16,}=*)"),
+    ("web tokens", r"\b(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"),
+    ("passwords in addresses", r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s:/@]*:([^\s:/@]+)@"),
+];
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// What no text with a private key can lack; finding it is cheap.
+const KEY: &str = "PRIVATE KEY";
+const KEY_BEGIN: &str = "-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----";
+const KEY_END: &str = "-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----";
+/// No key has more lines; one whose end is missing must not swallow the rest of a log.
+const KEY_LINES: u32 = 200;
+
+/// The rules, and how often each was used. Shared by all threads of a snapshot.
+pub struct Redactor {
+    env: Vec<Regex>,
+    text: Vec<Rule>,
+    fields: Vec<Field>,
+    key_begin: Regex,
+    key_end: Regex,
+    variables: AtomicU64,
+    secrets: AtomicU64,
+    copies: AtomicU64,
+    keys: AtomicU64,
+}
+
+struct Rule {
+    name: String,
+    /// Its first group is hidden; without groups, as in all rules of files, the whole match.
+    pattern: Regex,
+    count: AtomicU64,
+}
+
+struct Field {
+    kind: String,
+    path: Vec<String>,
+    count: AtomicU64,
+}
+
+impl Redactor {
+    /// What is hidden unless somebody asks to see everything.
+    pub fn new() -> anyhow::Result<Self> {
+        let text = TEXT.into_iter().map(|(name, pattern)| Rule::new(name.into(), Regex::new(pattern)?));
+        Ok(Self {
+            env: vec![Regex::new(ENV)?],
+            text: text.collect::<anyhow::Result<_>>()?,
+            fields: Vec::new(),
+            key_begin: Regex::new(KEY_BEGIN)?,
+            key_end: Regex::new(KEY_END)?,
+            variables: AtomicU64::new(0),
+            secrets: AtomicU64::new(0),
+            copies: AtomicU64::new(0),
+            keys: AtomicU64::new(0),
+        })
+    }
+
+    /// Adds the rules of a file; `source` names it in errors.
+    pub fn add(&mut self, rules: &str, source: &str) -> anyhow::Result<()> {
+        self.read(rules).with_context(|| format!("redaction rules `{source}`"))
+    }
+
+    fn read(&mut self, rules: &str) -> anyhow::Result<()> {
+        let rules = yaml::parse(rules).map_err(|error| anyhow!("{error}"))?;
+        let known = ["env", "text", "fields"];
+        let Some(map) = rules.as_object() else {
+            bail!("not a mapping with any of `env`, `text` and `fields`")
+        };
+        if let Some(other) = map.keys().find(|key| !known.contains(&key.as_str())) {
+            bail!("`{other}` is none of `env`, `text` and `fields`");
+        }
+        let list = |key: &str| match &rules[key] {
+            Value::Null => Ok(Vec::new()),
+            Value::Array(list) => Ok(list.clone()),
+            _ => Err(anyhow!("`{key}` is not a list")),
+        };
+        let compile = |key: &str, entry: &Value| {
+            let text = entry.as_str().ok_or_else(|| anyhow!("`{key}`: {entry} is not a text"))?;
+            pattern::compile(text)
+                .map_err(|why| anyhow!("`{key}`: {why}"))
+                .map(|regex| (text.to_owned(), regex))
+        };
+        for entry in list("env")? {
+            self.env.push(compile("env", &entry)?.1);
+        }
+        for entry in list("text")? {
+            let (name, pattern) = compile("text", &entry)?;
+            self.text.push(Rule::new(name, pattern)?);
+        }
+        for entry in list("fields")? {
+            let (kind, path) = (entry["kind"].as_str(), entry["path"].as_str());
+            let (Some(kind), Some(path)) = (kind, path) else {
+                bail!("`fields`: {entry} has no `kind` and `path`")
+            };
+            let path = path.split('.').map(ToOwned::to_owned).collect();
+            self.fields.push(Field { kind: kind.to_owned(), path, count: AtomicU64::new(0) });
+        }
+        Ok(())
+    }
+
+    /// Hides what an object must not show; true if anything was.
+    pub fn object(&self, resource: &Resource, object: &mut Value) -> bool {
+        let mut hidden = false;
+        if resource.plural == "secrets" {
+            for key in ["data", "stringData"] {
+                let values = object.get_mut(key).and_then(Value::as_object_mut);
+                for value in values.into_iter().flat_map(serde_json::Map::values_mut) {
+                    *value = json!(HIDDEN);
+                    hidden = true;
+                    count(&self.secrets);
+                }
+            }
+        }
+        for field in self.fields.iter().filter(|field| field.kind.eq_ignore_ascii_case(&resource.kind)) {
+            hidden |= field.hide(object, &field.path);
+        }
+        hidden |= self.values(object);
+        if hidden
+            && let Some(annotations) =
+                object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+            && let Some(copy) = annotations.get_mut(LAST_APPLIED)
+        {
+            *copy = json!(HIDDEN);
+            count(&self.copies);
+        }
+        hidden
+    }
+
+    /// Filters the lines of one log.
+    pub fn lines(&self) -> Lines<'_> {
+        Lines { rules: self, key_lines: 0 }
+    }
+
+    /// How often each rule was used.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        let fixed = [
+            ("environment variables", &self.variables),
+            ("values of secrets", &self.secrets),
+            ("last applied configurations", &self.copies),
+            ("private keys", &self.keys),
+        ];
+        let mut counts: BTreeMap<_, _> =
+            fixed.into_iter().map(|(name, count)| (name.to_owned(), count.load(Ordering::Relaxed))).collect();
+        for rule in &self.text {
+            *counts.entry(rule.name.clone()).or_default() += rule.count.load(Ordering::Relaxed);
+        }
+        for field in &self.fields {
+            let name = format!("{}: {}", field.kind, field.path.join("."));
+            *counts.entry(name).or_default() += field.count.load(Ordering::Relaxed);
+        }
+        counts
+    }
+
+    /// Variables at any depth (pods, templates, custom resources), and texts that hold keys or tokens.
+    fn values(&self, value: &mut Value) -> bool {
+        let mut hidden = false;
+        match value {
+            Value::Object(map) => {
+                let names_secret = matches!(map.get("value"), Some(Value::String(_)))
+                    && map.get("name").and_then(Value::as_str).is_some_and(|name| self.is_secret(name));
+                if names_secret
+                    && let Some(value @ Value::String(_)) = map.get_mut("value")
+                    && value.as_str().is_some_and(|text| !SWITCHES.contains(&text.to_lowercase().as_str()))
+                {
+                    *value = json!(HIDDEN);
+                    hidden = true;
+                    count(&self.variables);
+                }
+                for value in map.values_mut() {
+                    hidden |= self.values(value);
+                }
+            }
+            Value::Array(list) => {
+                for value in list {
+                    hidden |= self.values(value);
+                }
+            }
+            Value::String(text) if self.is_suspicious(text) => {
+                let mut lines = self.lines();
+                let clean: String = text.split_inclusive('\n').map(|line| lines.line(line)).collect();
+                if clean != *text {
+                    *text = clean;
+                    hidden = true;
+                }
+            }
+            _ => {}
+        }
+        hidden
+    }
+
+    fn is_secret(&self, name: &str) -> bool {
+        !NO_SECRETS.contains(&name) && self.env.iter().any(|env| env.is_match(name))
+    }
+
+    /// Whether a text is worth being looked at line by line.
+    fn is_suspicious(&self, text: &str) -> bool {
+        text.contains(KEY) || self.text.iter().any(|rule| rule.pattern.is_match(text))
+    }
+}
+
+/// Hides what the lines of one log must not show; a private key spans several.
+pub struct Lines<'a> {
+    rules: &'a Redactor,
+    /// How many lines of a key may still come.
+    key_lines: u32,
+}
+
+impl Lines<'_> {
+    /// The line as it may be kept.
+    pub fn line<'a>(&mut self, line: &'a str) -> Cow<'a, str> {
+        if self.key_lines > 0 {
+            self.key_lines -= 1;
+            let Some(end) = self.rules.key_end.find(line) else { return Cow::Borrowed("") };
+            self.key_lines = 0;
+            let tail = &line[end.end()..];
+            return Cow::Borrowed(if tail.trim().is_empty() { "" } else { tail });
+        }
+        if line.contains(KEY)
+            && let Some(begin) = self.rules.key_begin.find(line)
+        {
+            count(&self.rules.keys);
+            let (before, rest) = (&line[..begin.start()], &line[begin.end()..]);
+            // A key on one line, with its line ends written as \n, ends there as well.
+            let tail = match self.rules.key_end.find(rest) {
+                Some(end) => self.line(&rest[end.end()..]).into_owned(),
+                None => {
+                    self.key_lines = KEY_LINES;
+                    if line.ends_with('\n') { "\n".into() } else { String::new() }
+                }
+            };
+            return Cow::Owned(format!("{}{HIDDEN}{tail}", self.rules.plain(before)));
+        }
+        self.rules.plain(line)
+    }
+}
+
+impl Redactor {
+    /// The rules that look at one line alone.
+    fn plain<'a>(&self, line: &'a str) -> Cow<'a, str> {
+        let mut text = Cow::Borrowed(line);
+        for rule in &self.text {
+            if rule.pattern.is_match(&text) {
+                text = Cow::Owned(rule.hide(&text));
+            }
+        }
+        text
+    }
+}
+
+impl Rule {
+    fn new(name: String, pattern: Regex) -> anyhow::Result<Self> {
+        if pattern.is_match("") {
+            bail!("`text`: pattern `{name}` matches the empty text, thus everything");
+        }
+        Ok(Self { name, pattern, count: AtomicU64::new(0) })
+    }
+
+    fn hide(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut last = 0;
+        for found in self.pattern.captures_iter(text) {
+            let Some(part) = found.get(1).or_else(|| found.get(0)) else { continue };
+            if self.name == BEARER && !part.as_str().bytes().any(|byte| byte.is_ascii_digit()) {
+                continue;
+            }
+            count(&self.count);
+            out.push_str(&text[last..part.start()]);
+            out.push_str(HIDDEN);
+            last = part.end();
+        }
+        out + &text[last..]
+    }
+}
+
+impl Field {
+    fn hide(&self, value: &mut Value, path: &[String]) -> bool {
+        let Some((key, rest)) = path.split_first() else {
+            if value.is_null() {
+                return false;
+            }
+            *value = json!(HIDDEN);
+            count(&self.count);
+            return true;
+        };
+        match value {
+            Value::Object(map) if key == "*" => self.hide_all(map.values_mut(), rest),
+            Value::Array(list) if key == "*" => self.hide_all(list, rest),
+            Value::Object(map) => map.get_mut(key).is_some_and(|value| self.hide(value, rest)),
+            Value::Array(list) => key
+                .parse()
+                .ok()
+                .and_then(|index: usize| list.get_mut(index))
+                .is_some_and(|value| self.hide(value, rest)),
+            _ => false,
+        }
+    }
+
+    fn hide_all<'v>(&self, values: impl IntoIterator<Item = &'v mut Value>, path: &[String]) -> bool {
+        values.into_iter().filter_map(|value| self.hide(value, path).then_some(())).count() > 0
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redactor() -> Redactor {
+        Redactor::new().unwrap()
+    }
+
+    #[test]
+    fn variables_whose_names_say_so_are_hidden_at_any_depth() {
+        for (name, hidden) in [
+            ("DB_PASSWORD", true),
+            ("password", true),
+            ("API_KEY", true),
+            ("AWS_SECRET_ACCESS_KEY", true),
+            ("GITHUB_TOKEN", true),
+            ("TOKEN_FILE", false),
+            ("SECRET_NAME", false),
+            ("CLIENT_KEY", true),
+            ("COMPASS", false),
+            ("dbPassword", true),
+            ("DB_PASS", true),
+            ("KEY", false),
+            ("E2E_FOCUS", false),
+            ("PWD", false),
+            ("MYSQL_PWD", true),
+            ("PGPASSWORD", true),
+            ("NPM_TOKEN", true),
+            ("AWS_ACCESS_KEY_ID", true),
+            ("TOKEN_TTL_SECONDS", false),
+            ("SSH_KEY", true),
+            ("CLIENT_ID", false),
+            ("AUTHOR", false),
+            ("BASIC_AUTH", true),
+        ] {
+            let mut object =
+                json!({"spec": {"template": {"containers": [{"env": [{"name": name, "value": "v"}]}]}}});
+            assert_eq!(redactor().object(&Resource::PODS, &mut object), hidden, "{name}");
+            assert_eq!(object.to_string().contains(HIDDEN), hidden, "{object}");
+        }
+    }
+
+    #[test]
+    fn references_are_kept_and_copies_of_hidden_values_are_not() {
+        let annotations = json!({LAST_APPLIED: r#"{"value":"v"}"#, "other": "kept"});
+        let mut object = json!({"metadata": {"annotations": annotations}, "spec": {"env": [
+            {"name": "A_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            {"name": "B_TOKEN", "value": "v"}]}});
+        let redactor = redactor();
+        redactor.object(&Resource::PODS, &mut object);
+        assert_eq!(object["spec"]["env"][0]["valueFrom"]["secretKeyRef"]["key"], "k");
+        assert_eq!(object["metadata"]["annotations"], json!({LAST_APPLIED: HIDDEN, "other": "kept"}));
+        assert_eq!(redactor.counts()["last applied configurations"], 1);
+        let untouched = json!({"metadata": {"annotations": {LAST_APPLIED: "{}"}}});
+        let mut object = untouched.clone();
+        assert!(!redactor.object(&Resource::PODS, &mut object));
+        assert_eq!(object, untouched);
+    }
+
+    #[test]
+    fn secrets_keep_their_keys() {
+        let mut secret = json!({"data": {"user": "YQ==", "pin": "Yg=="}, "type": "Opaque"});
+        redactor().object(&Resource::SECRETS, &mut secret);
+        assert_eq!(secret, json!({"data": {"user": HIDDEN, "pin": HIDDEN}, "type": "Opaque"}));
+        let mut empty = json!({"type": "Opaque"});
+        assert!(!redactor().object(&Resource::SECRETS, &mut empty));
+        assert_eq!(empty, json!({"type": "Opaque"}));
+    }
+
+    fn check_lines(lines: &[&str], expected: &[&str]) {
+        let redactor = redactor();
+        let mut filter = redactor.lines();
+        let out: Vec<_> = lines.iter().map(|line| filter.line(line).into_owned()).collect();
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn logs_show_neither_tokens_nor_keys() {
+        check_lines(
+            &["Authorization: Bearer abcdefghijklmnop1234\n"],
+            &["Authorization: Bearer ***HIDDEN***\n"],
+        );
+        for kept in [
+            "bearer of news\n",
+            "bearer authentication-configured\n",
+            "basic configuration-of-things\n",
+            "http://host:80/a@b\n",
+        ] {
+            check_lines(&[kept], &[kept]);
+        }
+        check_lines(&["authorization: Basic dXNlcjpwYXNz, x\n"], &["authorization: Basic ***HIDDEN***, x\n"]);
+        check_lines(&["to postgres://u:geheim@db/x\n"], &["to postgres://u:***HIDDEN***@db/x\n"]);
+        check_lines(&["t=eyJhbGciOiJI.eyJzdWIiOiIx.c2ln end"], &["t=***HIDDEN*** end"]);
+        check_lines(
+            &["a -----BEGIN EC PRIVATE KEY-----\n", "MHcC\n", "-----END EC PRIVATE KEY-----\n", "b\n"],
+            &["a ***HIDDEN***\n", "", "", "b\n"],
+        );
+        check_lines(
+            &[r"k=-----BEGIN PRIVATE KEY-----\nMHcC\n-----END PRIVATE KEY----- b"],
+            &["k=***HIDDEN*** b"],
+        );
+        check_lines(
+            &["-----BEGIN PGP PRIVATE KEY BLOCK-----\n", "x\n", "-----END PGP PRIVATE KEY BLOCK----- c\n"],
+            &["***HIDDEN***\n", "", " c\n"],
+        );
+        check_lines(&["-----BEGIN CERTIFICATE-----\n"], &["-----BEGIN CERTIFICATE-----\n"]);
+        let cut = ["-----BEGIN PRIVATE KEY-----\n"].into_iter().chain(["x\n"; 300]).collect::<Vec<_>>();
+        let redactor = redactor();
+        let mut filter = redactor.lines();
+        let left = cut.iter().filter(|line| !filter.line(line).is_empty()).count();
+        assert_eq!(left, 101, "a key without an end hides its beginning and 200 lines");
+    }
+
+    #[test]
+    fn rules_of_a_file_add_and_wrong_ones_are_named() {
+        let mut redactor = redactor();
+        let rules = "env: [^PIN$]\ntext: ['card=\\d+']\nfields:\n- {kind: ConfigMap, path: data.*}\n- {kind: Pod, path: spec.hosts.1}\n";
+        redactor.add(rules, "r.yaml").unwrap();
+        let mut map = json!({"data": {"a": "b"}, "other": "card=12"});
+        redactor.object(&Resource::CONFIG_MAPS, &mut map);
+        assert_eq!(map, json!({"data": {"a": HIDDEN}, "other": "***HIDDEN***"}));
+        let mut pod = json!({"spec": {"hosts": ["a", "b"], "env": [{"name": "PIN", "value": "1"}]}});
+        redactor.object(&Resource::PODS, &mut pod);
+        assert_eq!(pod, json!({"spec": {"hosts": ["a", HIDDEN], "env": [{"name": "PIN", "value": HIDDEN}]}}));
+        assert_eq!(redactor.counts()["ConfigMap: data.*"], 1);
+        for (rules, error) in [
+            ("evn: []", "`evn` is none of"),
+            ("env: x", "`env` is not a list"),
+            ("text: ['(']", "`(` is no pattern"),
+            ("text: ['x*']", "matches the empty text"),
+            ("fields: [{kind: Pod}]", "has no `kind` and `path`"),
+            ("[]", "not a mapping"),
+        ] {
+            let found = format!("{:#}", redactor.add(rules, "r.yaml").unwrap_err());
+            assert!(found.starts_with("redaction rules `r.yaml`: ") && found.contains(error), "{found}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `error.json`: what worker or aggregator noted when a result did not come.
+//!
+//! Its values become text as Go prints them (`map[a:1 b:[x y]]`), because that is what readers of the original find.
+
+use std::io::Read;
+
+use serde::Deserialize as _;
+use serde_json::{Map, Value};
+
+use crate::item::{FAILED, Item, SKIPPED, TIMEOUT};
+use crate::protocol::{Failure, TIMEOUT_WORD};
+
+/// The item of a report named `file_name`; the caller adds where it lies.
+pub fn read(input: impl Read, file_name: &str) -> Item {
+    let mut item = Item { name: file_name.to_owned(), status: FAILED.into(), ..Item::default() };
+    let Ok(report) = Map::deserialize(&mut serde_json::Deserializer::from_reader(input)) else { return item };
+    item.details = report.into_iter().map(|(key, value)| (key, Value::String(go(&value)))).collect();
+    let error = item.details.get("error").and_then(Value::as_str).unwrap_or("<nil>");
+    if error.starts_with(Failure::SKIPPED) {
+        item.status = SKIPPED.into();
+    } else if error.contains(TIMEOUT_WORD) {
+        item.status = TIMEOUT.into();
+    }
+    error.clone_into(&mut item.name);
+    item
+}
+
+/// A value as Go's `%v` prints it after reading it from JSON, where every number is a float.
+fn go(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Number(number) => go_float(number.as_f64().unwrap_or(f64::NAN)),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => format!("[{}]", list.iter().map(go).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let entries: Vec<String> =
+                map.iter().map(|(key, value)| format!("{key}:{}", go(value))).collect();
+            format!("map[{}]", entries.join(" "))
+        }
+    }
+}
+
+/// The shortest digits that mean this number, with an exponent of two digits from 10^6 on and below 10^-4.
+fn go_float(number: f64) -> String {
+    let scientific = format!("{number:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => number.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(report: &str, name: &str, status: &str, details: &[(&str, &str)]) {
+        let item = read(report.as_bytes(), "error.json");
+        assert_eq!((item.name.as_str(), item.status.as_str()), (name, status), "{report}");
+        let found: Vec<_> = item.details.iter().map(|(k, v)| (k.as_str(), v.as_str().unwrap())).collect();
+        assert_eq!(found, details, "{report}");
+    }
+
+    #[test]
+    fn values_become_the_text_that_go_prints() {
+        check(r#"{"error":"a timeout"}"#, "a timeout", "timeout", &[("error", "a timeout")]);
+        let skipped = "skipped: node deleted";
+        check(r#"{"error":"skipped: node deleted"}"#, skipped, "skipped", &[("error", skipped)]);
+        check(r#"{"b":1}"#, "<nil>", "failed", &[("b", "1")]);
+        check(r#"{"error":null} trailing"#, "<nil>", "failed", &[("error", "<nil>")]);
+        check("[1]", "error.json", "failed", &[]);
+        check("", "error.json", "failed", &[]);
+        for (json, text) in [
+            (r#"{"z":[1,"x",true,null],"a":{}}"#, "map[a:map[] z:[1 x true <nil>]]"),
+            ("1000000", "1e+06"),
+            ("999999", "999999"),
+            ("1234567.5", "1.2345675e+06"),
+            ("1073741824", "1.073741824e+09"),
+            ("0.0001", "0.0001"),
+            ("0.00001", "1e-05"),
+            ("-2.50", "-2.5"),
+            ("1e100", "1e+100"),
+            ("0", "0"),
+        ] {
+            check(&format!(r#"{{"error":"e","v":{json}}}"#), "e", "failed", &[("error", "e"), ("v", text)]);
+        }
+    }
+}

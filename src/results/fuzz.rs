@@ -1,0 +1,86 @@
+//! What must hold of results of any bytes; called by the fuzzers and, with their corpus, by a test.
+
+use std::fs;
+
+use super::process::{RESULTS_FILE, Rules, process};
+use super::read::{self, Visit};
+use crate::item::Item;
+
+/// A plugin whose one file is `bytes` gives a tree that can be read, whose root has the plugin's name.
+pub fn file(format: &str, bytes: &[u8]) {
+    let suffix = match format {
+        "junit" => "xml",
+        "gojson" => "json",
+        _ => "yaml",
+    };
+    let shm = std::path::Path::new("/dev/shm");
+    let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+    let id = (std::process::id(), std::thread::current().id());
+    let dir = base.join(format!("sonobuoy-fuzz-{}-{:?}", id.0, id.1));
+    let results = dir.join("results/global");
+    fs::create_dir_all(&results).expect("a folder");
+    fs::write(results.join(format!("a.{suffix}")), bytes).expect("a file");
+    let rules = Rules { name: "p".into(), per_node: false, format: format.into(), files: Vec::new() };
+    process(&dir, &rules).expect("a bad file is an item");
+    let mut roots = Roots::default();
+    let tree = fs::File::open(dir.join(RESULTS_FILE)).expect("a tree");
+    read::read(tree, &mut roots).expect("a tree that can be read");
+    assert_eq!((roots.name.as_str(), roots.depth), ("p", 0));
+    assert!(!dir.join("sonobuoy_results.yaml.part").exists());
+    fs::remove_dir_all(&dir).expect("no folder");
+}
+
+/// A tree of any bytes is read or refused, and every group that is entered is left when it is read.
+pub fn tree(bytes: &[u8]) {
+    let mut roots = Roots::default();
+    if read::read(bytes, &mut roots).is_ok() {
+        assert_eq!(roots.depth, 0);
+    }
+}
+
+#[derive(Default)]
+struct Roots {
+    depth: u32,
+    name: String,
+}
+
+impl Visit for Roots {
+    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
+        if self.depth == 0 {
+            self.name = item.name;
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        if self.depth == 0 {
+            self.name = item.name;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Every file in the corpus of a fuzzer.
+    fn corpus(name: &str) -> impl Iterator<Item = Vec<u8>> {
+        let dir = format!("{}/tests/fixtures/fuzz/{name}", env!("CARGO_MANIFEST_DIR"));
+        let entries = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{dir}: {error}"));
+        entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+    }
+
+    #[test]
+    fn what_fuzzers_found_stays_sound() {
+        for format in ["junit", "gojson", "manual"] {
+            corpus(format).for_each(|bytes| super::file(format, &bytes));
+        }
+        corpus("tree").for_each(|bytes| super::tree(&bytes));
+        corpus("archive").for_each(|bytes| crate::archive::consistent(&bytes));
+    }
+}

@@ -1,0 +1,119 @@
+//! `results --format json`: everything an archive says, for programs. The shape is described in `docs/results.md`
+//! and changes only together with [`SCHEMA_VERSION`].
+
+use std::io::Write;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::leaf::{self, Leaf};
+use super::open::Opened;
+use super::overview::{Counts, Overview, Plugin};
+use crate::item::Item;
+
+/// Raised when a key is renamed or removed or changes its meaning; new keys come without notice.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One test as it is written.
+#[derive(Serialize)]
+struct Test<'a> {
+    name: &'a str,
+    status: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
+    path: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    details: &'a std::collections::BTreeMap<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+/// Writes one document, one test a line.
+pub fn write(
+    opened: &Opened,
+    overview: &Overview,
+    node: Option<&str>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    writeln!(out, "{{\n\"schemaVersion\": {SCHEMA_VERSION},")?;
+    field(out, "archive", &json!(opened.source.label()))?;
+    field(out, "version", &json!(overview.version))?;
+    field(out, "runId", &json!(overview.run))?;
+    field(out, "kubernetesVersion", &json!(overview.kubernetes))?;
+    field(out, "started", &json!(overview.times.as_ref().map(|(first, _)| first)))?;
+    field(out, "ended", &json!(overview.times.as_ref().map(|(_, last)| last)))?;
+    field(out, "status", &json!(overview.verdict().word()))?;
+    field(out, "counts", &counts(&overview.counts()))?;
+    field(out, "health", &health(overview))?;
+    writeln!(out, "\"plugins\": [")?;
+    for (at, plugin) in overview.plugins.iter().enumerate() {
+        write_plugin(opened, plugin, node, out)?;
+        writeln!(out, "{}", if at + 1 < overview.plugins.len() { "," } else { "" })?;
+    }
+    Ok(writeln!(out, "]\n}}")?)
+}
+
+fn field(out: &mut impl Write, name: &str, value: &Value) -> anyhow::Result<()> {
+    Ok(writeln!(out, "\"{name}\": {value},")?)
+}
+
+fn counts(counts: &Counts) -> Value {
+    let mut counts = json!(counts);
+    // These five are always there.
+    for status in ["passed", "failed", "skipped", "timeout", "unknown"] {
+        if counts[status].is_null() {
+            counts[status] = 0.into();
+        }
+    }
+    counts
+}
+
+fn health(overview: &Overview) -> Value {
+    let Some(health) = &overview.health else { return Value::Null };
+    let part = |part: &super::health::Part| json!({"total": part.total_nodes, "healthy": part.healthy_nodes, "unhealthy": part.unwell()});
+    json!({
+        "nodes": part(&health.node_health),
+        "pods": part(&health.pod_health),
+        "suspiciousLogLines": health.error_summary,
+    })
+}
+
+fn write_plugin(
+    opened: &Opened,
+    plugin: &Plugin,
+    node: Option<&str>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    writeln!(out, "{{")?;
+    field(out, "name", &json!(plugin.name))?;
+    field(out, "status", &json!(plugin.status))?;
+    field(out, "total", &json!(plugin.total()))?;
+    field(out, "counts", &counts(&plugin.counts))?;
+    let nodes: Vec<Value> = plugin
+        .nodes
+        .iter()
+        .map(|node| json!({"name": node.name, "status": node.status, "counts": counts(&node.counts)}))
+        .collect();
+    let (_, odd) = plugin.odd_nodes();
+    field(out, "nodes", &Value::Array(nodes))?;
+    field(out, "oddNodes", &odd.iter().map(|node| json!(node.name)).collect())?;
+    field(out, "error", &json!(plugin.error))?;
+    write!(out, "\"tests\": [")?;
+    if plugin.error.is_none() {
+        let mut first = true;
+        leaf::each(&opened.files, &plugin.name, node, |leaf| {
+            write!(out, "{}", if std::mem::take(&mut first) { "\n" } else { ",\n" })?;
+            Ok(serde_json::to_writer(&mut *out, &test(leaf))?)
+        })?;
+    }
+    Ok(write!(out, "]\n}}")?)
+}
+
+fn test<'a>(leaf: &Leaf<'a>) -> Test<'a> {
+    let Item { name, details, meta, .. } = leaf.item;
+    let error = meta.get("error").map(String::as_str);
+    let status = if leaf.item.status.is_empty() { "unknown" } else { &leaf.item.status };
+    Test { name, status, node: leaf.node, path: leaf.path, file: leaf.file, details, error }
+}

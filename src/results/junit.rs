@@ -1,0 +1,171 @@
+//! JUnit files to items: suites and their tests.
+
+use std::io::BufRead;
+
+use serde_json::Value;
+
+use super::tree::Tree;
+use super::xml::{Lexer, Token};
+use crate::item::{FAILED, Item, PASSED, SKIPPED};
+
+/// How much text of one test is kept; what goes beyond stays in the file itself.
+const TEXT_LIMIT: usize = 12 << 20;
+
+/// Adds the suites of a file to the group that is open. On an error the tree holds part of them.
+pub fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
+    let mut lexer = Lexer::new(input);
+    loop {
+        match lexer.next()? {
+            Token::Open => break,
+            Token::End => anyhow::bail!("EOF: the file holds no element"),
+            Token::Text | Token::Close => {}
+        }
+    }
+    match lexer.name() {
+        "testsuite" => suite(&mut lexer, tree, 1),
+        "testsuites" => {
+            let mut position = 0;
+            loop {
+                match lexer.next()? {
+                    Token::Open if lexer.name() == "testsuite" => {
+                        position += 1;
+                        suite(&mut lexer, tree, position)?;
+                    }
+                    Token::Open => lexer.skip_element()?,
+                    Token::Text => {}
+                    Token::Close | Token::End => return Ok(()),
+                }
+            }
+        }
+        other => anyhow::bail!("expected element type <testsuite> but have <{other}>"),
+    }
+}
+
+/// One suite, whose tag was just read.
+fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut Tree, position: usize) -> anyhow::Result<()> {
+    for name in ["tests", "failures"] {
+        check::<i64>(lexer, name, "a whole number")?;
+    }
+    check::<f64>(lexer, "time", "a number")?;
+    let name = lexer.attribute("name").filter(|name| !name.is_empty());
+    let name = name.map_or_else(|| format!("testsuite-{position:03}"), str::to_owned);
+    tree.enter(&Item { name, ..Item::default() }, PASSED)?;
+    loop {
+        match lexer.next()? {
+            Token::Open if lexer.name() == "testcase" => tree.leaf(&test(lexer)?)?,
+            Token::Open => lexer.skip_element()?,
+            Token::Text => {}
+            Token::Close | Token::End => break,
+        }
+    }
+    tree.leave(None);
+    Ok(())
+}
+
+fn check<T: std::str::FromStr>(lexer: &Lexer<impl BufRead>, name: &str, kind: &str) -> anyhow::Result<()> {
+    match lexer.attribute(name).map(str::trim) {
+        Some(text) if !text.is_empty() && text.parse::<T>().is_err() => {
+            anyhow::bail!(
+                "{}",
+                lexer.error(format!("the attribute `{name}` of a suite is {text:?}, not {kind}"))
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What stands in `<failure>` or `<error>`.
+#[derive(Default)]
+struct Complaint {
+    message: String,
+    text: String,
+}
+
+impl Complaint {
+    fn into_detail(self) -> Option<Value> {
+        if self.message.is_empty() && self.text.is_empty() {
+            return None;
+        }
+        Some(Value::String(format!("{} {}", self.message, self.text).trim().to_owned()))
+    }
+}
+
+/// One test, whose tag was just read.
+fn test<R: BufRead>(lexer: &mut Lexer<R>) -> anyhow::Result<Item> {
+    let mut item = Item { name: lexer.attribute("name").unwrap_or_default().to_owned(), ..Item::default() };
+    let (mut failure, mut error, mut skipped) = (None::<Complaint>, None::<Complaint>, false);
+    let mut room = TEXT_LIMIT;
+    loop {
+        match lexer.next()? {
+            Token::Open => {}
+            Token::Text => continue,
+            Token::Close | Token::End => break,
+        }
+        match lexer.name() {
+            "skipped" => {
+                skipped = true;
+                lexer.skip_element()?;
+            }
+            "failure" => complaint(lexer, failure.get_or_insert_default(), &mut room)?,
+            "error" => complaint(lexer, error.get_or_insert_default(), &mut room)?,
+            name @ ("system-out" | "system-err") => {
+                let name = name.to_owned();
+                let text = text(lexer, &mut room)?;
+                if text.is_empty() {
+                    item.details.remove(&name);
+                } else {
+                    item.details.insert(name, Value::String(text));
+                }
+            }
+            _ => lexer.skip_element()?,
+        }
+    }
+    item.status = match (skipped, failure.is_some() || error.is_some()) {
+        (true, _) => SKIPPED,
+        (false, true) => FAILED,
+        (false, false) => PASSED,
+    }
+    .into();
+    for (name, complaint) in [("failure", failure), ("error", error)] {
+        if let Some(detail) = complaint.and_then(Complaint::into_detail) {
+            item.details.insert(name.into(), detail);
+        }
+    }
+    Ok(item)
+}
+
+fn complaint<R: BufRead>(
+    lexer: &mut Lexer<R>,
+    complaint: &mut Complaint,
+    room: &mut usize,
+) -> anyhow::Result<()> {
+    if let Some(message) = lexer.attribute("message") {
+        message.clone_into(&mut complaint.message);
+    }
+    complaint.text = text(lexer, room)?;
+    Ok(())
+}
+
+/// The text of the element that was just opened, without that of elements inside, cut when `room` is used up.
+fn text<R: BufRead>(lexer: &mut Lexer<R>, room: &mut usize) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut cut = 0;
+    loop {
+        match lexer.next()? {
+            Token::Open => lexer.skip_element()?,
+            Token::Text if lexer.text().len() <= *room => {
+                text.push_str(lexer.text());
+                *room -= lexer.text().len();
+            }
+            Token::Text => {
+                cut += lexer.text().len();
+                *room = 0;
+            }
+            Token::Close | Token::End => break,
+        }
+    }
+    if cut > 0 {
+        text.push_str(&format!("\n[{cut} further bytes are only in the file itself]"));
+    }
+    Ok(text)
+}

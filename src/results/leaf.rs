@@ -1,0 +1,89 @@
+//! Every leaf of a tree with where it stands: the second pass of every view but text.
+
+use super::overview::open_tree;
+use super::read::Visit;
+use super::source::Files;
+use super::text::Select;
+use crate::item::{Item, UNKNOWN};
+
+/// A leaf and its place.
+pub struct Leaf<'a> {
+    /// The leaf itself.
+    pub item: &'a Item,
+    /// The names of the items above it, without the plugin's.
+    pub path: &'a [String],
+    /// The node it was found on.
+    pub node: Option<&'a str>,
+    /// The file it was read from, relative to the plugin's folder.
+    pub file: Option<&'a str>,
+}
+
+impl Leaf<'_> {
+    /// Its status, never empty.
+    pub fn status(&self) -> &str {
+        if self.item.status.is_empty() { UNKNOWN } else { &self.item.status }
+    }
+
+    /// The names above it without that of the node.
+    pub fn group(&self) -> &[String] {
+        match (self.node, self.path) {
+            (Some(node), [first, rest @ ..]) if first == node => rest,
+            (_, path) => path,
+        }
+    }
+}
+
+/// Calls `visit` with each leaf of a plugin in the order of the tree.
+pub fn each(
+    files: &Files,
+    plugin: &str,
+    node: Option<&str>,
+    visit: impl FnMut(&Leaf<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let walk = Walk { above: Vec::new(), names: Vec::new(), visit };
+    Select::new(node, walk).run(open_tree(files, plugin)?)
+}
+
+struct Walk<F> {
+    /// Of each item above: whether it is a node, and its file.
+    above: Vec<(bool, Option<String>)>,
+    /// Their names but for the first.
+    names: Vec<String>,
+    visit: F,
+}
+
+fn place(item: &Item) -> (bool, Option<String>) {
+    (item.meta.get("type").is_some_and(|kind| kind == "node"), item.meta.get("file").cloned())
+}
+
+impl<F: FnMut(&Leaf<'_>) -> anyhow::Result<()>> Visit for Walk<F> {
+    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
+        if !self.above.is_empty() {
+            self.names.push(item.name.clone());
+        }
+        self.above.push(place(&item));
+        Ok(())
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        self.above.pop();
+        self.names.pop();
+        Ok(())
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        let (is_node, file) = place(&item);
+        let node = self.above.iter().position(|(is_node, _)| *is_node);
+        let node = match node {
+            Some(at) => at.checked_sub(1).and_then(|at| self.names.get(at)),
+            None => is_node.then_some(&item.name),
+        };
+        let file = file.as_ref().or_else(|| self.above.iter().rev().find_map(|(_, file)| file.as_ref()));
+        (self.visit)(&Leaf {
+            item: &item,
+            path: &self.names,
+            node: node.map(String::as_str),
+            file: file.map(String::as_str),
+        })
+    }
+}

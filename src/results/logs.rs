@@ -1,0 +1,118 @@
+//! The ends of the pod logs in an archive, for the page: of a gigabyte of logs it shows what helps.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+use super::overview::{Overview, Verdict};
+use super::source::Source;
+use super::spool::Spool;
+
+/// How much of the end of one log is shown.
+const TAIL: usize = 24 << 10;
+/// How much of all logs together is shown.
+const ALL: usize = 3 << 20;
+/// How many logs are listed that are not shown.
+const LISTED: usize = 500;
+
+/// One log.
+pub struct Log {
+    /// Its path in the archive.
+    pub name: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// How many of its lines look like errors.
+    pub errors: u64,
+    /// Its end, if it is shown.
+    pub tail: Option<String>,
+}
+
+/// The logs of an archive, those that are shown first.
+pub struct Logs {
+    /// Shown and listed ones.
+    pub logs: Vec<Log>,
+    /// How many there are besides.
+    pub more: usize,
+}
+
+impl Logs {
+    /// Reads them: those of pods of failed plugins before others, among them those with most errors.
+    pub fn read(source: &Source, overview: &Overview) -> anyhow::Result<Self> {
+        let mut tails = Spool::default();
+        let mut logs = Vec::new();
+        let counted = overview.health.as_ref().map(|health| &health.error_summary);
+        let errors: BTreeMap<&String, u64> = counted
+            .and_then(|kinds| kinds.get("Errors"))
+            .into_iter()
+            .flatten()
+            .map(|(f, n)| (f, *n))
+            .collect();
+        source.each(|name, size, content| {
+            if name.starts_with("podlogs/") && size > 0 {
+                tails.add(name, &tail(content)?[..])?;
+                let errors = errors.get(&name.to_owned()).copied().unwrap_or_default();
+                logs.push(Log { name: name.to_owned(), size, errors, tail: None });
+            }
+            Ok(())
+        })?;
+        let bad = overview.plugins.iter().filter(|plugin| plugin.verdict() != Verdict::Passed);
+        let bad: Vec<String> = bad.map(|plugin| format!("/sonobuoy-{}-", plugin.name)).collect();
+        logs.sort_by_cached_key(|log| {
+            let of_failed = bad.iter().any(|part| log.name.contains(part));
+            (!of_failed, std::cmp::Reverse(log.errors), log.name.clone())
+        });
+        let mut left = ALL;
+        for log in &mut logs {
+            let mut bytes = Vec::new();
+            if let Some(mut tail) = tails.open(&log.name) {
+                tail.read_to_end(&mut bytes)?;
+            }
+            if bytes.len() > left {
+                break;
+            }
+            left -= bytes.len();
+            log.tail = Some(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        let shown = logs.iter().filter(|log| log.tail.is_some()).count();
+        let more = logs.len().saturating_sub(shown + LISTED);
+        logs.truncate(shown + LISTED);
+        Ok(Self { logs, more })
+    }
+
+    /// The place of a log that is shown.
+    pub fn shown(&self, name: &str) -> Option<usize> {
+        self.logs.iter().position(|log| log.name == name && log.tail.is_some())
+    }
+
+    /// The shown logs of a plugin's pods.
+    pub fn of_plugin(&self, plugin: &str) -> impl Iterator<Item = (usize, &Log)> {
+        let part = format!("/sonobuoy-{plugin}-");
+        let logs = self.logs.iter().enumerate();
+        logs.filter(move |(_, log)| log.tail.is_some() && log.name.contains(&part))
+    }
+}
+
+/// The last lines of a stream.
+fn tail(content: &mut dyn Read) -> anyhow::Result<Vec<u8>> {
+    let mut tail = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    let mut cut = false;
+    loop {
+        match content.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                tail.extend_from_slice(&buffer[..count]);
+                if tail.len() > TAIL {
+                    tail.drain(..tail.len() - TAIL);
+                    cut = true;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // A line without its beginning misleads.
+    if let (true, Some(end)) = (cut, tail.iter().position(|byte| *byte == b'\n')) {
+        tail.drain(..=end);
+    }
+    Ok(tail)
+}

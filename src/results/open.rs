@@ -1,0 +1,136 @@
+//! What every view of an archive begins with: which plugins it holds, and their trees at hand.
+
+use serde::Deserialize;
+
+use super::health;
+use super::source::{Files, Source, absent};
+use super::{RESULTS_FILE, text};
+
+/// Where an archive lists its plugins.
+const INFO: &str = "meta/info.json";
+/// Where it says which version made it.
+pub const CONFIG: &str = "meta/config.json";
+/// The aggregator's log.
+pub const RUN_LOG: &str = "meta/run.log";
+/// The version of the API server.
+pub const SERVER_VERSION: &str = "serverversion.json";
+
+/// An archive whose trees are at hand.
+pub struct Opened {
+    /// Where more can be read.
+    pub source: Source,
+    /// The small files, trees among them.
+    pub files: Files,
+    /// The plugins that are asked for, in the order in which they were stored, the cluster's health last.
+    pub plugins: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Info {
+    plugins: Option<Vec<String>>,
+}
+
+/// Only a snapshot that was taken without a run has this; it has no plugins, and the health of the cluster to show.
+const SNAPSHOT: &str = "meta/query-errors.json";
+
+/// How much of an archive is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// What the original shows, and plugins only where the archive lists them.
+    Trees,
+    /// Also what is known of the run, to its end; plugins that are not listed are found by their trees.
+    Whole,
+}
+
+/// Reads what is needed for `plugin`, or for all and the health of the cluster.
+pub fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow::Result<Opened> {
+    let source = Source::open(archive)?;
+    if depth == Depth::Whole {
+        return whole(source, plugin);
+    }
+    let tree = plugin.map(|plugin| format!("plugins/{plugin}/{RESULTS_FILE}"));
+    let only_health = plugin == Some(text::HEALTH);
+    let wanted = |name: &str| match &tree {
+        Some(_) if only_health => name == health::FILE,
+        Some(tree) => name == tree || name == CONFIG,
+        None => [INFO, CONFIG, SNAPSHOT, SERVER_VERSION, health::FILE].contains(&name) || is_tree(name),
+    };
+    let mut listed = None;
+    let enough = |files: &Files| match &tree {
+        Some(_) if only_health => true,
+        Some(tree) => files.has(tree),
+        None => {
+            if listed.is_none() && files.has(INFO) {
+                listed = plugins(files).ok();
+            }
+            let has_all = |plugins: &Vec<String>| {
+                plugins.iter().all(|plugin| files.has(&format!("plugins/{plugin}/{RESULTS_FILE}")))
+            };
+            files.has(health::FILE)
+                && listed.as_ref().is_some_and(|plugins| !plugins.is_empty() && has_all(plugins))
+        }
+    };
+    let files = source.collect(wanted, enough)?;
+    let plugins = match plugin {
+        Some(plugin) => vec![plugin.to_owned()],
+        None => {
+            let mut all = plugins(&files)?;
+            anyhow::ensure!(
+                !all.is_empty() || files.has(SNAPSHOT),
+                "no plugins specified by either the --plugin flag or tarball metadata"
+            );
+            all.push(text::HEALTH.into());
+            all
+        }
+    };
+    for plugin in plugins.iter().filter(|plugin| *plugin != text::HEALTH) {
+        if !files.has(&format!("plugins/{plugin}/{RESULTS_FILE}")) {
+            note_age(&files);
+        }
+    }
+    Ok(Opened { source, files, plugins })
+}
+
+fn whole(source: Source, plugin: Option<&str>) -> anyhow::Result<Opened> {
+    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, health::FILE];
+    let files = source.collect(|name| about.contains(&name) || is_tree(name), |_| false)?;
+    let mut all = plugins(&files)?;
+    for name in files.folders("plugins")? {
+        if !all.contains(&name) && files.has(&format!("plugins/{name}/{RESULTS_FILE}")) {
+            all.push(name);
+        }
+    }
+    if let Some(plugin) = plugin {
+        let name = format!("plugins/{plugin}/{RESULTS_FILE}");
+        anyhow::ensure!(plugin == text::HEALTH || files.has(&name), absent(&name));
+        all = vec![plugin.to_owned()];
+    }
+    Ok(Opened { source, files, plugins: all })
+}
+
+fn is_tree(name: &str) -> bool {
+    let plugin = name.strip_prefix("plugins/").and_then(|rest| rest.strip_suffix(RESULTS_FILE));
+    plugin.and_then(|plugin| plugin.strip_suffix('/')).is_some_and(|plugin| !plugin.contains('/'))
+}
+
+fn plugins(files: &Files) -> anyhow::Result<Vec<String>> {
+    let Some(bytes) = files.small(INFO)? else { return Ok(Vec::new()) };
+    let info: Info = serde_json::from_slice(&bytes).map_err(|error| anyhow::anyhow!("`{INFO}`: {error}"))?;
+    Ok(info.plugins.unwrap_or_default())
+}
+
+/// Says so if an archive is too old to hold results that can be shown.
+fn note_age(files: &Files) {
+    let version = files.small(CONFIG).ok().flatten().and_then(|bytes| {
+        let config: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+        Some(config.get("Version")?.as_str()?.to_owned())
+    });
+    let Some(version) = version else { return };
+    let mut numbers = version.trim_start_matches('v').split('.').map(|part| part.parse::<u32>().ok());
+    if let (Some(Some(0)), Some(Some(minor))) = (numbers.next(), numbers.next())
+        && minor < 15
+    {
+        log::warn!("the archive was made by {version}; results that can be shown are written since v0.15.1");
+    }
+}

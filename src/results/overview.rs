@@ -1,0 +1,317 @@
+//! What an archive holds, counted: per plugin and per node. The first of the two passes of every view but text.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use serde_json::Value;
+
+use super::health::Health;
+use super::open::{CONFIG, Opened, RUN_LOG, SERVER_VERSION};
+use super::read::Visit;
+use super::source::Files;
+use super::text::{HEALTH, Select};
+use super::{RESULTS_FILE, source};
+use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
+
+/// The exit code when something failed, if that was asked for.
+pub const FAILED_CODE: u8 = 3;
+/// The exit code when nothing failed but something is unknown, if that was asked for.
+pub const UNKNOWN_CODE: u8 = 4;
+
+/// Leaves by status.
+pub type Counts = BTreeMap<String, u64>;
+
+/// What a run came to as a whole; the order is from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Nothing failed and nothing is unknown; custom statuses are no failures.
+    Passed,
+    /// Something could not be found out, but nothing failed.
+    Unknown,
+    /// Something failed or timed out.
+    Failed,
+}
+
+/// An archive in numbers.
+#[derive(Debug, Default)]
+pub struct Overview {
+    /// The version that made it.
+    pub version: String,
+    /// The run's id.
+    pub run: String,
+    /// The version of the API server.
+    pub kubernetes: String,
+    /// When the run began and ended, RFC 3339.
+    pub times: Option<(String, String)>,
+    /// Each plugin.
+    pub plugins: Vec<Plugin>,
+    /// The cluster.
+    pub health: Option<Health>,
+}
+
+/// A plugin in numbers.
+#[derive(Debug, Default)]
+pub struct Plugin {
+    /// Its name.
+    pub name: String,
+    /// Its status.
+    pub status: String,
+    /// All its leaves.
+    pub counts: Counts,
+    /// Its nodes, if it runs on each; those that are in the tree twice are one here.
+    pub nodes: Vec<Node>,
+    /// The leaves of each node item of the tree, in its order.
+    pub node_items: Vec<Counts>,
+    /// Why its tree could not be read.
+    pub error: Option<String>,
+}
+
+/// A node in numbers.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its status.
+    pub status: String,
+    /// All its leaves.
+    pub counts: Counts,
+    /// Equal for nodes whose leaves are alike in names and statuses.
+    pub likeness: u64,
+}
+
+impl Overview {
+    /// Reads every tree once; one that cannot be read is noted, not an error. `node` is what `Select` selects.
+    pub fn read(opened: &Opened, node: Option<&str>) -> anyhow::Result<Self> {
+        let files = &opened.files;
+        let config = json(files, CONFIG)?;
+        let server = json(files, SERVER_VERSION)?;
+        let text =
+            |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let health = Health::read(files)?;
+        let mut kubernetes = text(&server, "gitVersion");
+        if let Some(health) = health.as_ref().filter(|_| kubernetes.is_empty()) {
+            kubernetes.clone_from(&health.api_version);
+        }
+        let plugins = opened.plugins.iter().filter(|plugin| *plugin != HEALTH);
+        Ok(Self {
+            version: text(&config, "Version"),
+            run: text(&config, "UUID"),
+            kubernetes,
+            times: times(files),
+            plugins: plugins.map(|plugin| Plugin::read(files, plugin, node)).collect(),
+            health,
+        })
+    }
+
+    /// The worst of all plugins.
+    pub fn verdict(&self) -> Verdict {
+        self.plugins.iter().map(Plugin::verdict).max().unwrap_or(Verdict::Unknown)
+    }
+
+    /// The exit code of a command that was told `--fail-on limit`; see the table in `docs/results.md`.
+    pub fn exit_code(&self, limit: &str) -> u8 {
+        let incomplete =
+            || self.plugins.iter().any(|plugin| plugin.error.is_some() || plugin.status == UNKNOWN);
+        match (self.verdict(), limit) {
+            (Verdict::Failed, "failed" | "unknown" | "incomplete") => FAILED_CODE,
+            (Verdict::Unknown, "unknown") => UNKNOWN_CODE,
+            (Verdict::Unknown, "incomplete") if incomplete() => UNKNOWN_CODE,
+            _ => 0,
+        }
+    }
+
+    /// The leaves of all plugins.
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::new();
+        for (status, count) in self.plugins.iter().flat_map(|plugin| &plugin.counts) {
+            *sum.entry(status.clone()).or_default() += count;
+        }
+        sum
+    }
+}
+
+impl Verdict {
+    /// One word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Passed => PASSED,
+            Self::Unknown => UNKNOWN,
+            Self::Failed => FAILED,
+        }
+    }
+
+    fn of(status: &str, counts: &Counts) -> Self {
+        let any =
+            |statuses: &[&str]| statuses.iter().any(|status| counts.get(*status).is_some_and(|n| *n > 0));
+        if status == FAILED || any(&[FAILED, TIMEOUT]) {
+            Self::Failed
+        } else if status == UNKNOWN || any(&[UNKNOWN, ""]) {
+            Self::Unknown
+        } else {
+            Self::Passed
+        }
+    }
+}
+
+impl Plugin {
+    fn read(files: &Files, name: &str, node: Option<&str>) -> Self {
+        let plugin = Self { name: name.to_owned(), ..Self::default() };
+        let mut select = Select::new(node, Counting { plugin, depth: 0, node: None });
+        let result = open_tree(files, name).and_then(|tree| select.run(tree));
+        let mut plugin = match result {
+            Ok(()) => select.inner.plugin,
+            Err(error) => {
+                let error = Some(format!("{error:#}"));
+                Self { name: name.to_owned(), status: UNKNOWN.into(), error, ..Self::default() }
+            }
+        };
+        if plugin.status.is_empty() {
+            plugin.status = UNKNOWN.into();
+        }
+        plugin
+    }
+
+    /// Its own verdict.
+    pub fn verdict(&self) -> Verdict {
+        if self.error.is_some() {
+            return Verdict::Unknown;
+        }
+        Verdict::of(&self.status, &self.counts)
+    }
+
+    /// All leaves.
+    pub fn total(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// How many nodes are alike at most, and those that are not like these.
+    pub fn odd_nodes(&self) -> (usize, Vec<&Node>) {
+        let mut alike = BTreeMap::<u64, usize>::new();
+        for node in &self.nodes {
+            *alike.entry(node.likeness).or_default() += 1;
+        }
+        let Some((&likeness, &count)) = alike.iter().max_by_key(|(_, count)| **count) else {
+            return (0, Vec::new());
+        };
+        // Two kinds of equally many: none is odd.
+        if alike.values().filter(|other| **other == count).count() > 1 {
+            return (count, Vec::new());
+        }
+        (count, self.nodes.iter().filter(|node| node.likeness != likeness).collect())
+    }
+}
+
+impl Node {
+    /// Its own verdict.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::of(&self.status, &self.counts)
+    }
+}
+
+/// The four numbers that every view shows, and whatever else there is.
+pub fn columns(counts: &Counts) -> [(&'static str, u64); 5] {
+    let of = |status: &str| counts.get(status).copied().unwrap_or_default();
+    let (passed, failed, skipped, unknown) =
+        (of(PASSED), of(FAILED) + of(TIMEOUT), of(SKIPPED), of(UNKNOWN) + of(""));
+    let other = counts.values().sum::<u64>() - passed - failed - skipped - unknown;
+    [(FAILED, failed), (UNKNOWN, unknown), (PASSED, passed), ("other", other), (SKIPPED, skipped)]
+}
+
+/// Reads a plugin's tree.
+pub fn open_tree<'f>(files: &'f Files, plugin: &str) -> anyhow::Result<Box<dyn std::io::Read + 'f>> {
+    let name = format!("plugins/{plugin}/{RESULTS_FILE}");
+    files.open(&name)?.ok_or_else(|| source::absent(&name))
+}
+
+struct Counting {
+    plugin: Plugin,
+    depth: usize,
+    /// The node that is being counted, and how deep its own item lies.
+    node: Option<(Node, usize)>,
+}
+
+impl Counting {
+    fn root(&mut self, item: &Item) {
+        if self.depth == 0 {
+            self.plugin.status.clone_from(&item.status);
+        }
+    }
+
+    fn begin_node(&mut self, item: &Item) {
+        if self.node.is_none() && item.meta.get("type").is_some_and(|kind| kind == "node") {
+            let node = Node {
+                name: item.name.clone(),
+                status: item.status.clone(),
+                counts: Counts::new(),
+                likeness: 0,
+            };
+            self.node = Some((node, self.depth));
+        }
+    }
+
+    fn end_node(&mut self) {
+        let Some((node, _)) = self.node.take_if(|(_, depth)| *depth == self.depth) else { return };
+        self.plugin.node_items.push(node.counts.clone());
+        match self.plugin.nodes.iter_mut().find(|other| other.name == node.name) {
+            // Its errors follow its results.
+            Some(other) => {
+                if node.verdict() > other.verdict() {
+                    other.status = node.status;
+                }
+                node.counts
+                    .into_iter()
+                    .for_each(|(status, count)| *other.counts.entry(status).or_default() += count);
+                other.likeness ^= node.likeness.rotate_left(1);
+            }
+            None => self.plugin.nodes.push(node),
+        }
+    }
+}
+
+impl Visit for Counting {
+    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
+        self.root(&item);
+        self.begin_node(&item);
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        self.depth -= 1;
+        self.end_node();
+        Ok(())
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        self.root(&item);
+        self.begin_node(&item);
+        let status = if item.status.is_empty() { UNKNOWN.into() } else { item.status };
+        if let Some((node, _)) = &mut self.node {
+            *node.counts.entry(status.clone()).or_default() += 1;
+            // In order: the same leaves in another order are not expected from the same plugin.
+            let mut hasher = DefaultHasher::new();
+            let name = if item.name == node.name { "" } else { &item.name };
+            (node.likeness, name, &status).hash(&mut hasher);
+            node.likeness = hasher.finish();
+        }
+        *self.plugin.counts.entry(status).or_default() += 1;
+        self.end_node();
+        Ok(())
+    }
+}
+
+fn json(files: &Files, name: &str) -> anyhow::Result<Value> {
+    Ok(files.small(name)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
+}
+
+/// The first and the last moment in the aggregator's log.
+fn times(files: &Files) -> Option<(String, String)> {
+    // A log too large for a glance is no reason to show nothing else.
+    let Ok(Some(log)) = files.small(RUN_LOG) else { return None };
+    let log = String::from_utf8_lossy(&log);
+    let time = |line: &str| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        Some(line.get("time")?.as_str()?.to_owned())
+    };
+    log.lines().find_map(time).zip(log.lines().rev().find_map(time))
+}

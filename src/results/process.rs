@@ -1,0 +1,286 @@
+//! Everything a plugin sent, files and error reports, into its `sonobuoy_results.yaml`.
+//!
+//! One file that cannot be read gives one item that says why; it never fails the whole.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::read::{self, Visit};
+use super::tree::{Finished, Tree};
+use super::{failure, gojson, junit};
+use crate::item::{FAILED, Item, PASSED, UNKNOWN};
+use crate::plugin;
+
+/// The file a plugin's results are written to, inside the plugin's folder.
+pub const RESULTS_FILE: &str = "sonobuoy_results.yaml";
+/// What workers and aggregator call their error reports.
+const ERROR_FILE: &str = "error.json";
+/// How large an error report may be; it holds a pod at most.
+const ERROR_LIMIT: u64 = 16 << 20;
+/// How large a manual result with anchors may be; it is held in memory.
+const EXPANDED_LIMIT: u64 = 4 << 20;
+
+/// How the files of a plugin are to be read.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// The plugin's name.
+    pub name: String,
+    /// Whether there is a result for each node.
+    pub per_node: bool,
+    /// The result format; junit, e2e, gojson, manual, anything else is raw.
+    pub format: String,
+    /// Which files to read, by base name; none leaves that to the format.
+    pub files: Vec<String>,
+}
+
+impl From<&plugin::Config> for Rules {
+    fn from(config: &plugin::Config) -> Self {
+        Self {
+            name: config.plugin_name.clone(),
+            per_node: config.driver == plugin::Driver::DaemonSet,
+            format: config.result_format.clone(),
+            files: config.result_files.clone(),
+        }
+    }
+}
+
+/// What the results of a plugin came to, or those of one node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// `passed`, `failed`, `unknown`, or a sum of custom statuses.
+    pub status: String,
+    /// Leaves by status.
+    pub counts: BTreeMap<String, u64>,
+    /// The same for each node of a plugin that runs on each: a node that also reported an error is there twice.
+    pub nodes: Vec<(String, Outcome)>,
+}
+
+/// Reads `results/` and `errors/` in a plugin's folder and writes `sonobuoy_results.yaml` there.
+pub fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
+    let path = dir.join(RESULTS_FILE);
+    for custom in [false, true] {
+        let mut run = Run { dir, rules, tree: Tree::create(&path, custom)?, nodes: Vec::new() };
+        run.everything().with_context(|| format!("cannot process `{}`", dir.display()))?;
+        if let Finished::Written(tally) = run.tree.finish(&path)? {
+            let (status, counts) = (tally.status(tally.has_custom()), tally.counts().clone());
+            return Ok(Outcome { status, counts, nodes: run.nodes });
+        }
+    }
+    anyhow::bail!("the results in `{}` changed while they were read", dir.display())
+}
+
+struct Run<'a> {
+    dir: &'a Path,
+    rules: &'a Rules,
+    tree: Tree,
+    nodes: Vec<(String, Outcome)>,
+}
+
+/// What a walk looks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Results,
+    Errors,
+}
+
+impl Run<'_> {
+    fn everything(&mut self) -> anyhow::Result<()> {
+        let root = Item { name: self.rules.name.clone(), ..Item::default() };
+        self.tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
+        for (folder, look) in [("results", Look::Results), ("errors", Look::Errors)] {
+            if self.rules.per_node {
+                self.each_node(folder, look)?;
+            } else {
+                self.walk(folder, look)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn each_node(&mut self, folder: &str, look: Look) -> anyhow::Result<()> {
+        for (name, kind) in list(&self.dir.join(folder))? {
+            if !kind.is_dir() {
+                continue;
+            }
+            let node = Item { name: name.clone(), ..Item::default() };
+            self.tree.enter(&with_meta(node, &[("type", "node")]), UNKNOWN)?;
+            self.walk(&format!("{folder}/{name}"), look)?;
+            let (tally, status) = match look {
+                // Nobody was there to pass anything.
+                Look::Errors => self.tree.leave_skipped(),
+                Look::Results => self.tree.leave(None),
+            };
+            let mut counts = tally.counts().clone();
+            if tally.children() == 0 {
+                counts.insert(status.clone(), 1);
+            }
+            self.nodes.push((name, Outcome { status, counts, nodes: Vec::new() }));
+        }
+        Ok(())
+    }
+
+    /// All files below `folder` that are looked for, in the order of their names.
+    fn walk(&mut self, folder: &str, look: Look) -> anyhow::Result<()> {
+        for (name, kind) in list(&self.dir.join(folder))? {
+            let path = format!("{folder}/{name}");
+            if kind.is_dir() {
+                self.walk(&path, look)?;
+            } else if look == Look::Errors {
+                if name == ERROR_FILE {
+                    self.error(&path)?;
+                }
+            } else if self.selected(&name) {
+                self.file(&path, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn selected(&self, name: &str) -> bool {
+        if !self.rules.files.is_empty() {
+            return self.rules.files.iter().any(|file| file == name);
+        }
+        match self.rules.format.as_str() {
+            "junit" | "e2e" => name.ends_with(".xml"),
+            "gojson" => name.ends_with(".json"),
+            "manual" => name.ends_with(".yaml") || name.ends_with(".yml"),
+            _ => true,
+        }
+    }
+
+    fn file(&mut self, path: &str, name: &str) -> anyhow::Result<()> {
+        let item = Item { name: name.to_owned(), ..Item::default() };
+        let typed = with_meta(item.clone(), &[("file", path), ("type", "file")]);
+        let mark = self.tree.mark();
+        let result = match self.rules.format.as_str() {
+            "junit" | "e2e" => self.open(path).and_then(|file| {
+                self.tree.enter(&typed, PASSED)?;
+                junit::read(BufReader::with_capacity(64 << 10, file), &mut self.tree)?;
+                self.tree.leave(None);
+                Ok(())
+            }),
+            "gojson" => self.open(path).and_then(|file| {
+                self.tree.enter(&typed, PASSED)?;
+                let result = gojson::read(BufReader::with_capacity(64 << 10, file), &mut self.tree);
+                // What was read before an error is kept.
+                let error = result.err().map(|error| format!("{error:#}"));
+                self.tree.leave(error.as_deref());
+                Ok(())
+            }),
+            "manual" => self.manual(path, &typed),
+            _ => {
+                let item = with_meta(Item { status: PASSED.into(), ..item }, &[("file", path)]);
+                return match fs::symlink_metadata(self.dir.join(path)) {
+                    Ok(_) => Ok(self.tree.leaf(&item)?),
+                    Err(error) => {
+                        let failed = Item { status: FAILED.into(), ..item };
+                        Ok(self.tree.leaf(&with_meta(failed, &[("error", &error.to_string())]))?)
+                    }
+                };
+            }
+        };
+        if let Err(error) = result {
+            self.tree.back(mark)?;
+            let reason = format!("{error:#}");
+            log::warn!("cannot read the result `{}`: {reason}", self.dir.join(path).display());
+            let unknown = Item { status: UNKNOWN.into(), ..typed };
+            self.tree.leaf(&with_meta(unknown, &[("error", &reason)]))?;
+        }
+        Ok(())
+    }
+
+    fn manual(&mut self, path: &str, typed: &Item) -> anyhow::Result<()> {
+        let mark = self.tree.mark();
+        let result =
+            read::read(self.open(path)?, &mut Manual { tree: &mut self.tree, file: typed, depth: 0 });
+        match result {
+            Err(error) if error.is::<read::Reference>() => {
+                self.tree.back(mark)?;
+                let mut text = String::new();
+                let size = self.open(path)?.take(EXPANDED_LIMIT + 1).read_to_string(&mut text)?;
+                anyhow::ensure!(size as u64 <= EXPANDED_LIMIT, "a file this large may not use anchors");
+                read::read_expanded(&text, &mut Manual { tree: &mut self.tree, file: typed, depth: 0 })
+            }
+            other => other,
+        }
+    }
+
+    fn error(&mut self, path: &str) -> anyhow::Result<()> {
+        let item = match self.open(path) {
+            Ok(file) => failure::read(BufReader::new(file.take(ERROR_LIMIT)), ERROR_FILE),
+            Err(_) => Item { name: ERROR_FILE.into(), status: FAILED.into(), ..Item::default() },
+        };
+        Ok(self.tree.leaf(&with_meta(item, &[("file", path)]))?)
+    }
+
+    /// Opens a regular file of the plugin; links that lead elsewhere and pipes are refused.
+    fn open(&self, path: &str) -> anyhow::Result<File> {
+        let full = self.dir.join(path);
+        let real = full.canonicalize()?;
+        anyhow::ensure!(
+            real.starts_with(self.dir.canonicalize()?),
+            "it is a link that leads out of the results"
+        );
+        anyhow::ensure!(fs::metadata(&real)?.is_file(), "it is no regular file");
+        Ok(File::open(real)?)
+    }
+}
+
+/// Takes a manual result over: everything but the name and meta of its root, which are those of the file.
+struct Manual<'t> {
+    tree: &'t mut Tree,
+    file: &'t Item,
+    depth: usize,
+}
+
+impl Manual<'_> {
+    fn item(&self, item: Item) -> Item {
+        if self.depth > 0 {
+            return item;
+        }
+        Item { name: self.file.name.clone(), meta: self.file.meta.clone(), ..item }
+    }
+}
+
+impl Visit for Manual<'_> {
+    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
+        let item = self.item(item);
+        self.depth += 1;
+        Ok(self.tree.enter(&item, &item.status)?)
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        self.depth -= 1;
+        self.tree.leave(None);
+        Ok(())
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        let item = self.item(item);
+        Ok(self.tree.leaf(&item)?)
+    }
+}
+
+fn with_meta(mut item: Item, meta: &[(&str, &str)]) -> Item {
+    item.meta.extend(meta.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    item
+}
+
+/// The names in a folder, sorted, with what they are; none if there is no such folder.
+fn list(dir: &Path) -> anyhow::Result<Vec<(String, fs::FileType)>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.with_context(|| format!("cannot read `{}`", dir.display()))?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        names.push((entry.file_name().to_string_lossy().into_owned(), entry.file_type()?));
+    }
+    names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    Ok(names)
+}

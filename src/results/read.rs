@@ -1,0 +1,344 @@
+//! Reading a tree of items from YAML, item by item, in memory that does not grow with the tree.
+//!
+//! Strings keep their source text whatever YAML would make of it (`name: 123`, `status: yes`); details are what
+//! YAML 1.1 says they are. Unknown keys are ignored, of keys that occur twice the last counts.
+
+use std::cell::Cell;
+use std::io::{self, BufRead, Read};
+use std::rc::Rc;
+
+use libyaml_safer::{EventData, Parser, ScalarStyle};
+use serde_json::{Map, Value};
+
+use super::tree::DEPTH;
+use crate::item::Item;
+use crate::yaml;
+
+/// How much text one item may have.
+const ITEM_LIMIT: u64 = 32 << 20;
+/// How much of an item's children waits for fields that may stand after them.
+const HELD_LIMIT: usize = 512 << 10;
+
+/// Who is told of a tree, depth first. An item with children is entered and left, one without is a leaf.
+pub trait Visit {
+    /// A group begins; its fields are those that stand before its children.
+    fn enter(&mut self, item: Item) -> anyhow::Result<()>;
+    /// The group that was entered last ends.
+    fn leave(&mut self) -> anyhow::Result<()>;
+    /// An item without children.
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()>;
+}
+
+/// Tells `visitor` of the tree in the first document of `input`.
+pub fn read(input: impl Read, visitor: &mut impl Visit) -> anyhow::Result<()> {
+    let taken = Rc::new(Cell::new(0));
+    // The parser gives up on a block of text that ends without a line feed.
+    let input = Metered { input, taken: taken.clone() }.chain(&b"\n"[..]);
+    let input = io::BufReader::with_capacity(32 << 10, input);
+    let mut reader = Reader { parser: Parser::new(), taken };
+    reader.parser.set_input(input);
+    loop {
+        match reader.event()? {
+            // No document at all is an item of which nothing is known.
+            EventData::StreamEnd => return visitor.leaf(Item::default()),
+            EventData::DocumentStart { .. } => break,
+            _ => {}
+        }
+    }
+    match reader.event()? {
+        EventData::MappingStart { .. } => reader.item(visitor, 0),
+        EventData::Scalar { value, .. } if matches!(yaml::resolve(&value), Ok(yaml::Content::Null)) => {
+            visitor.leaf(Item::default())
+        }
+        _ => anyhow::bail!("not a result: the document is no map"),
+    }
+}
+
+/// Counts what the parser takes, so that one item cannot take any amount of memory.
+struct Metered<R> {
+    input: R,
+    taken: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.taken.get() > ITEM_LIMIT {
+            let message = format!("one item has more than {} MiB of text", ITEM_LIMIT >> 20);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        let count = self.input.read(buffer)?;
+        self.taken.set(self.taken.get() + count as u64);
+        Ok(count)
+    }
+}
+
+struct Reader<R: BufRead> {
+    parser: Parser<R>,
+    taken: Rc<Cell<u64>>,
+}
+
+/// Where the children of an item go: into memory, since fields of the item may follow them in files written by
+/// hand, but on to the visitor once there are many of them.
+struct Children<'v> {
+    /// What is known of the item itself.
+    item: Item,
+    visitor: &'v mut dyn Visit,
+    held: Vec<Step>,
+    held_size: usize,
+    through: bool,
+}
+
+enum Step {
+    Enter(Item),
+    Leave,
+    Leaf(Item),
+}
+
+impl Visit for Children<'_> {
+    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
+        self.step(Step::Enter(item))
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        self.step(Step::Leave)
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        self.step(Step::Leaf(item))
+    }
+}
+
+impl Children<'_> {
+    fn step(&mut self, step: Step) -> anyhow::Result<()> {
+        if self.through {
+            return tell(step, self.visitor);
+        }
+        self.held_size += size_of::<Step>();
+        if let Step::Enter(item) | Step::Leaf(item) = &step {
+            self.held_size += item.name.len();
+            self.held_size += item.details.values().map(|value| value.to_string().len()).sum::<usize>();
+        }
+        self.held.push(step);
+        if self.held_size > HELD_LIMIT { self.let_go() } else { Ok(()) }
+    }
+
+    fn let_go(&mut self) -> anyhow::Result<()> {
+        self.through = true;
+        self.visitor.enter(std::mem::take(&mut self.item))?;
+        std::mem::take(&mut self.held).into_iter().try_for_each(|step| tell(step, self.visitor))
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        if !self.through && self.held.is_empty() {
+            return self.visitor.leaf(self.item);
+        }
+        if !self.through {
+            self.let_go()?;
+        }
+        self.visitor.leave()
+    }
+}
+
+fn tell(step: Step, visitor: &mut dyn Visit) -> anyhow::Result<()> {
+    match step {
+        Step::Enter(item) => visitor.enter(item),
+        Step::Leave => visitor.leave(),
+        Step::Leaf(item) => visitor.leaf(item),
+    }
+}
+
+impl<R: BufRead> Reader<R> {
+    /// The rest of an item whose map was just begun.
+    fn item(&mut self, visitor: &mut dyn Visit, depth: usize) -> anyhow::Result<()> {
+        anyhow::ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");
+        let mut all =
+            Children { item: Item::default(), visitor, held: Vec::new(), held_size: 0, through: false };
+        loop {
+            self.taken.set(0);
+            let Some(key) = self.key()? else { return all.finish() };
+            match key.as_str() {
+                "name" => all.item.name = self.text("name")?.unwrap_or_default(),
+                "status" => all.item.status = self.text("status")?.unwrap_or_default(),
+                "meta" => all.item.meta = self.meta()?,
+                "details" => all.item.details = self.details()?,
+                "items" => self.items(&mut all, depth)?,
+                _ => self.skip_value()?,
+            }
+        }
+    }
+
+    /// The list of children.
+    fn items(&mut self, visitor: &mut dyn Visit, depth: usize) -> anyhow::Result<()> {
+        match self.event()? {
+            EventData::SequenceStart { .. } => {}
+            EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => return Ok(()),
+            EventData::Alias { .. } => return Err(Reference.into()),
+            _ => anyhow::bail!("not a result: `items` is no list"),
+        }
+        loop {
+            match self.event()? {
+                EventData::SequenceEnd => return Ok(()),
+                EventData::MappingStart { .. } => self.item(visitor, depth + 1)?,
+                EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => {
+                    visitor.leaf(Item::default())?;
+                }
+                EventData::Alias { .. } => return Err(Reference.into()),
+                _ => anyhow::bail!("not a result: one of `items` is no map"),
+            }
+        }
+    }
+
+    /// The next key, or `None` where the map ends.
+    fn key(&mut self) -> anyhow::Result<Option<String>> {
+        match self.event()? {
+            EventData::MappingEnd => Ok(None),
+            EventData::Scalar { value, .. } if value == "<<" => Err(Reference.into()),
+            EventData::Scalar { value, .. } => Ok(Some(value)),
+            _ => anyhow::bail!("not a result: a key is no text"),
+        }
+    }
+
+    /// A string: the source text of any scalar; `None` for null.
+    fn text(&mut self, key: &str) -> anyhow::Result<Option<String>> {
+        match self.event()? {
+            EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => Ok(None),
+            EventData::Scalar { value, .. } => Ok(Some(value)),
+            EventData::Alias { .. } => Err(Reference.into()),
+            _ => anyhow::bail!("not a result: `{key}` is no text"),
+        }
+    }
+
+    fn meta(&mut self) -> anyhow::Result<std::collections::BTreeMap<String, String>> {
+        let mut meta = std::collections::BTreeMap::new();
+        if self.begin_map("meta")? {
+            while let Some(key) = self.key()? {
+                let value = self.text("meta")?.unwrap_or_default();
+                meta.insert(key, value);
+            }
+        }
+        Ok(meta)
+    }
+
+    fn details(&mut self) -> anyhow::Result<std::collections::BTreeMap<String, Value>> {
+        let mut details = std::collections::BTreeMap::new();
+        if self.begin_map("details")? {
+            while let Some(key) = self.key()? {
+                let event = self.event()?;
+                details.insert(key, self.value(event, 0)?);
+            }
+        }
+        Ok(details)
+    }
+
+    /// Begins a map; false for null in its place.
+    fn begin_map(&mut self, key: &str) -> anyhow::Result<bool> {
+        match self.event()? {
+            EventData::MappingStart { .. } => Ok(true),
+            EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => Ok(false),
+            EventData::Alias { .. } => Err(Reference.into()),
+            _ => anyhow::bail!("not a result: `{key}` is no map"),
+        }
+    }
+
+    fn value(&mut self, event: EventData, depth: usize) -> anyhow::Result<Value> {
+        anyhow::ensure!(depth < DEPTH, "details are nested deeper than {DEPTH}");
+        Ok(match event {
+            EventData::Scalar { value, style: ScalarStyle::Plain, tag: None, .. } => {
+                match yaml::resolve(&value) {
+                    Ok(yaml::Content::Null) => Value::Null,
+                    Ok(yaml::Content::Bool(flag)) => Value::Bool(flag),
+                    Ok(yaml::Content::Number(number)) => Value::Number(number),
+                    _ => Value::String(value),
+                }
+            }
+            EventData::Scalar { value, .. } => Value::String(value),
+            EventData::SequenceStart { .. } => {
+                let mut list = Vec::new();
+                loop {
+                    match self.event()? {
+                        EventData::SequenceEnd => break Value::Array(list),
+                        event => list.push(self.value(event, depth + 1)?),
+                    }
+                }
+            }
+            EventData::MappingStart { .. } => {
+                let mut map = Map::new();
+                while let Some(key) = self.key()? {
+                    let event = self.event()?;
+                    map.insert(key, self.value(event, depth + 1)?);
+                }
+                Value::Object(map)
+            }
+            EventData::Alias { .. } => return Err(Reference.into()),
+            _ => anyhow::bail!("not a result: the text ends within an item"),
+        })
+    }
+
+    fn skip_value(&mut self) -> anyhow::Result<()> {
+        let event = self.event()?;
+        self.value(event, 0).map(drop)
+    }
+
+    fn event(&mut self) -> anyhow::Result<EventData> {
+        match yaml::next_event(&mut self.parser) {
+            // Its sources say the same again.
+            Ok(Some(event)) => Ok(event.map_err(|error| anyhow::anyhow!("{error}"))?.data),
+            Ok(None) => Ok(EventData::StreamEnd),
+            Err(yaml::Unreadable) => anyhow::bail!("not a result: it cannot be read as YAML"),
+        }
+    }
+}
+
+/// The tree uses an anchor or a merge key. Machines write none, and expanded they could grow without bound; see
+/// [`read_expanded`].
+#[derive(Debug)]
+pub struct Reference;
+
+impl std::fmt::Display for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("anchors and merge keys are not read here")
+    }
+}
+
+impl std::error::Error for Reference {}
+
+fn is_null(word: &str) -> bool {
+    matches!(word, "" | "~" | "null" | "Null" | "NULL")
+}
+
+/// Tells `visitor` of a tree that uses what [`read`] refuses, anchors and merge keys; the text is held in memory and
+/// what they expand to is bounded.
+pub fn read_expanded(text: &str, visitor: &mut dyn Visit) -> anyhow::Result<()> {
+    value_item(&yaml::parse(text)?, visitor, 0)
+}
+
+fn value_item(value: &Value, visitor: &mut dyn Visit, depth: usize) -> anyhow::Result<()> {
+    anyhow::ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");
+    let none = Map::new();
+    let map = match value {
+        Value::Object(map) => map,
+        Value::Null => &none,
+        _ => anyhow::bail!("not a result: an item is no map"),
+    };
+    let text = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    let entries = |key| map.get(key).and_then(Value::as_object).into_iter().flatten();
+    let item = Item {
+        name: text(map.get("name")),
+        status: text(map.get("status")),
+        meta: entries("meta").map(|(key, value)| (key.clone(), text(Some(value)))).collect(),
+        details: entries("details").map(|(key, value)| (key.clone(), value.clone())).collect(),
+        items: Vec::new(),
+    };
+    match map.get("items").and_then(Value::as_array).filter(|items| !items.is_empty()) {
+        None => visitor.leaf(item),
+        Some(items) => {
+            visitor.enter(item)?;
+            items.iter().try_for_each(|item| value_item(item, visitor, depth + 1))?;
+            visitor.leave()
+        }
+    }
+}

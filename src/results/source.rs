@@ -1,0 +1,328 @@
+//! Where results are read from: an archive, a folder that holds an unpacked one, or standard input.
+//!
+//! An archive is one compressed stream, so nothing in it can be looked up. It is read once, taking out what is
+//! wanted and skipping the rest, and not to its end when nothing more can be wanted.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::spool::{self, Spool};
+use crate::archive::{Entry, Gunzip, Kind, Reader};
+
+/// How much a file that is held in memory as a whole may have: `info.json`, `clusterhealth.json` of 5,000 nodes.
+const SMALL: u64 = 16 << 20;
+
+/// An archive or a folder.
+pub struct Source {
+    place: Place,
+    /// What to call it in messages.
+    label: String,
+}
+
+enum Place {
+    Folder(PathBuf),
+    /// A file that can be read from its start again.
+    File(File),
+}
+
+/// Files of a source, at hand.
+pub struct Files {
+    folder: Option<PathBuf>,
+    spool: Spool,
+}
+
+impl Source {
+    /// Opens what the user named; `-` is standard input.
+    pub fn open(name: &str) -> anyhow::Result<Self> {
+        let label = name.to_owned();
+        if name == "-" {
+            return Ok(Self { place: Place::File(standard_input()?), label: "standard input".into() });
+        }
+        let meta = fs::metadata(name).map_err(|error| anyhow::anyhow!("stat {name}: {}", reason(&error)))?;
+        if meta.is_dir() {
+            return Ok(Self { place: Place::Folder(PathBuf::from(name)), label });
+        }
+        let file = File::open(name).map_err(|error| anyhow::anyhow!("open {name}: {}", reason(&error)))?;
+        Ok(Self { place: Place::File(file), label })
+    }
+
+    /// What to call it in messages.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Takes out the files that are `wanted`, by name and size, and stops reading when there is `enough`.
+    pub fn collect(
+        &self,
+        mut wanted: impl FnMut(&str) -> bool,
+        mut enough: impl FnMut(&Files) -> bool,
+    ) -> anyhow::Result<Files> {
+        let mut files = Files { folder: None, spool: Spool::default() };
+        let mut walk = match &self.place {
+            Place::Folder(path) => return Ok(Files { folder: Some(path.clone()), ..files }),
+            Place::File(_) => self.walk()?,
+        };
+        while let Some((name, _)) = walk.next()? {
+            if wanted(&name) && !files.spool.has(&name) {
+                files.spool.add(&name, &mut walk.reader).map_err(broken)?;
+                if enough(&files) {
+                    break;
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    /// Tells `visit` of every file in the order of the archive, or sorted for a folder, with its content.
+    pub fn each(
+        &self,
+        mut visit: impl FnMut(&str, u64, &mut dyn Read) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        match &self.place {
+            Place::Folder(path) => each_in_folder(path, "", &mut visit),
+            Place::File(_) => {
+                let mut walk = self.walk()?;
+                while let Some((name, entry)) = walk.next()? {
+                    visit(&name, entry.size, &mut walk.reader)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Files to be fetched one after the other; `wanted` says how often each.
+    pub fn fetch(&self, wanted: HashMap<String, usize>) -> anyhow::Result<Fetch> {
+        Ok(match &self.place {
+            Place::Folder(path) => Fetch::Folder(path.clone()),
+            Place::File(_) => Fetch::Stream { walk: Box::new(self.walk()?), wanted, spool: Spool::default() },
+        })
+    }
+
+    fn walk(&self) -> anyhow::Result<Walk> {
+        let Place::File(file) = &self.place else { anyhow::bail!("`{}` is a folder", self.label) };
+        let mut file = file.try_clone()?;
+        file.seek(SeekFrom::Start(0))?;
+        let mut head = [0; 2];
+        let count = file.read(&mut head)?;
+        if count < 2 || head != [0x1f, 0x8b] {
+            let reason = if count < 2 { "EOF" } else { "gzip: invalid header" };
+            anyhow::bail!("could not make a gzip reader: {reason}");
+        }
+        file.seek(SeekFrom::Start(0))?;
+        Ok(Walk { reader: Reader::new(Gunzip::new(BufReader::with_capacity(128 << 10, file))) })
+    }
+}
+
+impl Files {
+    /// Reads a file from its start; `None` if there is none of that name.
+    pub fn open(&self, name: &str) -> anyhow::Result<Option<Box<dyn Read + '_>>> {
+        match &self.folder {
+            None => Ok(self.spool.open(name).map(|content| Box::new(content) as _)),
+            Some(folder) => Ok(open_in(folder, name)?.map(|file| Box::new(file) as _)),
+        }
+    }
+
+    /// The bytes of a small file.
+    pub fn small(&self, name: &str) -> anyhow::Result<Option<Vec<u8>>> {
+        let Some(content) = self.open(name)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        content.take(SMALL + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read `{name}`"))?;
+        anyhow::ensure!(bytes.len() as u64 <= SMALL, "`{name}` is larger than {} MiB", SMALL >> 20);
+        Ok(Some(bytes))
+    }
+
+    /// The names of the folders in `folder`.
+    pub fn folders(&self, folder: &str) -> anyhow::Result<Vec<String>> {
+        let mut names = std::collections::BTreeSet::new();
+        match &self.folder {
+            None => {
+                for name in self.spool.names() {
+                    let below = name.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
+                    names.extend(
+                        below.and_then(|rest| rest.split_once('/')).map(|(first, _)| first.to_owned()),
+                    );
+                }
+            }
+            Some(top) => {
+                for entry in fs::read_dir(top.join(folder)).into_iter().flatten() {
+                    let entry = entry?;
+                    if entry.file_type()?.is_dir() {
+                        names.insert(entry.file_name().to_string_lossy().into_owned());
+                    }
+                }
+            }
+        }
+        Ok(names.into_iter().collect())
+    }
+
+    /// Whether there is a file of that name.
+    pub fn has(&self, name: &str) -> bool {
+        match &self.folder {
+            None => self.spool.has(name),
+            Some(folder) => clean(name).is_some_and(|name| folder.join(name).is_file()),
+        }
+    }
+}
+
+/// The error for a file that is not there, in the words of the original.
+pub fn absent(name: &str) -> anyhow::Error {
+    anyhow::anyhow!("failed to find file \"{name}\" in archive")
+}
+
+/// Hands out the files of a source in about the order in which they lie there.
+pub enum Fetch {
+    /// Each can be opened.
+    Folder(PathBuf),
+    /// Those that lie before the one asked for are kept for later.
+    Stream {
+        /// Where the stream stands.
+        walk: Box<Walk>,
+        /// How often each is wanted.
+        wanted: HashMap<String, usize>,
+        /// What was passed already.
+        spool: Spool,
+    },
+}
+
+impl Fetch {
+    /// Copies a file to `out`.
+    pub fn copy(&mut self, name: &str, out: &mut impl Write) -> anyhow::Result<()> {
+        match self {
+            Self::Folder(folder) => {
+                let mut file = open_in(folder, name)?.ok_or_else(|| absent(name))?;
+                io::copy(&mut file, out)?;
+            }
+            Self::Stream { walk, wanted, spool } => {
+                while !spool.has(name) {
+                    let Some((found, _)) = walk.next()? else { return Err(absent(name)) };
+                    match wanted.get(&found) {
+                        Some(1) if found == name => {
+                            copy(&mut walk.reader, out)?;
+                            return Ok(());
+                        }
+                        Some(_) => spool.add(&found, &mut walk.reader).map_err(broken)?,
+                        None => {}
+                    }
+                }
+                let mut content = spool.open(name).ok_or_else(|| absent(name))?;
+                io::copy(&mut content, out)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copies with errors of the two sides told apart, since a reader of our output may leave.
+fn copy(input: &mut impl Read, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match input.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => out.write_all(&buffer[..count])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(broken(error.into())),
+        }
+    }
+}
+
+/// A pass over an archive.
+pub struct Walk {
+    reader: Reader<Gunzip<BufReader<File>>>,
+}
+
+impl Walk {
+    /// The next regular file, its name cleaned.
+    fn next(&mut self) -> anyhow::Result<Option<(String, Entry)>> {
+        while let Some(entry) = self.reader.next_entry().map_err(|error| broken(error.into()))? {
+            if let (Kind::File, Some(name)) = (entry.kind, clean(&String::from_utf8_lossy(&entry.name))) {
+                return Ok(Some((name, entry)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn broken(error: anyhow::Error) -> anyhow::Error {
+    error.context("cannot read the archive")
+}
+
+/// The name without `./`, `//` and `..`, with slashes for the separators of Windows; `None` if it leads out.
+pub fn clean(name: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for part in name.split(['/', '\\']) {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Opens a regular file of a folder; links that lead out of it count as absent.
+fn open_in(folder: &Path, name: &str) -> anyhow::Result<Option<File>> {
+    let Some(name) = clean(name) else { return Ok(None) };
+    let path = folder.join(name);
+    let real = match path.canonicalize() {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        other => other.with_context(|| format!("cannot read `{}`", path.display()))?,
+    };
+    if !real.starts_with(folder.canonicalize()?) || !real.is_file() {
+        return Ok(None);
+    }
+    File::open(&real).map(Some).with_context(|| format!("cannot read `{}`", path.display()))
+}
+
+fn each_in_folder(
+    folder: &Path,
+    below: &str,
+    visit: &mut impl FnMut(&str, u64, &mut dyn Read) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let path = folder.join(below);
+    let unreadable = || format!("cannot read `{}`", path.display());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&path).with_context(unreadable)? {
+        let entry = entry.with_context(unreadable)?;
+        names.push((entry.file_name().to_string_lossy().into_owned(), entry.file_type()?));
+    }
+    names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    for (name, kind) in names {
+        let name = if below.is_empty() { name } else { format!("{below}/{name}") };
+        if kind.is_dir() {
+            each_in_folder(folder, &name, visit)?;
+        } else if kind.is_file()
+            && let Some(mut file) = open_in(folder, &name)?
+        {
+            visit(&name, file.metadata()?.len(), &mut file)?;
+        }
+    }
+    Ok(())
+}
+
+/// Standard input as a file that can be read twice: itself if it is one, else a copy.
+fn standard_input() -> anyhow::Result<File> {
+    use std::os::fd::AsFd as _;
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    if input.metadata()?.is_file() {
+        return Ok(input);
+    }
+    let mut copy = spool::temporary().context("cannot copy standard input to a temporary file")?;
+    io::copy(&mut BufReader::with_capacity(128 << 10, input), &mut copy)
+        .context("cannot read standard input")?;
+    Ok(copy)
+}
+
+/// The reason of a system error without its number.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file or directory".into(),
+        io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,116 @@
+//! Files that were taken out of a stream and will be read later: small ones in memory, many or large ones on disk.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt as _;
+
+use anyhow::Context as _;
+
+/// How much is kept in memory. The results of 20,000 tests are 5 MiB.
+const MEMORY: u64 = 8 << 20;
+
+/// Named contents, all in one place one after the other.
+#[derive(Default)]
+pub struct Spool {
+    memory: Vec<u8>,
+    /// Everything, once it has outgrown memory; the file has no name any more.
+    file: Option<File>,
+    end: u64,
+    places: BTreeMap<String, (u64, u64)>,
+}
+
+impl Spool {
+    /// Takes a content in under `name`; the first of a name stays.
+    pub fn add(&mut self, name: &str, mut content: impl Read) -> anyhow::Result<()> {
+        if self.has(name) {
+            return Ok(());
+        }
+        let start = self.end;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match content.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => self.write(&buffer[..count]).context("cannot write a temporary file")?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.places.insert(name.to_owned(), (start, self.end - start));
+        Ok(())
+    }
+
+    /// Whether there is a content of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.places.contains_key(name)
+    }
+
+    /// All names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// Reads a content from its start.
+    pub fn open(&self, name: &str) -> Option<Content<'_>> {
+        let (at, left) = *self.places.get(name)?;
+        Some(Content { spool: self, at, left })
+    }
+
+    fn write(&mut self, data: &[u8]) -> io::Result<()> {
+        if self.file.is_none() && self.end + data.len() as u64 > MEMORY {
+            let mut file = temporary()?;
+            file.write_all(&self.memory)?;
+            self.memory = Vec::new();
+            self.file = Some(file);
+        }
+        match &mut self.file {
+            Some(file) => file.write_all(data)?,
+            None => self.memory.extend_from_slice(data),
+        }
+        self.end += data.len() as u64;
+        Ok(())
+    }
+}
+
+/// One content, being read.
+pub struct Content<'s> {
+    spool: &'s Spool,
+    at: u64,
+    left: u64,
+}
+
+impl Read for Content<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let count = match &self.spool.file {
+            Some(file) => file.read_at(&mut buffer[..room], self.at)?,
+            None => {
+                let start = usize::try_from(self.at).unwrap_or(usize::MAX);
+                (&self.spool.memory[start..]).read(&mut buffer[..room])?
+            }
+        };
+        self.at += count as u64;
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+/// A file for this process alone that vanishes with it.
+pub fn temporary() -> io::Result<File> {
+    let dir = std::env::temp_dir();
+    for attempt in 0..100 {
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let path = dir.join(format!("sonobuoy-{}-{}-{attempt}", std::process::id(), time.as_nanos()));
+        let mut options = File::options();
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        match options.read(true).write(true).create_new(true).open(&path) {
+            Ok(file) => {
+                std::fs::remove_file(&path)?;
+                return Ok(file);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))),
+        }
+    }
+    Err(io::Error::other(format!("`{}` has no free name", dir.display())))
+}

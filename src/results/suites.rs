@@ -1,0 +1,160 @@
+//! `results --format junit`: one JUnit file from whatever plugins sent. A plugin is a suite, or a suite for each of
+//! its nodes.
+
+use std::io::Write;
+
+use serde_json::Value;
+
+use super::leaf::{self, Leaf};
+use super::open::Opened;
+use super::overview::{Counts, Overview, Plugin, columns};
+use crate::item::{FAILED, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
+
+/// Writes one document.
+pub fn write(
+    opened: &Opened,
+    overview: &Overview,
+    node: Option<&str>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
+    let broken = overview.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
+    writeln!(out, "<testsuites name=\"{}\"{}>", attribute("sonobuoy"), sums(&overview.counts(), broken))?;
+    for plugin in &overview.plugins {
+        write_plugin(opened, plugin, node, out)?;
+    }
+    Ok(writeln!(out, "</testsuites>")?)
+}
+
+fn write_plugin(
+    opened: &Opened,
+    plugin: &Plugin,
+    node: Option<&str>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    if let Some(error) = &plugin.error {
+        writeln!(out, "<testsuite name=\"{}\"{}>", attribute(&plugin.name), sums(&plugin.counts, 1))?;
+        let name = attribute(&plugin.name);
+        writeln!(
+            out,
+            "<testcase name=\"{name}\" classname=\"{name}\"><error message=\"{}\"/></testcase>",
+            attribute(error)
+        )?;
+        return Ok(writeln!(out, "</testsuite>")?);
+    }
+    // `Some(None)` is the suite of what belongs to no node.
+    let mut open = None::<Option<String>>;
+    let mut items = plugin.node_items.iter();
+    leaf::each(&opened.files, &plugin.name, node, |leaf| {
+        if open.as_ref().is_none_or(|open| open.as_deref() != leaf.node) {
+            if open.is_some() {
+                writeln!(out, "</testsuite>")?;
+            }
+            open = Some(leaf.node.map(str::to_owned));
+            // A node that also reported an error is in the tree twice, and so are its suites.
+            let of_node = leaf.node.and_then(|_| items.next());
+            let name =
+                leaf.node.map_or_else(|| plugin.name.clone(), |node| format!("{}/{node}", plugin.name));
+            let counts = of_node.unwrap_or(&plugin.counts);
+            writeln!(out, "<testsuite name=\"{}\"{}>", attribute(&name), sums(counts, 0))?;
+        }
+        write_test(&plugin.name, leaf, out)
+    })?;
+    if open.is_some() {
+        writeln!(out, "</testsuite>")?;
+    }
+    Ok(())
+}
+
+fn sums(counts: &Counts, broken: u64) -> String {
+    let [(_, failed), (_, unknown), _, (_, other), (_, skipped)] = columns(counts);
+    let total = counts.values().sum::<u64>() + broken;
+    format!(
+        " tests=\"{total}\" failures=\"{failed}\" errors=\"{}\" skipped=\"{}\"",
+        unknown + broken,
+        skipped + other
+    )
+}
+
+fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut impl Write) -> anyhow::Result<()> {
+    let item = leaf.item;
+    let group: Vec<&str> = std::iter::once(plugin).chain(leaf.group().iter().map(String::as_str)).collect();
+    write!(
+        out,
+        "<testcase name=\"{}\" classname=\"{}\" time=\"0\">",
+        attribute(&item.name),
+        attribute(&group.join("."))
+    )?;
+    let status = leaf.status();
+    let text = complaint(leaf);
+    match status {
+        PASSED => {}
+        SKIPPED => write!(out, "<skipped/>")?,
+        FAILED | TIMEOUT => {
+            let message = attribute(text.lines().next().unwrap_or_default());
+            write!(out, "<failure type=\"{status}\" message=\"{message}\">{}</failure>", content(&text))?;
+        }
+        UNKNOWN => {
+            let reason = item.meta.get("error").map_or("the result is unknown", String::as_str);
+            write!(
+                out,
+                "<error type=\"unknown\" message=\"{}\">{}</error>",
+                attribute(reason),
+                content(&text)
+            )?;
+        }
+        // Neither good nor bad, and JUnit knows nothing between.
+        custom => write!(out, "<skipped message=\"{}\"/>", attribute(&format!("status: {custom}")))?,
+    }
+    for name in ["system-out", "system-err"] {
+        if let Some(text) = item.details.get(name).and_then(Value::as_str) {
+            write!(out, "<{name}>{}</{name}>", content(text))?;
+        }
+    }
+    Ok(writeln!(out, "</testcase>")?)
+}
+
+/// What is said about a failure: the parts that JUnit knows, else all details.
+fn complaint(leaf: &Leaf<'_>) -> String {
+    let details = &leaf.item.details;
+    let known: Vec<&str> =
+        ["failure", "error"].iter().filter_map(|key| details.get(*key)?.as_str()).collect();
+    if !known.is_empty() {
+        return known.join("\n");
+    }
+    let rest = details.iter().filter(|(key, _)| !key.starts_with("system-"));
+    let lines = rest.map(|(key, value)| match value {
+        Value::String(text) => format!("{key}: {text}"),
+        other => format!("{key}: {other}"),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Text between tags.
+fn content(text: &str) -> String {
+    escape(text, false)
+}
+
+/// Text between double quotes; line ends are written so that readers keep them.
+fn attribute(text: &str) -> String {
+    escape(text, true)
+}
+
+fn escape(text: &str, in_attribute: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' if in_attribute => out.push_str("&quot;"),
+            '\n' | '\t' if in_attribute => out.push_str(&format!("&#{};", u32::from(c))),
+            '\r' => out.push_str("&#13;"),
+            '\n' | '\t' => out.push(c),
+            // XML cannot say these, however they are written.
+            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => out.push(char::REPLACEMENT_CHARACTER),
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,333 @@
+//! The modes in which the original shows an archive: report, detailed, dump, readable.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+
+use serde_json::Value;
+
+use super::health::{self, Health};
+use super::open::SERVER_VERSION;
+use super::read::{self, Visit};
+use super::source::{self, Fetch, Files, Source, absent};
+use super::{RESULTS_FILE, compact};
+use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT};
+
+/// The name under which the health of the cluster stands beside the plugins.
+pub const HEALTH: &str = "sonobuoy";
+
+/// How much is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Counts and the names of what failed.
+    Report,
+    /// Every leaf, with its file.
+    Detailed,
+    /// The tree as it is stored.
+    Dump,
+    /// The same with line ends that were escaped.
+    Readable,
+}
+
+/// What is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// How much.
+    pub mode: Mode,
+    /// Only what is below the first item of this name.
+    pub node: Option<&'a str>,
+    /// No file names before their contents.
+    pub skip_prefix: bool,
+}
+
+/// Shows `plugins` one after the other; the last error is returned when all were tried, those before are logged.
+pub fn show(
+    source: &Source,
+    files: &Files,
+    plugins: &[String],
+    view: View<'_>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    // A run on one machine asks no cluster: there is no health of which every detail could be shown.
+    let no_cluster = !files.has(health::FILE) && !files.has(SERVER_VERSION);
+    let plugins = match plugins {
+        [others @ .., last]
+            if !others.is_empty() && last == HEALTH && no_cluster && view.mode == Mode::Detailed =>
+        {
+            others
+        }
+        all => all,
+    };
+    let mut last = Ok(());
+    for (at, plugin) in plugins.iter().enumerate() {
+        if let Err(error) = show_one(source, files, plugin, view, out)
+            && let Err(earlier) = std::mem::replace(&mut last, Err(error))
+        {
+            log::error!("{earlier:#}");
+        }
+        if at + 1 < plugins.len() {
+            writeln!(out)?;
+        }
+    }
+    last
+}
+
+fn show_one(
+    source: &Source,
+    files: &Files,
+    plugin: &str,
+    view: View<'_>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    if plugin == HEALTH {
+        return show_health(files, view.mode, out);
+    }
+    let name = format!("plugins/{plugin}/{RESULTS_FILE}");
+    let open = || files.open(&name)?.ok_or_else(|| absent(&name));
+    match view.mode {
+        Mode::Report => {
+            let mut report = Select::new(view.node, Report::default());
+            report.run(open()?)?;
+            report.inner.write(out)
+        }
+        Mode::Detailed => {
+            let mut wanted = Select::new(view.node, Wanted { plugin, files: HashMap::new() });
+            wanted.run(open()?)?;
+            let files = source.fetch(wanted.inner.files)?;
+            let detailed = Detailed { plugin, files, skip_prefix: view.skip_prefix, path: Vec::new(), out };
+            Select::new(view.node, detailed).run(open()?)
+        }
+        Mode::Dump => Ok(std::io::copy(&mut open()?, out).map(drop)?),
+        Mode::Readable => readable(open()?, out),
+    }
+}
+
+fn show_health(files: &Files, mode: Mode, out: &mut impl Write) -> anyhow::Result<()> {
+    match mode {
+        Mode::Report => Health::read(files)?.unwrap_or_default().report(out),
+        Mode::Detailed => {
+            let mut file = files.open(health::FILE)?.ok_or_else(|| absent(health::FILE))?;
+            Ok(std::io::copy(&mut file, out).map(drop)?)
+        }
+        Mode::Dump | Mode::Readable => Health::read(files)?.unwrap_or_default().write_yaml(out),
+    }
+}
+
+/// Passes on the first item of a name and what is below it, or everything.
+pub struct Select<'a, V> {
+    name: Option<&'a str>,
+    depth: u32,
+    done: bool,
+    /// Who sees it.
+    pub inner: V,
+}
+
+impl<'a, V: Visit> Select<'a, V> {
+    /// Selects the item `name`.
+    pub fn new(name: Option<&'a str>, inner: V) -> Self {
+        Self { name: name.filter(|name| !name.is_empty()), depth: 0, done: false, inner }
+    }
+
+    /// Reads a tree; it is an error if the item is not there.
+    pub fn run(&mut self, input: impl Read) -> anyhow::Result<()> {
+        read::read(input, self)?;
+        match self.name {
+            Some(name) if !self.done => anyhow::bail!("node named {name:?} not found"),
+            _ => Ok(()),
+        }
+    }
+
+    fn begins(&self, item: &Item) -> bool {
+        self.depth > 0 || !self.done && self.name.is_none_or(|name| name == item.name)
+    }
+}
+
+impl<V: Visit> Visit for Select<'_, V> {
+    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
+        if !self.begins(&item) {
+            return Ok(());
+        }
+        self.depth += 1;
+        self.inner.enter(item)
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        if self.depth == 0 {
+            return Ok(());
+        }
+        self.depth -= 1;
+        self.done = self.depth == 0;
+        self.inner.leave()
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        if !self.begins(&item) {
+            return Ok(());
+        }
+        self.done |= self.depth == 0;
+        self.inner.leaf(item)
+    }
+}
+
+/// Counts leaves and remembers what failed.
+#[derive(Default)]
+struct Report {
+    root: Option<(String, String)>,
+    total: u64,
+    counts: std::collections::BTreeMap<String, u64>,
+    failed: Vec<String>,
+}
+
+impl Visit for Report {
+    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
+        self.root.get_or_insert((item.name, item.status));
+        Ok(())
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        self.root.get_or_insert_with(|| (item.name.clone(), item.status.clone()));
+        self.total += 1;
+        if item.status == FAILED || item.status == TIMEOUT {
+            self.failed.push(item.name);
+        }
+        *self.counts.entry(item.status).or_default() += 1;
+        Ok(())
+    }
+}
+
+impl Report {
+    fn write(mut self, out: &mut impl Write) -> anyhow::Result<()> {
+        let (name, status) = self.root.unwrap_or_default();
+        let mut count = |status: &str| self.counts.remove(status).unwrap_or_default();
+        let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
+        writeln!(out, "Plugin: {name}\nStatus: {status}\nTotal: {}", self.total)?;
+        writeln!(out, "Passed: {passed}\nFailed: {failed}\nSkipped: {skipped}")?;
+        for (status, count) in &self.counts {
+            writeln!(out, "{status}: {count}")?;
+        }
+        if !self.failed.is_empty() {
+            writeln!(out, "\nFailed tests:")?;
+        }
+        for name in &self.failed {
+            // What newer test runners put before each name; whoever runs a test again must leave it out.
+            writeln!(out, "{}", name.strip_prefix("[It]").unwrap_or(name))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the file of a leaf lies in the archive.
+fn file_of(plugin: &str, item: &Item) -> Option<String> {
+    let file = item.meta.get("file").filter(|file| !file.is_empty())?;
+    let path = format!("plugins/{plugin}/{file}");
+    Some(source::clean(&path).unwrap_or(path))
+}
+
+/// Finds out which files the leaves have.
+struct Wanted<'a> {
+    plugin: &'a str,
+    files: HashMap<String, usize>,
+}
+
+impl Visit for Wanted<'_> {
+    fn enter(&mut self, _: Item) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        if let Some(file) = file_of(self.plugin, &item) {
+            *self.files.entry(file).or_default() += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Prints each leaf.
+struct Detailed<'a, W> {
+    plugin: &'a str,
+    files: Fetch,
+    skip_prefix: bool,
+    path: Vec<String>,
+    out: &'a mut W,
+}
+
+impl<W: Write> Visit for Detailed<'_, W> {
+    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
+        self.path.push(item.name);
+        Ok(())
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        self.path.pop();
+        Ok(())
+    }
+
+    fn leaf(&mut self, mut item: Item) -> anyhow::Result<()> {
+        if let Some(file) = file_of(self.plugin, &item) {
+            if !self.skip_prefix {
+                self.path.push(item.name);
+                write!(self.out, "{} ", self.path.join("|"))?;
+                self.path.pop();
+            }
+            return self.files.copy(&file, self.out);
+        }
+        item.meta.insert("path".into(), self.path.join("|"));
+        let mut line = String::from("{\"name\":");
+        compact::string(&mut line, &item.name);
+        line.push_str(",\"status\":");
+        compact::string(&mut line, &item.status);
+        line.push_str(",\"meta\":");
+        compact::object(&mut line, item.meta.iter(), |out, text| compact::string(out, text));
+        if !item.details.is_empty() {
+            line.push_str(",\"details\":");
+            compact::object(&mut line, item.details.iter(), |out: &mut String, value: &Value| {
+                compact::value(out, value);
+            });
+        }
+        line.push_str("}\n");
+        self.out.write_all(line.as_bytes())?;
+        Ok(())
+    }
+}
+
+/// Copies text with `\n` and `\t` turned into what they stand for.
+fn readable(mut input: impl Read, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    let mut backslash = false;
+    loop {
+        let count = match input.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let mut text = Vec::with_capacity(count + 1);
+        for &byte in &buffer[..count] {
+            match (std::mem::take(&mut backslash), byte) {
+                (true, b'n') => text.push(b'\n'),
+                (true, b't') => text.push(b'\t'),
+                (pending, byte) => {
+                    if pending {
+                        text.push(b'\\');
+                    }
+                    backslash = byte == b'\\';
+                    if !backslash {
+                        text.push(byte);
+                    }
+                }
+            }
+        }
+        out.write_all(&text)?;
+    }
+    if backslash {
+        out.write_all(b"\\")?;
+    }
+    Ok(())
+}

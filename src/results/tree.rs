@@ -1,0 +1,304 @@
+//! Writing `sonobuoy_results.yaml` as its leaves become known, in memory that does not grow with them.
+//!
+//! The status of a group stands before its children in the file but follows from them. So the text goes to a
+//! temporary file with *holes*; when everything is known, both are put together under the final name. A hole costs
+//! eight bytes, a leaf none.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, Tally, UNKNOWN};
+use crate::yaml;
+
+/// Texts longer than this are written escaped on one line, piece by piece, instead of as a readable block.
+const BLOCK_LIMIT: usize = 64 << 10;
+/// How deep items may be nested.
+pub const DEPTH: usize = 100;
+/// What fills a hole without being one of the known statuses.
+const NOTHING: u8 = 5;
+const TEXT: u8 = 6;
+const WORDS: [&str; 5] = [PASSED, FAILED, SKIPPED, UNKNOWN, TIMEOUT];
+
+/// A tree that is being written, depth first.
+pub struct Tree {
+    out: BufWriter<File>,
+    path: PathBuf,
+    written: u64,
+    /// Place in the low 56 bits, what fills it in the high eight.
+    holes: Vec<u64>,
+    texts: BTreeMap<usize, String>,
+    open: Vec<Group>,
+    /// Whether groups are written as counts, because some leaf of the tree has a custom status.
+    custom: bool,
+}
+
+#[derive(Clone)]
+struct Group {
+    tally: Tally,
+    status_hole: usize,
+    late_hole: Option<usize>,
+    own_status: String,
+}
+
+/// A place to go back to.
+pub struct Mark {
+    written: u64,
+    holes: usize,
+    open: Vec<Group>,
+}
+
+/// What became of a tree.
+pub enum Finished {
+    /// It lies under its final name.
+    Written(Tally),
+    /// A custom status turned up: all must be written again with groups as counts.
+    Again,
+}
+
+impl Tree {
+    /// Starts in a temporary file beside `path`.
+    pub fn create(path: &Path, custom: bool) -> anyhow::Result<Self> {
+        let path = path.with_extension("yaml.part");
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let file = file.with_context(|| format!("cannot write `{}`", path.display()))?;
+        let out = BufWriter::with_capacity(64 << 10, file);
+        Ok(Self {
+            out,
+            path,
+            written: 0,
+            holes: Vec::new(),
+            texts: BTreeMap::new(),
+            open: Vec::new(),
+            custom,
+        })
+    }
+
+    /// Opens a group below the one that is open. `own_status` counts only if it stays without children.
+    pub fn enter(&mut self, item: &Item, own_status: &str) -> io::Result<()> {
+        if self.open.len() > DEPTH {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("items are nested deeper than {DEPTH}"),
+            ));
+        }
+        self.begin(&item.name)?;
+        let indent = self.open.len() * 2;
+        self.write(&format!("{:indent$}status: ", ""))?;
+        let status_hole = self.hole();
+        self.write("\n")?;
+        self.meta(item, indent)?;
+        // Beside other meta a reason may be added when the group is left.
+        let late_hole = (!item.meta.is_empty()).then(|| self.hole());
+        self.details(item, indent)?;
+        let own_status = own_status.to_owned();
+        self.open.push(Group { tally: Tally::default(), status_hole, late_hole, own_status });
+        Ok(())
+    }
+
+    /// Adds a leaf to the group that is open.
+    pub fn leaf(&mut self, item: &Item) -> io::Result<()> {
+        self.begin(&item.name)?;
+        let indent = self.open.len() * 2;
+        let status = if item.status.is_empty() { UNKNOWN } else { &item.status };
+        self.write(&format!("{:indent$}status: {}\n", "", yaml::key_text(status)))?;
+        self.meta(item, indent)?;
+        self.details(item, indent)?;
+        if let Some(group) = self.open.last_mut() {
+            group.tally.leaf(status);
+        }
+        Ok(())
+    }
+
+    /// Closes the group that is open; `error` says why it is not complete. Returns what was below it.
+    pub fn leave(&mut self, error: Option<&str>) -> (Tally, String) {
+        self.close(error, false)
+    }
+
+    /// Closes the group that is open, which is skipped itself when all below it is.
+    pub fn leave_skipped(&mut self) -> (Tally, String) {
+        self.close(None, true)
+    }
+
+    fn close(&mut self, error: Option<&str>, skipped: bool) -> (Tally, String) {
+        let Some(group) = self.open.pop() else { return Default::default() };
+        let indent = self.open.len() * 2 + 2;
+        if let (Some(hole), Some(error)) = (group.late_hole, error) {
+            self.fill_text(hole, format!("{:indent$}error: {}\n", "", yaml::key_text(error)));
+        }
+        let is_leaf = group.tally.children() == 0;
+        let status = match (is_leaf, error) {
+            (true, Some(_)) => UNKNOWN.into(),
+            (true, None) if group.own_status.is_empty() => UNKNOWN.into(),
+            (true, None) => group.own_status,
+            (false, _) if skipped && group.tally.counts().keys().eq([SKIPPED]) => SKIPPED.into(),
+            (false, _) => group.tally.status(self.custom),
+        };
+        match WORDS.iter().position(|word| *word == status) {
+            Some(code) => self.fill(group.status_hole, code),
+            None => self.fill_text(group.status_hole, yaml::key_text(&status)),
+        }
+        if let Some(parent) = self.open.last_mut() {
+            if is_leaf { parent.tally.leaf(&status) } else { parent.tally.group(&group.tally) }
+        }
+        (group.tally, status)
+    }
+
+    /// The place to which [`Tree::back`] returns.
+    pub fn mark(&self) -> Mark {
+        Mark { written: self.written, holes: self.holes.len(), open: self.open.clone() }
+    }
+
+    /// Forgets everything since `mark`.
+    pub fn back(&mut self, mark: Mark) -> io::Result<()> {
+        self.out.flush()?;
+        self.out.get_ref().set_len(mark.written)?;
+        self.out.seek(SeekFrom::Start(mark.written))?;
+        self.written = mark.written;
+        self.holes.truncate(mark.holes);
+        drop(self.texts.split_off(&mark.holes));
+        self.open = mark.open;
+        Ok(())
+    }
+
+    /// Puts text and holes together as `path`, unless all must be done again. The root must be left by this call.
+    pub fn finish(mut self, path: &Path) -> anyhow::Result<Finished> {
+        let (tally, _) = self.leave(None);
+        let result = if tally.has_custom() && !self.custom {
+            Ok(Finished::Again)
+        } else {
+            self.assemble(path).map(|()| Finished::Written(tally))
+        };
+        let _ = fs::remove_file(&self.path);
+        result.with_context(|| format!("cannot write `{}`", path.display()))
+    }
+
+    fn assemble(&mut self, path: &Path) -> io::Result<()> {
+        self.out.flush()?;
+        self.out.seek(SeekFrom::Start(0))?;
+        let mut text = BufReader::with_capacity(64 << 10, self.out.get_ref());
+        let whole = path.with_extension("yaml.whole");
+        let mut out = BufWriter::with_capacity(64 << 10, File::create(&whole)?);
+        let mut place = 0;
+        for (at, hole) in self.holes.iter().enumerate() {
+            let next = hole & (u64::MAX >> 8);
+            copy(&mut text, &mut out, next - place)?;
+            place = next;
+            let code = hole.to_be_bytes()[0];
+            match code {
+                NOTHING => {}
+                TEXT => out.write_all(self.texts.get(&at).map_or("", String::as_str).as_bytes())?,
+                word => out.write_all(WORDS[usize::from(word)].as_bytes())?,
+            }
+        }
+        io::copy(&mut text, &mut out)?;
+        out.into_inner()?.sync_all()?;
+        fs::rename(&whole, path)
+    }
+
+    /// The first line of an item, and `items:` before it where it is the first.
+    fn begin(&mut self, name: &str) -> io::Result<()> {
+        let name = yaml::key_text(name);
+        let Some(group) = self.open.last() else { return self.write(&format!("name: {name}\n")) };
+        let indent = (self.open.len() - 1) * 2;
+        let first = group.tally.children() == 0;
+        // Groups count when they are left, so a first child that is a group has no line yet either.
+        if first {
+            self.write(&format!("{:indent$}items:\n", ""))?;
+        }
+        self.write(&format!("{:indent$}- name: {name}\n", ""))
+    }
+
+    fn meta(&mut self, item: &Item, indent: usize) -> io::Result<()> {
+        if !item.meta.is_empty() {
+            self.write(&format!("{:indent$}meta:\n", ""))?;
+        }
+        for (key, value) in &item.meta {
+            self.entry(key, &Value::String(value.clone()), indent + 2)?;
+        }
+        Ok(())
+    }
+
+    fn details(&mut self, item: &Item, indent: usize) -> io::Result<()> {
+        if !item.details.is_empty() {
+            self.write(&format!("{:indent$}details:\n", ""))?;
+        }
+        for (key, value) in &item.details {
+            match value {
+                Value::String(text) if text.len() > BLOCK_LIMIT => {
+                    self.write(&format!("{:indent$}  {}: \"", "", yaml::key_text(key)))?;
+                    for piece in pieces(text) {
+                        self.write(&yaml::escaped(piece))?;
+                    }
+                    self.write("\"\n")?;
+                }
+                value => self.entry(key, value, indent + 2)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, key: &str, value: &Value, indent: usize) -> io::Result<()> {
+        let mut map = serde_json::Map::new();
+        map.insert(key.to_owned(), value.clone());
+        for line in yaml::write(&Value::Object(map)).split_inclusive('\n') {
+            // Empty lines belong to blocks, whose indentation they do not carry.
+            let indent = if line == "\n" { 0 } else { indent };
+            self.write(&format!("{:indent$}{line}", ""))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes())?;
+        self.written += text.len() as u64;
+        Ok(())
+    }
+
+    fn hole(&mut self) -> usize {
+        self.holes.push(self.written | u64::from(NOTHING) << 56);
+        self.holes.len() - 1
+    }
+
+    fn fill(&mut self, hole: usize, code: usize) {
+        self.holes[hole] = self.holes[hole] & (u64::MAX >> 8) | (code as u64) << 56;
+    }
+
+    fn fill_text(&mut self, hole: usize, text: String) {
+        self.fill(hole, TEXT.into());
+        self.texts.insert(hole, text);
+    }
+}
+
+/// Copies through the buffers on both sides. `io::copy` would go around them to the kernel, for every few bytes
+/// between two holes.
+fn copy(from: &mut impl BufRead, to: &mut impl Write, mut count: u64) -> io::Result<()> {
+    while count > 0 {
+        let buffer = from.fill_buf()?;
+        let length = buffer.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        to.write_all(&buffer[..length])?;
+        from.consume(length);
+        count -= length as u64;
+    }
+    Ok(())
+}
+
+/// `text` in pieces of some kilobytes that end between characters.
+fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let mut end = text.len().min(16 << 10);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (piece, rest) = text.split_at(end);
+        text = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
+}

@@ -1,0 +1,199 @@
+//! One way to end everything: a flag that wakes whoever waits on it.
+//!
+//! Owns waiting and deadlines. Every thread that would sleep calls [`Stop::wait`] instead, so a stop is seen
+//! at once. Knows nothing of signals: `cli` turns those into a call of [`Stop::stop`]. Starts no thread.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A shared request to stop. Clones are the same request; [`Stop::child`] makes a narrower one.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    stopped: bool,
+    reason: Option<String>,
+    children: Vec<std::sync::Weak<Inner>>,
+    hooks: Vec<std::sync::Weak<Action>>,
+}
+
+type Action = dyn Fn() + Send + Sync;
+
+/// An action that waits for a stop, see [`Stop::on_stop`]; dropping it calls it off.
+#[must_use = "a dropped hook never runs"]
+pub struct Hook(#[allow(dead_code, reason = "held so that the stop can find it")] Arc<Action>);
+
+impl Stop {
+    /// A new request that nobody has made yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A request that ends with this one, or earlier by itself.
+    pub fn child(&self) -> Self {
+        let child = Self::new();
+        let mut state = self.lock();
+        if state.stopped {
+            let reason = state.reason.clone();
+            drop(state);
+            child.end(reason);
+        } else {
+            state.children.retain(|weak| weak.strong_count() > 0);
+            state.children.push(Arc::downgrade(&child.0));
+        }
+        child
+    }
+
+    /// Asks everybody to stop. Asking again changes nothing.
+    pub fn stop(&self) {
+        self.end(None);
+    }
+
+    /// Asks everybody to stop and says why; the first reason stays.
+    pub fn stop_because(&self, reason: impl Into<String>) {
+        self.end(Some(reason.into()));
+    }
+
+    /// Whether a stop was asked for.
+    pub fn stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    /// Why, if somebody said so.
+    pub fn reason(&self) -> Option<String> {
+        self.lock().reason.clone()
+    }
+
+    /// Waits as long as `limit`; true as soon as a stop is asked for, false when the time is over.
+    pub fn wait(&self, limit: Duration) -> bool {
+        match Instant::now().checked_add(limit) {
+            Some(end) => self.wait_until(end),
+            None => {
+                self.wait_forever();
+                true
+            }
+        }
+    }
+
+    /// Waits until `end`; true as soon as a stop is asked for, false when the time has come.
+    pub fn wait_until(&self, end: Instant) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return true;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.0.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until a stop is asked for.
+    pub fn wait_forever(&self) {
+        let mut state = self.lock();
+        while !state.stopped {
+            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Runs `action` when a stop is asked for, or now if it was: for what blocks where [`Stop::wait`] cannot
+    /// reach, such as a socket. It runs on the thread that asks, so it must be short and must not block.
+    pub fn on_stop(&self, action: impl Fn() + Send + Sync + 'static) -> Hook {
+        let action: Arc<Action> = Arc::new(action);
+        let mut state = self.lock();
+        if state.stopped {
+            drop(state);
+            action();
+        } else {
+            state.hooks.retain(|weak| weak.strong_count() > 0);
+            state.hooks.push(Arc::downgrade(&action));
+        }
+        Hook(action)
+    }
+
+    fn end(&self, reason: Option<String>) {
+        let (children, hooks) = {
+            let mut state = self.lock();
+            if state.stopped {
+                return;
+            }
+            state.stopped = true;
+            state.reason.clone_from(&reason);
+            (std::mem::take(&mut state.children), std::mem::take(&mut state.hooks))
+        };
+        self.0.changed.notify_all();
+        for action in hooks.iter().filter_map(std::sync::Weak::upgrade) {
+            action();
+        }
+        for child in children.iter().filter_map(std::sync::Weak::upgrade) {
+            Self(child).end(reason.clone());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock is held leaves nothing half-done here.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_wakes_waiters_and_children_once_with_the_first_reason() {
+        let stop = Stop::new();
+        let child = stop.child();
+        let waiter = child.clone();
+        let thread = std::thread::spawn(move || waiter.wait(Duration::from_secs(60)));
+        stop.stop_because("first");
+        stop.stop_because("second");
+        assert!(thread.join().unwrap());
+        assert_eq!(child.reason().as_deref(), Some("first"));
+        assert!(stop.child().stopped(), "a child of a stopped parent is stopped");
+    }
+
+    #[test]
+    fn a_child_ends_without_its_parent() {
+        let stop = Stop::new();
+        stop.child().stop();
+        assert!(!stop.stopped());
+        assert!(!stop.wait(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_hook_runs_once_at_the_stop_of_a_parent_and_not_after_it_was_dropped() {
+        let count = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let add = || {
+            let count = count.clone();
+            move || {
+                count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        };
+        let stop = Stop::new();
+        let child = stop.child();
+        let kept = child.on_stop(add());
+        drop(child.on_stop(add()));
+        stop.stop();
+        stop.stop();
+        let late = child.on_stop(add());
+        assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 2, "one at the stop, one after it");
+        drop((kept, late));
+    }
+
+    #[test]
+    fn an_endless_limit_does_not_overflow() {
+        let stop = Stop::new();
+        stop.stop();
+        assert!(stop.wait(Duration::MAX));
+    }
+}

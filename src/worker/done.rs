@@ -1,0 +1,383 @@
+//! The done file: how it appears, when it counts, what it names.
+//!
+//! A plugin writes the path of its result into `done`, in one piece or not; a sidecar may take the file away
+//! again within the delay and write another one later. The loop is: arm the watch, look, wait. Arming before
+//! looking leaves no gap; the wait is never longer than [`POLL`], so that lost events, an exhausted inotify and
+//! file systems without events cost a second and nothing else.
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{RecursiveMode, Watcher as _};
+
+use crate::protocol::DONE_FILE;
+use crate::stop::Stop;
+
+/// The longest time between two looks.
+const POLL: Duration = Duration::from_secs(1);
+/// A path without a newline behind it may be half a path: it counts once it has stayed so long.
+const SETTLED: Duration = Duration::from_millis(500);
+/// The same for what names nothing: an empty file, a path that is not there.
+const SETTLED_WRONG: Duration = Duration::from_secs(2);
+/// No path is longer.
+const CONTENT_LIMIT: u64 = 64 * 1024;
+
+/// How a worker learns that all other containers of its pod have ended well.
+pub enum Others<'a> {
+    /// Not at all: only the done file counts.
+    Unknown,
+    /// By asking from time to time.
+    Ask {
+        /// Whether they have.
+        ended: Box<dyn FnMut() -> anyhow::Result<bool> + 'a>,
+        /// How often to ask.
+        every: Duration,
+    },
+    /// By a file that is made when they have.
+    Marker(PathBuf),
+}
+
+/// How the waiting ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The done file names this file or folder.
+    Path(PathBuf),
+    /// There is a done file, and it names nothing that could be sent.
+    Unusable(String),
+    /// No done file, but all other containers have ended well.
+    OthersEnded,
+    /// A stop was asked for before.
+    Stopped,
+}
+
+/// Waits until the plugin is done. A done file counts `delay` after it was first seen, with what it then holds.
+pub(super) fn wait(dir: &Path, delay: Duration, mut others: Others<'_>, stop: &Stop) -> Found {
+    let path = dir.join(DONE_FILE);
+    let mut watch = Watch::new(dir, &others, stop);
+    let mut asked = Instant::now();
+    let mut seen: Option<Seen> = None;
+    loop {
+        let wake = watch.arm();
+        let look = look(&path);
+        seen = match (look, seen) {
+            (Look::Absent, _) => None,
+            (look, Some(before)) if before.look == look => Some(before),
+            (look, before) => Some(Seen {
+                first: before.map_or_else(Instant::now, |seen| seen.first),
+                since: Instant::now(),
+                look,
+            }),
+        };
+        let pause = match &seen {
+            Some(seen) => {
+                // Once nobody is left who could change it, it is what it will be.
+                let last = matches!(&others, Others::Marker(file) if file.exists());
+                match seen.judge(dir, if last { Duration::ZERO } else { delay }, last) {
+                    Ok(found) => return found,
+                    Err(pause) => pause.min(POLL),
+                }
+            }
+            None => {
+                let ended = match &mut others {
+                    Others::Unknown => false,
+                    Others::Marker(file) => file.exists(),
+                    Others::Ask { ended, every } => {
+                        let due = asked.elapsed() >= *every;
+                        if due {
+                            asked = Instant::now();
+                        }
+                        due && ended().unwrap_or_else(|error| {
+                            log::warn!("cannot see whether the other containers have ended: {error:#}");
+                            false
+                        })
+                    }
+                };
+                // The last of them may have written the file after the look above.
+                if ended && !path.exists() {
+                    return Found::OthersEnded;
+                }
+                if ended { Duration::ZERO } else { POLL }
+            }
+        };
+        wake.wait(pause);
+        if stop.stopped() {
+            return Found::Stopped;
+        }
+    }
+}
+
+/// A done file, as it was seen.
+struct Seen {
+    /// When there was any.
+    first: Instant,
+    /// Since when it is as it is.
+    since: Instant,
+    look: Look,
+}
+
+impl Seen {
+    /// What it comes to, or how long to wait before looking again.
+    fn judge(&self, dir: &Path, delay: Duration, last: bool) -> Result<Found, Duration> {
+        let left = delay.saturating_sub(self.first.elapsed());
+        if !left.is_zero() {
+            return Err(left);
+        }
+        let (found, settled) = match &self.look {
+            Look::Absent => return Err(POLL),
+            Look::Unreadable(why) => (Found::Unusable(why.clone()), SETTLED_WRONG),
+            Look::Content(content) => match named(dir, content) {
+                Ok(path) if content.ends_with(b"\n") => return Ok(Found::Path(path)),
+                Ok(path) => (Found::Path(path), SETTLED),
+                Err(why) => (Found::Unusable(why), SETTLED_WRONG),
+            },
+        };
+        match settled.saturating_sub(self.since.elapsed()) {
+            _ if last => Ok(found),
+            Duration::ZERO => Ok(found),
+            left => Err(left),
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Look {
+    Absent,
+    Content(Vec<u8>),
+    Unreadable(String),
+}
+
+fn look(path: &Path) -> Look {
+    let read = || {
+        let mut content = Vec::new();
+        std::fs::File::open(path)?.take(CONTENT_LIMIT).read_to_end(&mut content)?;
+        Ok::<_, std::io::Error>(content)
+    };
+    match read() {
+        Ok(content) => Look::Content(content),
+        Err(error) if error.kind() == ErrorKind::NotFound => Look::Absent,
+        Err(error) => Look::Unreadable(format!("the done file `{}` cannot be read: {error}", path.display())),
+    }
+}
+
+/// The path that a done file holds, if there is something at it. A relative one is looked for in the results
+/// folder when it is not in the current one.
+fn named(dir: &Path, content: &[u8]) -> Result<PathBuf, String> {
+    let text = std::str::from_utf8(content).map_err(|_| "the done file holds no text".to_owned())?.trim();
+    if text.is_empty() {
+        return Err("the done file is empty; it has to hold the path of the result".into());
+    }
+    let given = PathBuf::from(text);
+    let beside = dir.join(&given);
+    match given.metadata() {
+        Ok(_) => Ok(given),
+        Err(_) if given.is_relative() && beside.exists() => Ok(beside),
+        Err(error) => Err(format!("the done file names `{text}`, which cannot be read: {error}")),
+    }
+}
+
+/// Wakes whoever waits when something happens to the done file or the marker.
+struct Watch {
+    stop: Stop,
+    bell: Arc<Mutex<Stop>>,
+    folders: Vec<PathBuf>,
+    names: Vec<OsString>,
+    watcher: Option<notify::RecommendedWatcher>,
+    complained: bool,
+}
+
+impl Watch {
+    fn new(dir: &Path, others: &Others<'_>, stop: &Stop) -> Self {
+        let (mut folders, mut names) = (vec![dir.to_owned()], vec![OsString::from(DONE_FILE)]);
+        if let Others::Marker(file) = others {
+            folders.extend(file.parent().map(Path::to_owned));
+            names.extend(file.file_name().map(OsString::from));
+        }
+        let bell = Arc::new(Mutex::new(stop.child()));
+        Self { stop: stop.clone(), bell, folders, names, watcher: None, complained: false }
+    }
+
+    /// Makes sure that events are heard, if they can be, and hands out what the next one ends.
+    fn arm(&mut self) -> Stop {
+        if self.watcher.is_none() {
+            match self.listen() {
+                Ok(watcher) => self.watcher = Some(watcher),
+                // Typical are a folder that is not there yet and an inotify that others have used up: its
+                // limits are per user, and all containers of a node share one.
+                Err(error) if !self.complained => {
+                    self.complained = true;
+                    log::info!("no file events ({error}), looking every {POLL:?} instead");
+                }
+                Err(_) => {}
+            }
+        }
+        let fresh = self.stop.child();
+        *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
+        fresh
+    }
+
+    fn listen(&self) -> notify::Result<notify::RecommendedWatcher> {
+        let (bell, names) = (Arc::clone(&self.bell), self.names.clone());
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            if event.map_or(true, |event| matters(&event, &names)) {
+                bell.lock().unwrap_or_else(PoisonError::into_inner).stop();
+            }
+        })?;
+        for folder in &self.folders {
+            watcher.watch(folder, RecursiveMode::NonRecursive)?;
+        }
+        Ok(watcher)
+    }
+}
+
+/// Looking opens the done file, which is an event, too, and must not lead to the next look. Other files of the
+/// folders do not matter; a rename names both its ends.
+fn matters(event: &notify::Event, names: &[OsString]) -> bool {
+    match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
+        EventKind::Access(_) => return false,
+        _ => {}
+    }
+    let ours = |path: &PathBuf| path.file_name().is_some_and(|name| names.iter().any(|ours| ours == name));
+    event.paths.is_empty() || event.need_rescan() || event.paths.iter().any(ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A folder of its own for one test, gone with the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("sonobuoy-done-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// What is found when `content` is written before the look.
+    fn check(name: &str, content: &str, expected: impl FnOnce(&Path) -> Result<PathBuf, &'static str>) {
+        let folder = Folder::new(name);
+        fs::write(folder.0.join("report.txt"), "x").unwrap();
+        let content = content.replace("DIR", folder.0.to_str().unwrap());
+        fs::write(folder.0.join(DONE_FILE), content).unwrap();
+        let found = wait(&folder.0, Duration::ZERO, Others::Unknown, &Stop::new());
+        match (found, expected(&folder.0)) {
+            (Found::Path(path), Ok(expected)) => assert_eq!(path, expected, "{name}"),
+            (Found::Unusable(why), Err(expected)) => assert!(why.contains(expected), "{name}: {why}"),
+            (found, _) => panic!("{name}: {found:?}"),
+        }
+    }
+
+    #[test]
+    fn what_it_names_is_found_whatever_space_is_around_it() {
+        check("newline", "DIR/report.txt\n", |dir| Ok(dir.join("report.txt")));
+        check("none", "DIR/report.txt", |dir| Ok(dir.join("report.txt")));
+        check("space", " \tDIR/report.txt \r\n\n", |dir| Ok(dir.join("report.txt")));
+        check("folder", "DIR\n", |dir| Ok(dir.to_owned()));
+        check("relative", "report.txt\n", |dir| Ok(dir.join("report.txt")));
+    }
+
+    #[test]
+    fn what_names_nothing_is_unusable_in_plain_words() {
+        check("empty", "", |_| Err("is empty"));
+        check("blank", " \n", |_| Err("is empty"));
+        check("missing", "DIR/none\n", |_| Err("/none`, which cannot be read"));
+    }
+
+    #[test]
+    fn half_a_path_is_not_taken_for_the_whole() {
+        let folder = Folder::new("half");
+        let (dir, done) = (folder.0.clone(), folder.0.join(DONE_FILE));
+        fs::write(dir.join("report.txt"), "x").unwrap();
+        // The first half names the folder, which exists.
+        fs::write(&done, dir.to_str().unwrap()).unwrap();
+        let whole = dir.join("report.txt");
+        let writer = {
+            let (done, text) = (done.clone(), format!("{}\n", whole.display()));
+            std::thread::spawn(move || {
+                Stop::new().wait(Duration::from_millis(200));
+                fs::write(done, text).unwrap();
+            })
+        };
+        assert_eq!(wait(&dir, Duration::ZERO, Others::Unknown, &Stop::new()), Found::Path(whole));
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn within_the_delay_it_may_be_rewritten_or_taken_away() {
+        let folder = Folder::new("delay");
+        let (dir, done) = (folder.0.clone(), folder.0.join(DONE_FILE));
+        for name in ["first", "second", "third"] {
+            fs::write(dir.join(name), "x").unwrap();
+        }
+        let write = |name: &str| fs::write(&done, format!("{}\n", dir.join(name).display())).unwrap();
+        write("first");
+        let waiter = {
+            let dir = dir.clone();
+            std::thread::spawn(move || wait(&dir, Duration::from_millis(600), Others::Unknown, &Stop::new()))
+        };
+        let pause = |millis| Stop::new().wait(Duration::from_millis(millis));
+        pause(200);
+        write("second");
+        pause(200);
+        // A sidecar takes over.
+        fs::remove_file(&done).unwrap();
+        pause(800);
+        assert!(!waiter.is_finished(), "what was taken away does not count");
+        write("third");
+        assert_eq!(waiter.join().unwrap(), Found::Path(dir.join("third")));
+    }
+
+    #[test]
+    fn the_end_of_the_others_counts_only_without_a_done_file() {
+        let folder = Folder::new("others");
+        let marker = folder.0.join("ended");
+        fs::write(&marker, "").unwrap();
+        let dir = folder.0.join("results");
+        fs::create_dir(&dir).unwrap();
+        let wait = || wait(&dir, Duration::ZERO, Others::Marker(marker.clone()), &Stop::new());
+        assert_eq!(wait(), Found::OthersEnded);
+        fs::write(dir.join(DONE_FILE), format!("{}\n", dir.display())).unwrap();
+        assert_eq!(wait(), Found::Path(dir.clone()));
+        // The delay is for those who may still change it.
+        let stop = Stop::new();
+        let found = super::wait(&dir, Duration::from_secs(3600), Others::Marker(marker.clone()), &stop);
+        assert_eq!(found, Found::Path(dir.clone()));
+    }
+
+    #[test]
+    fn asking_goes_on_after_an_error() {
+        let folder = Folder::new("ask");
+        let mut answers = vec![Ok(true), Ok(false), Err(anyhow::anyhow!("away"))];
+        let ended = Box::new(|| answers.pop().unwrap());
+        let others = Others::Ask { ended, every: Duration::from_millis(1) };
+        assert_eq!(wait(&folder.0, Duration::ZERO, others, &Stop::new()), Found::OthersEnded);
+    }
+
+    #[test]
+    fn a_stop_ends_the_waiting_even_where_there_is_no_folder() {
+        let stop = Stop::new();
+        let waiter = {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                wait(Path::new("/does/not/exist"), Duration::ZERO, Others::Unknown, &stop)
+            })
+        };
+        stop.stop();
+        assert_eq!(waiter.join().unwrap(), Found::Stopped);
+    }
+}

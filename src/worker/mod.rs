@@ -1,0 +1,114 @@
+//! The worker: waits beside a plugin for its `done` file and submits what that names.
+//!
+//! Owns the way from a finished producer to a submission, and what is said to the aggregator meanwhile: progress
+//! and heartbeats. Does not know Kubernetes: whether the other containers have ended is asked of [`Others`].
+//! Starts the threads `grace`, `heartbeat` and `relay`, and joins them.
+
+mod done;
+mod heartbeat;
+mod relay;
+mod settings;
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::client::{self, Client, Retry};
+use crate::stop::Stop;
+use done::Found;
+
+pub use done::Others;
+pub use settings::{Scope, Settings};
+
+/// Waits for the result of this worker's plugin and submits it. `term` is the request to end: the worker then goes
+/// on for the grace that a pod is given, so that a result that is nearly there still arrives; after that it ends
+/// without one, which is no error.
+pub fn run(settings: &Settings, others: Others<'_>, term: &Stop) -> anyhow::Result<()> {
+    let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
+    // `asked` and `over` end with this call, whatever becomes of `term`.
+    let (asked, over) = (term.child(), Stop::new());
+    let client =
+        Client::new(&settings.access, settings.id.clone())?.with_retry(retry).with_stop(over.clone());
+    let talk = Client::new(&settings.access, settings.id.clone())?;
+    let relays = relay::listen(settings.progress_port);
+    relay::announce(settings.progress_port, &relays)?;
+    thread::scope(|scope| {
+        let work = || {
+            let spawn = |name: &str| thread::Builder::new().name(name.into());
+            spawn("grace").spawn_scoped(scope, || {
+                asked.wait_forever();
+                if !over.stopped() {
+                    log::info!("asked to end: going on for {:?}", settings.grace);
+                    over.wait(settings.grace);
+                    over.stop();
+                }
+            })?;
+            spawn("heartbeat").spawn_scoped(scope, || heartbeat::run(&talk, &over))?;
+            for relay in &relays {
+                spawn("relay").spawn_scoped(scope, || relay.run(&talk, &over))?;
+            }
+            wait_and_submit(settings, &client, others, &over)
+        };
+        let result = work();
+        over.stop();
+        asked.stop();
+        talk.shutdown();
+        result
+    })
+}
+
+/// What a worker does after success: nothing, for so long that its pod is not restarted. Ends when `term` does.
+pub fn linger(seconds: i64, term: &Stop) {
+    match u64::try_from(seconds) {
+        Ok(seconds) => term.wait(Duration::from_secs(seconds)),
+        Err(_) => term.wait(Duration::MAX),
+    };
+}
+
+fn wait_and_submit(
+    settings: &Settings,
+    client: &Client,
+    others: Others<'_>,
+    over: &Stop,
+) -> anyhow::Result<()> {
+    let submitted = match done::wait(&settings.results_dir, settings.done_delay, others, over) {
+        Found::Path(path) => {
+            log::info!("the plugin is done, its result is `{}`", path.display());
+            submit(client, &path)
+        }
+        Found::OthersEnded => {
+            log::info!("all other containers have ended: submitting `{}`", settings.results_dir.display());
+            client.submit_directory(&settings.results_dir)
+        }
+        Found::Unusable(why) => return report(client, &why),
+        Found::Stopped => {
+            log::warn!("ended before the plugin was done: nothing is submitted");
+            return Ok(());
+        }
+    };
+    match submitted {
+        Ok(client::Submitted::Accepted) => log::info!("the aggregator has accepted the result"),
+        Ok(client::Submitted::AlreadyThere) => log::info!("the aggregator already has this result"),
+        Err(error @ client::Error::File { .. }) => return report(client, &error.to_string()),
+        // The bytes are at fault, not the right to send them: say so where people look.
+        Err(error @ client::Error::Refused { status: 400 | 413 | 422 | 500, .. }) => {
+            return report(client, &error.to_string());
+        }
+        Err(error) => return Err(error).context(format!("cannot submit the result of {}", client.id())),
+    }
+    Ok(())
+}
+
+fn submit(client: &Client, path: &Path) -> Result<client::Submitted, client::Error> {
+    if path.is_dir() { client.submit_directory(path) } else { client.submit_file(path) }
+}
+
+/// Tells the aggregator, so that nobody waits for a result that will not come; then fails with the same words.
+fn report(client: &Client, why: &str) -> anyhow::Result<()> {
+    match client.submit_error(why) {
+        Ok(_) => bail!("{why} (reported to the aggregator)"),
+        Err(error) => bail!("{why} (and the aggregator could not be told: {error})"),
+    }
+}

@@ -1,0 +1,152 @@
+//! What a worker is told by its environment. Empty is the same as unset; what is missing is named all at once.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use crate::client::{Access, Retry};
+use crate::clock;
+use crate::protocol::ResultId;
+
+/// The volume that plugin and worker share.
+const RESULTS_DIR: &str = "/tmp/sonobuoy/results";
+/// Where plugins post progress.
+const PROGRESS_PORT: u16 = 8099;
+/// Time for a sidecar to take the done file away again and go on with what the plugin has left.
+const DONE_DELAY: Duration = Duration::from_secs(5);
+/// A pod that is deleted with Kubernetes' larger grace has so long; results often arrive within it.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// Whether a worker speaks for the cluster or for its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One result of the plugin for the whole cluster.
+    Global,
+    /// One result of the plugin on this node.
+    Node,
+}
+
+/// One worker's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where the aggregator is and as whom to speak.
+    pub access: Access,
+    /// The result that is waited for.
+    pub id: ResultId,
+    /// Where the done file appears.
+    pub results_dir: PathBuf,
+    /// Where progress is taken on loopback; 0 is any free port, `None` no port at all.
+    pub progress_port: Option<u16>,
+    /// How long a done file has to stand before it counts.
+    pub done_delay: Duration,
+    /// How long a submission is tried.
+    pub retry_limit: Duration,
+    /// How long the worker goes on after it was asked to end.
+    pub grace: Duration,
+}
+
+impl Settings {
+    /// Reads the environment through `lookup`.
+    pub fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
+        let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let (access, mut missing) = match Access::read(given) {
+            Ok(access) => (access, Vec::new()),
+            Err(missing) => (Access::default(), missing),
+        };
+        let plugin = given("RESULT_TYPE").unwrap_or_default();
+        if plugin.is_empty() {
+            missing.push("RESULT_TYPE");
+        }
+        let node = given("NODE_NAME").unwrap_or_default();
+        if scope == Scope::Node && node.is_empty() {
+            missing.push("NODE_NAME");
+        }
+        if !missing.is_empty() {
+            bail!("not set in the environment: {}", missing.join(", "));
+        }
+        let duration = |name: &str, default| match given(name) {
+            None => default,
+            Some(text) => clock::parse_duration(&text).unwrap_or_else(|| {
+                log::warn!("{name}: `{text}` is no duration like `5s`, using {default:?}");
+                default
+            }),
+        };
+        Ok(Self {
+            access,
+            id: match scope {
+                Scope::Global => ResultId::global(plugin),
+                Scope::Node => ResultId::on_node(plugin, node),
+            },
+            results_dir: given("SONOBUOY_RESULTS_DIR").unwrap_or_else(|| RESULTS_DIR.into()).into(),
+            progress_port: match given("SONOBUOY_PROGRESS_PORT") {
+                None => Some(PROGRESS_PORT),
+                Some(text) => text.parse().ok().or_else(|| {
+                    log::warn!("SONOBUOY_PROGRESS_PORT: `{text}` is no port, progress is not relayed");
+                    None
+                }),
+            },
+            done_delay: duration("SONOBUOY_DONE_FILE_DELAY", DONE_DELAY),
+            retry_limit: duration("SONOBUOY_UPLOAD_LIMIT", Retry::default().limit),
+            grace: duration("SONOBUOY_SHUTDOWN_GRACE", GRACE),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(scope: Scope, pairs: &[(&str, &str)]) -> anyhow::Result<Settings> {
+        Settings::read(scope, |name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    const NEEDED: [(&str, &str); 5] = [
+        ("AGGREGATOR_URL", "https://10.0.0.1:8080"),
+        ("CA_CERT", "ca"),
+        ("CLIENT_CERT", "cert"),
+        ("CLIENT_KEY", "key"),
+        ("RESULT_TYPE", "e2e"),
+    ];
+
+    #[test]
+    fn what_is_missing_or_empty_is_named_at_once() {
+        let error = read(Scope::Node, &[("CA_CERT", "ca"), ("CLIENT_KEY", ""), ("RESULT_TYPE", "")]);
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "not set in the environment: AGGREGATOR_URL, CLIENT_CERT, CLIENT_KEY, RESULT_TYPE, NODE_NAME"
+        );
+    }
+
+    #[test]
+    fn what_is_not_given_has_its_default_and_old_names_are_not_read() {
+        let mut pairs = NEEDED.to_vec();
+        pairs.extend([("RESULTS_DIR", "/old"), ("MASTER_URL", "https://old"), ("SONOBUOY_RESULTS_DIR", "")]);
+        let settings = read(Scope::Global, &pairs).unwrap();
+        assert_eq!(settings.results_dir, PathBuf::from("/tmp/sonobuoy/results"));
+        assert_eq!(settings.progress_port, Some(8099));
+        assert_eq!(settings.done_delay, Duration::from_secs(5));
+        assert_eq!(settings.id, ResultId::global("e2e"));
+        assert_eq!(settings.access.aggregator_url, "https://10.0.0.1:8080");
+    }
+
+    #[test]
+    fn the_rest_is_read_and_nonsense_falls_back() {
+        let mut pairs = NEEDED.to_vec();
+        pairs.extend([
+            ("NODE_NAME", "node-1"),
+            ("SONOBUOY_RESULTS_DIR", "/r"),
+            ("SONOBUOY_PROGRESS_PORT", "99999"),
+            ("SONOBUOY_DONE_FILE_DELAY", "150ms"),
+            ("SONOBUOY_UPLOAD_LIMIT", "soon"),
+        ]);
+        let settings = read(Scope::Node, &pairs).unwrap();
+        assert_eq!(settings.id, ResultId::on_node("e2e", "node-1"));
+        assert_eq!(settings.results_dir, PathBuf::from("/r"));
+        assert_eq!(settings.progress_port, None);
+        assert_eq!(settings.done_delay, Duration::from_millis(150));
+        assert_eq!(settings.retry_limit, Duration::from_secs(3600));
+    }
+}

@@ -1,0 +1,150 @@
+//! YAML as the original reads it (version 1.1) and writes it (sorted keys, ambiguous strings quoted).
+//!
+//! Owns the tree of a document with the place of each node, so that whoever checks types can name line and
+//! column; reading YAML (`read`) and JSON (`json`) into it, what a plain word means (`scalar`), writing (`write`).
+//! Knows nothing of plugins or Kubernetes. Bounded: depth and what aliases may expand to.
+
+mod json;
+mod read;
+mod scalar;
+mod write;
+
+use serde_json::{Number, Value};
+
+pub use json::read as json;
+pub use read::{Unreadable, document, documents, next_event};
+pub use scalar::resolve;
+pub use write::{escaped, key_text, write};
+
+/// How deep lists and maps may be nested; what people write stays below 20.
+const DEPTH: usize = 100;
+
+/// What is wrong with a text, and where; lines and columns count from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// Line, from 1; 0 if the place is unknown.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.line > 0 {
+            write!(f, "line {}, column {}: ", self.line, self.column)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A place in a text, both counted from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Line.
+    pub line: usize,
+    /// Column in characters.
+    pub column: usize,
+}
+
+impl Place {
+    /// An error at this place.
+    pub fn error(self, message: impl Into<String>) -> Error {
+        Error { line: self.line, column: self.column, message: message.into() }
+    }
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Where it begins.
+    pub place: Place,
+    /// What it is.
+    pub content: Content,
+}
+
+/// What a node is. A map keeps the order of the text; of keys that occur twice the last is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// `null`, `~` or nothing.
+    Null,
+    /// A boolean, in any of the eleven spellings.
+    Bool(bool),
+    /// An integer or float.
+    Number(Number),
+    /// Text.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// A map.
+    Map(Vec<(Key, Node)>),
+}
+
+/// The key of a map's entry; scalars of any kind become text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Key {
+    /// Where it begins.
+    pub place: Place,
+    /// Its text.
+    pub text: String,
+}
+
+impl Node {
+    /// The value under a key, if this is a map that has it; null counts as absent, as it does for Go.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        self.entries()
+            .iter()
+            .find(|(k, _)| k.text == key)
+            .map(|(_, node)| node)
+            .filter(|node| !node.is_null())
+    }
+
+    /// The entries, none if this is no map.
+    pub fn entries(&self) -> &[(Key, Self)] {
+        if let Content::Map(entries) = &self.content { entries } else { &[] }
+    }
+
+    /// Whether it is null.
+    pub fn is_null(&self) -> bool {
+        self.content == Content::Null
+    }
+
+    /// What kind of value it is, for messages: `a number`, `a list`.
+    pub fn kind(&self) -> &'static str {
+        match self.content {
+            Content::Null => "null",
+            Content::Bool(_) => "a boolean",
+            Content::Number(_) => "a number",
+            Content::Text(_) => "text",
+            Content::List(_) => "a list",
+            Content::Map(_) => "a map",
+        }
+    }
+
+    /// The same as JSON, places forgotten.
+    pub fn into_value(self) -> Value {
+        match self.content {
+            Content::Null => Value::Null,
+            Content::Bool(flag) => Value::Bool(flag),
+            Content::Number(number) => Value::Number(number),
+            Content::Text(text) => Value::String(text),
+            Content::List(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
+            Content::Map(entries) => {
+                Value::Object(entries.into_iter().map(|(key, node)| (key.text, node.into_value())).collect())
+            }
+        }
+    }
+}
+
+/// Reads the first document; nothing at all is null.
+pub fn parse(text: &str) -> Result<Value, Error> {
+    Ok(document(text)?.into_value())
+}
+
+/// Reads every document.
+pub fn parse_all(text: &str) -> Result<Vec<Value>, Error> {
+    Ok(documents(text)?.into_iter().map(Node::into_value).collect())
+}

@@ -1,0 +1,453 @@
+//! Values to YAML in the form of the original, to the byte: block style, keys sorted, long lines folded, every text that
+//! some reader could take for something else quoted. Definitions travel as text within other objects, so that two
+//! programs that write the same value write the same text.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use super::scalar::is_ambiguous;
+
+/// Longer keys are written after a `?`; readers look no further than 1024 characters for the colon.
+const SIMPLE_KEY: usize = 500;
+/// A line ends at the first blank after this column.
+const WIDTH: usize = 80;
+
+/// Writes one document, ending with a line feed, without `---`.
+pub fn write(value: &Value) -> String {
+    let mut writer = Writer { out: String::new() };
+    match value {
+        Value::Object(map) if !map.is_empty() => writer.entries(map, 0, false),
+        Value::Array(list) if !list.is_empty() => writer.items(list, 0, false),
+        other => {
+            writer.scalar(other, 2);
+            writer.out.push('\n');
+        }
+    }
+    writer.out
+}
+
+/// Text on one line, quoted if need be.
+pub fn key_text(text: &str) -> String {
+    let mut writer = Writer { out: String::with_capacity(text.len() + 2) };
+    writer.line(text, None);
+    writer.out
+}
+
+/// What stands between double quotes for `text`; long texts can be escaped piece by piece.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    text.chars().for_each(|c| escape(&mut out, c));
+    out
+}
+
+struct Writer {
+    out: String,
+}
+
+impl Writer {
+    /// Writes the entries of a map, the first one where the line already stands if `inline`.
+    fn entries(&mut self, map: &Map<String, Value>, indent: usize, inline: bool) {
+        let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+        entries.sort_by_cached_key(|(key, _)| natural(key));
+        for (at, (key, value)) in entries.into_iter().enumerate() {
+            if at > 0 || !inline {
+                self.pad(indent);
+            }
+            self.key(key, indent);
+            match value {
+                Value::Object(map) if !map.is_empty() => {
+                    self.out.push('\n');
+                    self.entries(map, indent + 2, false);
+                }
+                Value::Array(list) if !list.is_empty() => {
+                    self.out.push('\n');
+                    self.items(list, indent, false);
+                }
+                other => {
+                    self.out.push(' ');
+                    self.scalar(other, indent + 2);
+                    self.out.push('\n');
+                }
+            }
+        }
+    }
+
+    fn items(&mut self, list: &[Value], indent: usize, inline: bool) {
+        for (at, value) in list.iter().enumerate() {
+            if at > 0 || !inline {
+                self.pad(indent);
+            }
+            self.out.push_str("- ");
+            match value {
+                Value::Object(map) if !map.is_empty() => self.entries(map, indent + 2, true),
+                Value::Array(list) if !list.is_empty() => self.items(list, indent + 2, true),
+                other => {
+                    self.scalar(other, indent + 2);
+                    self.out.push('\n');
+                }
+            }
+        }
+    }
+
+    /// Writes a key and its colon.
+    fn key(&mut self, key: &str, indent: usize) {
+        let long = key.len() > SIMPLE_KEY;
+        if long {
+            self.out.push_str("? ");
+        }
+        self.line(key, None);
+        if long {
+            self.out.push('\n');
+            self.pad(indent);
+        }
+        self.out.push(':');
+    }
+
+    /// Writes a scalar or an empty list or map, without the line feed after it.
+    fn scalar(&mut self, value: &Value, indent: usize) {
+        match value {
+            Value::String(text) if is_block(text) => self.block(text, indent),
+            Value::String(text) => self.line(text, Some(indent)),
+            // Nothing but empty lists and maps gets here; their JSON is YAML, as it is for the rest.
+            other => self.out.push_str(&other.to_string()),
+        }
+    }
+
+    /// Writes text in a style of one line, quoted if need be; folded where lines may go on at `indent`.
+    fn line(&mut self, text: &str, indent: Option<usize>) {
+        if !text.chars().all(is_printable) || is_ambiguous(text) {
+            self.double_quoted(text, indent);
+        } else if is_plain(text) {
+            self.folded(text, 0..text.len(), indent);
+        } else {
+            self.out.push('\'');
+            let quoted = text.replace('\'', "''");
+            self.folded(&quoted, 1..quoted.len().saturating_sub(1), indent);
+            self.out.push('\'');
+        }
+    }
+
+    /// Writes text whose lines may be broken at single blanks in `breakable`.
+    fn folded(&mut self, text: &str, breakable: std::ops::Range<usize>, indent: Option<usize>) {
+        let mut column = self.column();
+        let mut after_blank = false;
+        for (at, c) in text.char_indices() {
+            let next_is_blank = text[at + c.len_utf8()..].starts_with(' ');
+            if c == ' '
+                && !after_blank
+                && !next_is_blank
+                && column > WIDTH
+                && breakable.contains(&at)
+                && let Some(indent) = indent
+            {
+                self.out.push('\n');
+                self.pad(indent);
+                column = indent;
+            } else {
+                self.out.push(c);
+                column += 1;
+            }
+            after_blank = c == ' ';
+        }
+    }
+
+    fn double_quoted(&mut self, text: &str, indent: Option<usize>) {
+        self.out.push('"');
+        let mut column = self.column();
+        let mut after_blank = false;
+        for (at, c) in text.char_indices() {
+            let before = self.out.len();
+            let rest = &text[at + c.len_utf8()..];
+            match c {
+                ' ' if !after_blank && column > WIDTH && at > 0 && !rest.is_empty() && indent.is_some() => {
+                    let indent = indent.unwrap_or_default();
+                    self.out.push('\n');
+                    self.pad(indent);
+                    column = indent;
+                    if rest.starts_with(' ') {
+                        self.out.push('\\');
+                        column += 1;
+                    }
+                    after_blank = true;
+                    continue;
+                }
+                c => escape(&mut self.out, c),
+            }
+            column += self.out[before..].chars().count();
+            after_blank = c == ' ';
+        }
+        self.out.push('"');
+    }
+
+    fn block(&mut self, text: &str, indent: usize) {
+        self.out.push('|');
+        // A first line that is itself indented would be taken for the indentation.
+        if text.starts_with([' ', '\n']) {
+            self.out.push('2');
+        }
+        self.out.push_str(match (text.ends_with('\n'), text.ends_with("\n\n")) {
+            (false, _) => "-",
+            (true, false) => "",
+            (true, true) => "+",
+        });
+        let body = text.strip_suffix('\n').unwrap_or(text);
+        for line in body.split('\n') {
+            self.out.push('\n');
+            if !line.is_empty() {
+                self.pad(indent);
+                self.out.push_str(line);
+            }
+        }
+    }
+
+    fn column(&self) -> usize {
+        self.out.rsplit('\n').next().map_or(0, |line| line.chars().count())
+    }
+
+    fn pad(&mut self, indent: usize) {
+        self.out.extend(std::iter::repeat_n(' ', indent));
+    }
+}
+
+fn escape(out: &mut String, c: char) {
+    match c {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\0' => out.push_str("\\0"),
+        '\x07' => out.push_str("\\a"),
+        '\x08' => out.push_str("\\b"),
+        '\t' => out.push_str("\\t"),
+        '\n' => out.push_str("\\n"),
+        '\x0b' => out.push_str("\\v"),
+        '\x0c' => out.push_str("\\f"),
+        '\r' => out.push_str("\\r"),
+        '\x1b' => out.push_str("\\e"),
+        '\u{85}' => out.push_str("\\N"),
+        '\u{2028}' => out.push_str("\\L"),
+        '\u{2029}' => out.push_str("\\P"),
+        c if is_printable(c) => out.push(c),
+        c => {
+            let code = u32::from(c);
+            // Writing to a String cannot fail.
+            let _ = match code {
+                0..=0xff => write!(out, "\\x{code:02X}"),
+                0x100..=0xffff => write!(out, "\\u{code:04X}"),
+                _ => write!(out, "\\U{code:08X}"),
+            };
+        }
+    }
+}
+
+/// Whether text can stand without quotes, as far as its signs go.
+fn is_plain(text: &str) -> bool {
+    let mut chars = text.chars();
+    let first = chars.next().unwrap_or(' ');
+    let followed_by_blank = chars.next().is_none_or(|c| c == ' ');
+    let starts_badly = " #,[]{}&*!|>'\"%@`".contains(first)
+        || ("?:-".contains(first) && followed_by_blank)
+        || text.starts_with("---")
+        || text.starts_with("...");
+    !starts_badly && !text.ends_with([' ', ':']) && !text.contains(": ") && !text.contains(" #")
+}
+
+/// What every reader takes literally, in any style, on one line.
+fn is_printable(c: char) -> bool {
+    matches!(c, ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..)
+        && !matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// Whether text of several lines can stand as a literal block: nothing a block would change, and some line that is
+/// not blank, so that readers agree on the indentation.
+fn is_block(text: &str) -> bool {
+    text.contains('\n')
+        && text.chars().all(|c| is_printable(c) || c == '\n')
+        && text.split('\n').all(|line| !line.ends_with(' '))
+        && !text.trim().is_empty()
+}
+
+/// What a key is sorted by, as people sort: signs before numbers, numbers by size, letters last.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Token {
+    Sign(char),
+    /// How many digits count, these, and how many there are with leading zeros.
+    Number(usize, String, usize),
+    Letter(char),
+}
+
+fn natural(key: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = key.chars().peekable();
+    while let Some(c) = rest.next() {
+        if !c.is_ascii_digit() {
+            tokens.push(if c.is_alphabetic() { Token::Letter(c) } else { Token::Sign(c) });
+            continue;
+        }
+        let mut digits = String::from(c);
+        while let Some(digit) = rest.next_if(char::is_ascii_digit) {
+            digits.push(digit);
+        }
+        let count = digits.len();
+        let digits = digits.trim_start_matches('0').to_owned();
+        tokens.push(Token::Number(digits.len(), digits, count));
+    }
+    tokens
+}
+
+#[cfg(test)]
+#[allow(clippy::print_stdout, reason = "a test says why it is skipped")]
+mod tests {
+    use super::super::parse;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_form_is_that_of_go() {
+        let value = json!({
+            "b": {"list": [{"x": 1, "a": "n"}, ["p", []], {}]},
+            "a": "true",
+            "text": "one\n two\n\nthree\n",
+            "strip": "x\ny",
+            "keep": "x\n\n",
+            "indented": "  x\ny",
+            "nothing": null,
+        });
+        let expected = "a: \"true\"\nb:\n  list:\n  - a: \"n\"\n    x: 1\n  - - p\n    - []\n  - {}\nindented: |2-\n    x\n  y\n\
+            keep: |+\n  x\n\nnothing: null\nstrip: |-\n  x\n  y\ntext: |\n  one\n   two\n\n  three\n";
+        assert_eq!(write(&value), expected);
+        assert_eq!(parse(expected).unwrap(), value);
+    }
+
+    #[test]
+    fn long_lines_are_folded_as_go_does() {
+        let words = |count: usize| vec!["word"; count].join(" ");
+        for (text, expected) in [
+            (words(17), format!("{}\n  word", words(16))),
+            (format!("{} ", words(17)), format!("'{}\n  word '", words(16))),
+            (format!("{}\t", words(17)), format!("\"{}\n  word\\t\"", words(16))),
+            (format!("{}  x", words(17)), format!("{}\n  word  x", words(16))),
+            (format!("{}  x\t", words(16)), format!("\"{}\n  \\ x\\t\"", words(16))),
+        ] {
+            let written = write(&json!({ "a": text }));
+            assert_eq!(written, format!("a: {expected}\n"));
+            assert_eq!(parse(&written).unwrap(), json!({ "a": text }));
+        }
+    }
+
+    #[test]
+    fn keys_are_sorted_as_people_sort_them() {
+        let mut keys =
+            ["b", "a10", "a2", "a-b", "ab", "a", "A", "a_", "plugin-10", "plugin-9", "plugin-1", "1"];
+        keys.sort_by_cached_key(|key| natural(key));
+        assert_eq!(
+            keys,
+            ["1", "A", "a", "a-b", "a_", "a2", "a10", "ab", "b", "plugin-1", "plugin-9", "plugin-10"]
+        );
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for text in pieces() {
+            for value in
+                [json!(text), json!({text.clone(): text, "k": [text, [text]]}), json!([[{ "a": text }]])]
+            {
+                let written = write(&value);
+                assert_eq!(
+                    parse(&written).unwrap_or_else(|e| panic!("{e}: {written:?}")),
+                    value,
+                    "{written:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn another_reader_of_yaml_1_1_reads_the_same() {
+        let script = "import json, sys, yaml\njson.dump(yaml.safe_load(sys.stdin.buffer), sys.stdout)";
+        let python = std::process::Command::new("python3")
+            .args(["-c", script])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn();
+        let Ok(mut python) = python else {
+            println!("skipped: no python3 on this machine");
+            return;
+        };
+        // That reader refuses U+FFFE even where it is escaped in the text it reads.
+        let texts: Vec<String> = pieces().into_iter().filter(|text| !text.contains('\u{fffe}')).collect();
+        let value = json!({"list": texts, "map": texts.iter().map(|text| (text.clone(), json!(1))).collect::<Map<_, _>>()});
+        std::io::Write::write_all(&mut python.stdin.take().unwrap(), write(&value).as_bytes()).unwrap();
+        let output = python.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if errors.contains("No module named 'yaml'") {
+            println!("skipped: python3 has no PyYAML on this machine");
+            return;
+        }
+        assert!(output.status.success(), "{errors}");
+        let read: Value = serde_json::from_slice(&output.stdout).unwrap();
+        for (text, read) in texts.iter().zip(read["list"].as_array().unwrap()) {
+            assert_eq!(read, text, "{:?}", write(&json!([text])));
+        }
+        assert_eq!(read, value);
+    }
+
+    /// Texts made of everything that means something in YAML, two and three at a time.
+    fn pieces() -> Vec<String> {
+        let parts = [
+            "",
+            " ",
+            "\n",
+            "\t",
+            "\r",
+            "a",
+            "-",
+            ":",
+            "#",
+            "?",
+            "'",
+            "\"",
+            "\\",
+            "[",
+            "{",
+            ",",
+            "&",
+            "*",
+            "!",
+            "|",
+            ">",
+            "%",
+            "@",
+            "`",
+            "~",
+            "yes",
+            "null",
+            "0",
+            "1e3",
+            "0x1",
+            ".",
+            "<<",
+            "=",
+            "---",
+            "\u{0}",
+            "\u{85}",
+            "\u{a0}",
+            "\u{2028}",
+            "\u{feff}",
+            "\u{fffe}",
+            "ä",
+            "\u{1f600}",
+            "2001-01-01",
+        ];
+        let mut all = Vec::new();
+        for a in parts {
+            for b in parts {
+                all.push(format!("{a}{b}"));
+                all.extend(["", " ", "\n", "a", ":", "#", "-"].map(|c| format!("{a}{b}{c}")));
+            }
+        }
+        all.sort();
+        all.dedup();
+        all
+    }
+}

@@ -1,0 +1,317 @@
+//! The aggregator's process against the fake API server: what becomes of a run when pods, nodes, the API server or the
+//! aggregator itself misbehave.
+
+use serde_json::{Value, json};
+
+use crate::support::api_server::{ApiServer, Fault};
+use crate::support::cluster::Cluster;
+
+#[test]
+fn a_run_in_groups_comes_to_its_archive() {
+    let cluster = Cluster::new(&["a", "b"])
+        .daemon_sets()
+        .plugin("early", "DaemonSet", "  order: -1\n")
+        .plugin("late", "Job", "");
+    let aggregator = cluster.start("");
+    let early = cluster.worker("early");
+    assert_eq!(early.send("a"), 200);
+    assert!(cluster.pods("late").is_empty(), "the second group waits for all of the first");
+    assert_eq!(early.send("a"), 409);
+    assert_eq!(early.send("nowhere"), 403);
+    assert_eq!(early.send("b"), 200);
+    assert_eq!(cluster.worker("late").send("global"), 200);
+    aggregator.ends_well();
+    let archive = cluster.archive();
+    assert_eq!(archive.text("plugins/early/results/b/r.txt"), "of b\n");
+    let status = cluster.status();
+    assert_eq!(
+        (&status["status"], &status["plugins"][0]["result-status"]),
+        (&json!("complete"), &json!("passed"))
+    );
+    assert_eq!(status["tar-info"]["sha256"].as_str().unwrap().len(), 64);
+    assert!(cluster.pods("early").is_empty() && cluster.pods("late").is_empty(), "cleaned up");
+}
+
+#[test]
+fn a_pod_that_vanishes_ends_its_plugin() {
+    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
+    let aggregator = cluster.start("");
+    cluster.worker("p");
+    let name = cluster.pods("p")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    cluster.api.remove(&cluster.path(&name));
+    aggregator.ends_well();
+    assert!(cluster.error("p", "global").contains("deleted"), "{}", cluster.error("p", "global"));
+    assert_eq!(cluster.status()["plugins"][0]["status"], "failed");
+}
+
+/// What the kubelet says of the only pod becomes the plugin's error.
+fn kubelet_says(graces: Value, status: Value, expected: &str) {
+    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").set("Graces", graces);
+    let aggregator = cluster.start("");
+    cluster.worker("p");
+    let name = cluster.pods("p")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    cluster.api.merge(&cluster.path(&name), &json!({"status": status}));
+    aggregator.ends_well();
+    let error = cluster.error("p", "global");
+    assert!(error.contains(expected), "no `{expected}` in {error}");
+}
+
+#[test]
+fn an_evicted_pod_ends_its_plugin() {
+    kubelet_says(
+        json!({}),
+        json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"}),
+        "Evicted: low on disk",
+    );
+}
+
+#[test]
+fn a_pod_that_no_node_takes_gets_time_and_no_more() {
+    let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes",
+        "lastTransitionTime": "2024-01-01T00:00:00Z"});
+    kubelet_says(
+        json!({"Unschedulable": "1s"}),
+        json!({"conditions": [condition]}),
+        "Can't schedule pod: 0/1 nodes",
+    );
+}
+
+#[test]
+fn images_that_cannot_be_pulled_end_their_plugin() {
+    let waiting = |reason: &str| {
+        json!({"startTime": "2024-01-01T00:00:00Z", "containerStatuses": [
+            {"name": "plugin", "state": {"waiting": {"reason": reason, "message": "of the kubelet"}}}]})
+    };
+    kubelet_says(json!({"ImagePull": "1s"}), waiting("ImagePullBackOff"), "ImagePullBackOff: of the kubelet");
+    kubelet_says(json!({}), waiting("InvalidImageName"), "InvalidImageName: of the kubelet");
+}
+
+#[test]
+fn a_node_that_is_deleted_is_skipped() {
+    let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "");
+    let aggregator = cluster.start("");
+    let worker = cluster.worker("p");
+    assert_eq!(worker.send("a"), 200);
+    // Only what was seen can be missed.
+    cluster.api.wait(|api| api.count("GET /api/v1/nodes") >= 2);
+    cluster.api.remove("/api/v1/nodes/b");
+    aggregator.ends_well();
+    assert!(cluster.error("p", "b").contains("skipped: node deleted"));
+    let tree = cluster.archive().text("plugins/p/sonobuoy_results.yaml");
+    assert!(tree.starts_with("name: p\nstatus: passed\n"), "{tree}");
+    assert!(tree.contains("- name: b\n  status: skipped\n"), "{tree}");
+    let status = cluster.status();
+    let of_b =
+        status["plugins"].as_array().unwrap().iter().find(|entry| entry["node"] == "b").unwrap().clone();
+    assert_eq!(of_b["result-status"], "skipped");
+}
+
+#[test]
+fn a_pod_of_a_daemon_set_may_be_made_again() {
+    let cluster = Cluster::new(&["a"]).daemon_sets().plugin("p", "DaemonSet", "");
+    let aggregator = cluster.start("");
+    let worker = cluster.worker("p");
+    let pod = cluster.pods("p").remove(0);
+    let path = cluster.path(pod["metadata"]["name"].as_str().unwrap());
+    cluster.api.remove(&path);
+    cluster.api.put(
+        &format!("{path}-again"),
+        json!({"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}),
+    );
+    assert_eq!(worker.send("a"), 200);
+    aggregator.ends_well();
+    assert!(cluster.archive().names().all(|name| !name.contains("errors/")));
+}
+
+#[test]
+fn a_launch_that_is_refused_ends_that_plugin_with_the_words_of_the_api() {
+    let cluster =
+        Cluster::new(&["a"]).daemon_sets().plugin("denied", "DaemonSet", "").plugin("fine", "Job", "");
+    cluster.api.admission(|plural, _| {
+        (plural == "daemonsets")
+            .then(|| (403, "Forbidden".into(), "admission webhook \"policy\" denied the request".into()))
+    });
+    let aggregator = cluster.start("");
+    assert_eq!(cluster.worker("fine").send("global"), 200);
+    aggregator.ends_well();
+    let archive = cluster.archive();
+    let error = archive.text(&archive.named("plugins/denied/errors/"));
+    assert!(error.contains("admission webhook \\\"policy\\\" denied the request"), "{error}");
+}
+
+#[test]
+fn a_creation_whose_answer_is_lost_is_tried_again() {
+    let cluster = Cluster::new(&["a"]).daemon_sets().plugin("p", "DaemonSet", "");
+    for kind in ["/api/v1/namespaces/sonobuoy/secrets", "/apis/apps/v1/namespaces/sonobuoy/daemonsets"] {
+        cluster.api.fault(Fault::on(&format!("POST {kind}")).dropped());
+    }
+    let aggregator = cluster.start("");
+    assert_eq!(cluster.worker("p").send("a"), 200);
+    aggregator.ends_well();
+}
+
+#[test]
+fn a_run_outlives_an_absence_of_the_api_server() {
+    let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "");
+    let aggregator = cluster.start("");
+    let worker = cluster.worker("p");
+    cluster.wait_for_status(|status| status["plugins"][1]["status"] == "running");
+    let before = cluster.api.refusals();
+    cluster.api.away(|| {
+        assert_eq!(worker.send("a"), 200);
+        cluster.api.wait(|api| api.refusals() > before + 2);
+    });
+    cluster.wait_for_status(|status| status["plugins"][0]["status"] == "complete");
+    assert_eq!(worker.send("b"), 200);
+    aggregator.ends_well();
+    assert_eq!(cluster.status()["status"], "complete");
+}
+
+#[test]
+fn a_killed_aggregator_goes_on_where_it_was() {
+    for signal in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
+        let cluster = Cluster::new(&["a", "b"])
+            .daemon_sets()
+            .plugin("p", "DaemonSet", "")
+            .plugin("q", "Job", "")
+            .plugin("gone", "Job", "");
+        let aggregator = cluster.start("");
+        let (p, q) = (cluster.worker("p"), cluster.worker("q"));
+        assert_eq!(p.send("a"), 200);
+        cluster.worker("gone");
+        let name = cluster.pods("gone")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+        cluster.api.remove(&cluster.path(&name));
+        cluster.wait_for_status(|status| status.to_string().contains("deleted before its result"));
+        aggregator.signal(signal);
+        let (code, _) = aggregator.end();
+        assert_ne!(code, 0);
+        let run = |cluster: &Cluster| {
+            let names = std::fs::read_dir(cluster.folder.join("runs")).unwrap();
+            let mut names: Vec<_> =
+                names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.retain(|name| name.len() == 36);
+            names
+        };
+        let uuid = run(&cluster);
+        assert_eq!(uuid.len(), 1);
+
+        let aggregator = cluster.start("");
+        cluster.api.wait(|_| aggregator.said().contains("where it was left"));
+        cluster.api.wait(|api| api.count("POST /api/v1/namespaces/sonobuoy/pods") >= 3);
+        // The same workers, which know nothing of it.
+        assert_eq!(p.send("a"), 409);
+        assert_eq!(p.send("b"), 200);
+        assert_eq!(q.send("global"), 200);
+        aggregator.ends_well();
+        let launches = cluster.api.count("POST /api/v1/namespaces/sonobuoy/pods");
+        assert_eq!(launches, 3, "what has ended is not started again");
+        let archive = cluster.archive();
+        assert_eq!(archive.text("plugins/p/results/a/r.txt"), "of a\n");
+        let config: Value = serde_json::from_str(&archive.text("meta/config.json")).unwrap();
+        assert_eq!(config["UUID"], uuid[0].as_str());
+        let description: Value = serde_json::from_str(&archive.text("plugins/q/definition.json")).unwrap();
+        assert_eq!(description["SessionID"], q.session.as_str());
+        // Started once more, it finds nothing left to do.
+        cluster.start("").ends_well();
+    }
+}
+
+#[test]
+fn a_result_that_comes_after_an_error_wins() {
+    let cluster = Cluster::new(&["a"]).plugin("early", "Job", "").plugin("other", "Job", "");
+    let aggregator = cluster.start("");
+    let (early, other) = (cluster.worker("early"), cluster.worker("other"));
+    let name = cluster.pods("early")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    cluster.api.remove(&cluster.path(&name));
+    cluster.wait_for_status(|status| status["plugins"][0]["status"] == "failed");
+    assert_eq!(early.send("global"), 200);
+    cluster.wait_for_status(|status| status["plugins"][0]["status"] == "complete");
+    assert_eq!(other.send("global"), 200);
+    aggregator.ends_well();
+    let archive = cluster.archive();
+    assert_eq!(archive.text("plugins/early/results/global/r.txt"), "of global\n");
+    assert!(archive.names().all(|name| !name.contains("errors/")));
+}
+
+#[test]
+fn runs_in_two_namespaces_do_not_touch_each_other() {
+    let api = ApiServer::start();
+    let one = Cluster::within(api.clone(), "one", &["a"]).plugin("p", "Job", "");
+    let two = Cluster::within(api, "two", &["a"]).plugin("p", "Job", "");
+    let (first, second) = (one.start(""), two.start(""));
+    let (of_one, of_two) = (one.worker("p"), two.worker("p"));
+    assert_eq!(of_one.send("global"), 200);
+    first.ends_well();
+    assert_eq!(two.pods("p").len(), 1, "the other's pod stays");
+    assert_eq!(of_two.send("global"), 200);
+    second.ends_well();
+    assert_eq!((&one.status()["status"], &two.status()["status"]), (&json!("complete"), &json!("complete")));
+}
+
+#[test]
+fn time_limits_are_those_of_the_plugin_first() {
+    let cluster = Cluster::new(&["a"])
+        .plugin("named", "Job", "  timeout: 1h\n")
+        .plugin("defined", "Job", "  timeout: 1s\n")
+        .plugin("quick", "Job", "")
+        .set("PluginTimeouts", json!({"named": "1s"}));
+    let aggregator = cluster.start("");
+    assert_eq!(cluster.worker("quick").send("global"), 200);
+    let (code, said) = aggregator.end();
+    assert_eq!(code, 1, "a run out of time has errors: {said}");
+    for plugin in ["named", "defined"] {
+        let error = cluster.error(plugin, "global");
+        assert!(error.contains("timeout: no result within the time limit of 1s"), "{error}");
+    }
+    let tree = cluster.archive().text("plugins/named/sonobuoy_results.yaml");
+    assert!(tree.contains("status: timeout"), "{tree}");
+}
+
+#[test]
+fn no_exit_stays_and_says_so() {
+    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
+    let aggregator = cluster.start("--no-exit --level=info -v=4 --alsologtostderr");
+    assert_eq!(cluster.worker("p").send("global"), 200);
+    cluster.api.wait(|_| aggregator.said().contains("no-exit was specified, sonobuoy is now blocking"));
+    assert_eq!(cluster.status()["status"], "complete");
+    aggregator.signal(rustix::process::Signal::TERM);
+    aggregator.end();
+}
+
+#[test]
+fn the_least_configuration_is_enough() {
+    // As tools write it that bring their own manifests: an old label, an old flag, few keys.
+    let mut cluster = Cluster::new(&["a"]).plugin("p", "DaemonSet", "").daemon_sets();
+    cluster.own_pod(json!({"run": "sonobuoy-master"}));
+    let server = cluster.settings["Server"].clone();
+    cluster.settings = json!({
+        "Description": "least", "Filters": {"LabelSelector": "none=none", "Namespaces": "none"}, "Resources": [],
+        "Namespace": "sonobuoy", "PluginSearchPath": cluster.settings["PluginSearchPath"],
+        "Plugins": [{"name": "p"}], "Server": {
+            "bindaddress": server["bindaddress"], "bindport": server["bindport"],
+            "advertiseaddress": server["advertiseaddress"], "timeoutseconds": 5400,
+        },
+    });
+    let aggregator = cluster.start("-v=6 --logtostderr");
+    assert_eq!(cluster.worker("p").send("a"), 200);
+    aggregator.ends_well();
+    assert_eq!(cluster.archive().text("plugins/p/results/a/r.txt"), "of a\n");
+}
+
+#[test]
+fn two_hundred_nodes_bring_two_hundred_results() {
+    let names: Vec<String> = (0..200).map(|number| format!("node-{number}")).collect();
+    let nodes: Vec<&str> = names.iter().map(String::as_str).collect();
+    let cluster = Cluster::new(&nodes).daemon_sets().plugin("p", "DaemonSet", "");
+    let aggregator = cluster.start("");
+    let worker = cluster.worker("p");
+    let requests = cluster.api.requests().len();
+    for node in &nodes {
+        assert_eq!(worker.send(node), 200);
+    }
+    aggregator.ends_well();
+    let archive = cluster.archive();
+    assert_eq!(archive.names().filter(|name| name.ends_with("/r.txt")).count(), 200);
+    assert!(archive.names().all(|name| !name.contains("errors/")));
+    assert!(requests < 40, "{requests} requests before the first result: {:#?}", cluster.api.requests());
+}

@@ -1,0 +1,68 @@
+//! The library without the command line: a program of its own that reports without a worker.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::support::Folder;
+use super::support::receiver::Certificates;
+
+#[test]
+fn a_program_with_nothing_but_the_client_reports_by_itself() {
+    // Beside the rest of what was built, with the versions that the project itself is locked to.
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let target = Path::new(env!("CARGO_BIN_EXE_sonobuoy")).ancestors().nth(2).unwrap();
+    let (example, copy) = (project.join("tests/client-example"), target.join("client-example"));
+    std::fs::create_dir_all(copy.join("src")).unwrap();
+    let manifest = std::fs::read_to_string(example.join("Cargo.toml")).unwrap();
+    let manifest = manifest.replace("\"../..\"", &format!("{:?}", project.to_str().unwrap()));
+    write_new(&copy.join("Cargo.toml"), manifest.as_bytes());
+    write_new(&copy.join("src/main.rs"), &std::fs::read(example.join("src/main.rs")).unwrap());
+    std::fs::copy(project.join("Cargo.lock"), copy.join("Cargo.lock")).unwrap();
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--offline"])
+        .current_dir(&copy)
+        .env("CARGO_TARGET_DIR", target)
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let program = target.join("debug/client-example");
+
+    let certificates = Certificates::new();
+    let folder = Folder::new();
+    let file = folder.write("report.json", "{}");
+    for (argument, body) in [
+        (Some(file.as_path()), Some(&b"{}"[..])),
+        (Some(folder.path()), None),
+        (None, Some(br#"{"error":"no result was named"}"#)),
+    ] {
+        let aggregator = certificates.serve("127.0.0.1:0".parse().unwrap(), &[]);
+        let output = Command::new(&program)
+            .args(argument)
+            .env_clear()
+            .envs(certificates.env(aggregator.address, "own"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.stdout, b"Accepted\n");
+        assert_eq!(aggregator.next().line, "POST /api/v1/progress/global/own");
+        let got = aggregator.next();
+        assert_eq!(got.line, "PUT /api/v1/results/global/own");
+        match body {
+            Some(body) => assert_eq!(got.body, body),
+            None => assert_eq!(got.headers["content-type"], "application/gzip"),
+        }
+        assert_eq!(got.headers.contains_key("x-sonobuoy-error"), argument.is_none());
+    }
+
+    let output = Command::new(&program).env_clear().output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("AGGREGATOR_URL, CA_CERT, CLIENT_CERT, CLIENT_KEY"), "{said}");
+}
+
+/// Writes a file unless it is so already: a newer one would be built again.
+fn write_new(path: &Path, content: &[u8]) {
+    if std::fs::read(path).ok().as_deref() != Some(content) {
+        std::fs::write(path, content).unwrap();
+    }
+}

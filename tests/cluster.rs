@@ -1,0 +1,166 @@
+//! The commands that need a cluster and no run of their own: logs, get, delete, version, against the fake API server.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::support::api_server::{ApiServer, Fault};
+use crate::support::{Folder, Sonobuoy};
+
+/// A plugin's pod or the aggregator, with one running container for each name.
+fn pod(api: &ApiServer, name: &str, labels: Value, containers: &[&str]) -> String {
+    let path = format!("/api/v1/namespaces/sonobuoy/pods/{name}");
+    let list = |make: fn(&str) -> Value| containers.iter().map(|name| make(name)).collect::<Vec<_>>();
+    api.put(
+        &path,
+        json!({
+            "metadata": {"labels": labels},
+            "spec": {"containers": list(|name| json!({"name": name}))},
+            "status": {"phase": "Running", "containerStatuses": list(|name| json!({"name": name, "state": {"running": {}}}))},
+        }),
+    );
+    path
+}
+
+fn cluster() -> (ApiServer, Folder, String) {
+    let api = ApiServer::start();
+    let folder = Folder::new();
+    let config = api.kubeconfig(folder.path()).display().to_string();
+    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    let plugin = |name: &str| json!({"component": "sonobuoy", "sonobuoy-component": "plugin", "sonobuoy-plugin": name});
+    let aggregator = json!({"component": "sonobuoy", "sonobuoy-component": "aggregator"});
+    pod(&api, "sonobuoy", aggregator, &["kube-sonobuoy"]);
+    pod(&api, "sonobuoy-a-job", plugin("a"), &["plugin", "sonobuoy-worker"]);
+    pod(&api, "sonobuoy-b-job", plugin("b"), &["plugin"]);
+    for (pod, container) in [
+        ("sonobuoy", "kube-sonobuoy"),
+        ("sonobuoy-a-job", "plugin"),
+        ("sonobuoy-a-job", "sonobuoy-worker"),
+        ("sonobuoy-b-job", "plugin"),
+    ] {
+        api.log("sonobuoy", pod, container, format!("first of {pod}/{container}\nlast, unfinished"));
+    }
+    (api, folder, config)
+}
+
+fn header(pod: &str, container: &str) -> String {
+    format!("namespace=\"sonobuoy\" pod=\"{pod}\" container=\"{container}\"\n")
+}
+
+fn part(pod: &str, container: &str) -> String {
+    format!("{}first of {pod}/{container}\nlast, unfinished\n", header(pod, container))
+}
+
+#[test]
+fn logs_of_all_pods_of_one_plugin_or_of_the_aggregator() {
+    let (_api, _folder, config) = cluster();
+    let aggregator = part("sonobuoy", "kube-sonobuoy");
+    let a = part("sonobuoy-a-job", "plugin") + &part("sonobuoy-a-job", "sonobuoy-worker");
+    let b = part("sonobuoy-b-job", "plugin");
+    let logs = |words: &str| Sonobuoy::new(&format!("logs --kubeconfig {config} {words}"));
+    logs("").stdout(&format!("{aggregator}{a}{b}")).run();
+    logs("-p a").stdout(&a).run();
+    logs("--plugin sonobuoy").stdout(&aggregator).run();
+    logs("-n elsewhere").stdout("").stderr_has("no such pod in the namespace elsewhere").run();
+}
+
+#[test]
+fn a_log_that_cannot_be_read_does_not_hide_the_others() {
+    let (api, _folder, config) = cluster();
+    let path = "GET /api/v1/namespaces/sonobuoy/pods/";
+    let waiting = |pod: &str| {
+        Fault::on(&format!("{path}{pod}/log")).times(9).status(
+            400,
+            "BadRequest",
+            "container is waiting to start",
+        )
+    };
+    api.fault(waiting("sonobuoy-a-job"));
+    Sonobuoy::new(&format!("logs --kubeconfig {config}"))
+        .stdout(&(part("sonobuoy", "kube-sonobuoy") + &part("sonobuoy-b-job", "plugin")))
+        .stderr_has("container is waiting to start")
+        .run();
+    Sonobuoy::new(&format!("logs -p a --kubeconfig {config}"))
+        .status(1)
+        .stderr_has("none of 2 logs can be read")
+        .run();
+}
+
+#[test]
+fn followed_logs_go_on_with_containers_that_come_and_come_again() {
+    let (api, _folder, config) = cluster();
+    let (mut command, _held) = Sonobuoy::new(&format!("logs -f -p b --kubeconfig {config}")).command();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut next = || lines.next().unwrap() + "\n";
+    assert_eq!(next(), header("sonobuoy-b-job", "plugin"));
+    assert_eq!(next(), "first of sonobuoy-b-job/plugin\n");
+    api.log("sonobuoy", "sonobuoy-b-job", "plugin", " no more\n");
+    assert_eq!(next(), "last, unfinished no more\n");
+
+    // Another pod of the plugin comes, and its container runs later.
+    let labels = json!({"sonobuoy-component": "plugin", "sonobuoy-plugin": "b"});
+    let path = pod(&api, "sonobuoy-b-2", labels, &["plugin"]);
+    api.merge(
+        &path,
+        &json!({"status": {"containerStatuses": [{"name": "plugin", "state": {"waiting": {}}}]}}),
+    );
+    api.log("sonobuoy", "sonobuoy-b-2", "plugin", "second\n");
+    api.merge(
+        &path,
+        &json!({"status": {"containerStatuses": [{"name": "plugin", "state": {"running": {}}}]}}),
+    );
+    assert_eq!(next(), header("sonobuoy-b-2", "plugin"));
+    assert_eq!(next(), "second\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn get_pod_names_plugin_pods_of_any_namespace() {
+    let (api, _folder, config) = cluster();
+    api.put("/api/v1/namespaces/other", json!({}));
+    let labels = json!({"labels": {"sonobuoy-component": "plugin"}});
+    api.put("/api/v1/namespaces/other/pods/theirs", json!({"metadata": labels}));
+    let get = |words: &str| Sonobuoy::new(&format!("get {words} --kubeconfig {config}"));
+    get("pod").stdout("sonobuoy-a-job\nsonobuoy-b-job\n").run();
+    get("pods -p b").stdout("sonobuoy-b-job\n").run();
+    get("pod -n other").stdout("theirs\n").run();
+}
+
+#[test]
+fn delete_removes_a_run_and_says_what_it_did() {
+    let (api, _folder, config) = cluster();
+    let delete = |words: &str| Sonobuoy::new(&format!("delete --kubeconfig {config} {words}"));
+    delete("--dry-run").stderr_has("delete request issued").run();
+    assert!(api.get("/api/v1/namespaces/sonobuoy").is_some());
+    delete("--wait").stderr_has("kind=namespace names=sonobuoy").run();
+    assert!(api.get("/api/v1/namespaces/sonobuoy").is_none());
+    delete("--wait").stderr_has("already deleted").run();
+}
+
+#[test]
+fn a_cluster_that_cannot_be_reached_is_one_clear_line() {
+    let (api, folder, config) = cluster();
+    api.demand_token(Some("other"));
+    Sonobuoy::new(&format!("get pod --kubeconfig {config}")).status(1).stderr_has("Unauthorized").run();
+    folder.write("broken", "clusters: 5");
+    Sonobuoy::new("get pod --kubeconfig")
+        .arg(folder.path().join("broken"))
+        .status(1)
+        .stderr_has("clusters: wanted a list")
+        .run();
+    let away = json!({
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+        "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
+    });
+    folder.write("away", away.to_string());
+    Sonobuoy::new("get pod --kubeconfig")
+        .arg(folder.path().join("away"))
+        .status(1)
+        .stderr_has("connect to `127.0.0.1:1`: Connection refused")
+        .run();
+    Sonobuoy::new("get pod").status(1).stderr_has("no cluster to talk to").run();
+}

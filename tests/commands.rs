@@ -1,0 +1,214 @@
+//! The command line as a whole: help, errors, exit codes, streams, and the commands that need nothing but themselves.
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use crate::support::{Folder, Sonobuoy, fixture_text};
+
+#[test]
+fn help_goes_to_stdout_and_is_no_error() {
+    for line in ["", "help", "-h", "--help", "plugin", "get", "worker", "gather", "--level debug plugin"] {
+        Sonobuoy::new(line).stdout_has("Usage: sonobuoy").run();
+    }
+    for line in ["run -h", "gen plugin e2e --help", "help gen plugin e2e", "splat -h", "images push -h"] {
+        Sonobuoy::new(line).stdout_has("Usage: sonobuoy").stdout_has("Options:").run();
+    }
+    // What is for machines alone is not shown to people.
+    let help = Sonobuoy::new("help").run_any().stdout;
+    for hidden in ["aggregator", "splat", "worker", "logtostderr"] {
+        assert!(!help.contains(&format!("  {hidden}")), "{hidden}");
+    }
+}
+
+#[test]
+fn a_wrong_line_is_answered_with_error_usage_and_one_log_line() {
+    let done =
+        Sonobuoy::new("runn").status(1).stderr_has("Error: unknown command \"runn\" for \"sonobuoy\"").run();
+    assert!(
+        done.stderr.contains("did you mean `run`?") && done.stderr.contains("Usage: sonobuoy"),
+        "{}",
+        done.stderr
+    );
+    let last = done.stderr.lines().last().unwrap();
+    assert!(last.starts_with("time=\"2") && last.contains("level=error msg=\"unknown command"), "{last}");
+    assert!(done.stderr.contains("\n\ntime="), "a blank line before the log line: {}", done.stderr);
+    for line in [
+        "plugin bogus",
+        "plugin show",
+        "plugin install one",
+        "run extra",
+        "results",
+        "results diff a",
+        "help bogus",
+    ] {
+        Sonobuoy::new(line).status(1).stderr_has("Error: ").stderr_has("Usage: sonobuoy").run();
+    }
+    let silent = Sonobuoy::new("runn --level=panic").status(1).stderr_has("Error: ").run();
+    assert!(!silent.stderr.contains("level="), "{}", silent.stderr);
+}
+
+#[test]
+fn arguments_that_are_no_text_are_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let odd = std::ffi::OsStr::from_bytes(b"--focus=\xff");
+    Sonobuoy::with(["e2e"]).arg(odd).status(1).stderr_has("Error: ").run();
+    Sonobuoy::new("").arg(std::ffi::OsStr::from_bytes(b"\xff\xfe")).status(1).stderr_has("Error: ").run();
+    Sonobuoy::new("").arg("").status(1).stderr_has("unknown command \"\"").run();
+}
+
+#[test]
+fn versions_are_told_with_and_without_a_home() {
+    let version = format!("v{}\n", env!("CARGO_PKG_VERSION"));
+    Sonobuoy::new("version --short").stdout(&version).run();
+    Sonobuoy::new("version --short").without_env("HOME").without_env("PATH").stdout(&version).run();
+    let done = Sonobuoy::new("version").stdout_has("API Version check skipped").run();
+    let keys: Vec<_> = done.stdout.lines().take(6).map(|line| line.split(':').next().unwrap()).collect();
+    let expected =
+        ["Sonobuoy Version", "MinimumKubeVersion", "MaximumKubeVersion", "GitSHA", "GoVersion", "Platform"];
+    assert_eq!(keys, expected);
+    // A cluster that is not there is told and is no failure.
+    Sonobuoy::new("version --kubeconfig none").stdout_has("check skipped").stderr_has("level=error").run();
+}
+
+#[test]
+fn modes_are_those_of_the_original() {
+    Sonobuoy::new("modes").stdout_golden("gen/modes.golden").run();
+    let done = Sonobuoy::new("modes --verbose").stdout_has("impact cluster permissions).").run();
+    assert!(!done.stdout.contains("truncated"));
+    assert_eq!(done.stdout.lines().count(), fixture_text("gen/modes.golden").lines().count());
+}
+
+#[test]
+fn completions_are_there_for_every_shell_and_parse() {
+    for (shell, word) in [
+        ("bash", "complete"),
+        ("zsh", "#compdef sonobuoy"),
+        ("fish", "complete -c sonobuoy"),
+        ("powershell", "Register-ArgumentCompleter"),
+    ] {
+        let done =
+            Sonobuoy::new(&format!("completion {shell}")).stdout_has(word).stdout_has("e2e-focus").run();
+        if crate::support::program(shell).is_none() {
+            crate::support::skipped(&format!("{shell} is not on this machine, its script was not parsed"));
+            continue;
+        }
+        let script = done.folder.write("script", &done.stdout);
+        let parsed = std::process::Command::new(shell).arg("-n").arg(&script).output().unwrap();
+        assert!(parsed.status.success(), "{shell}: {}", String::from_utf8_lossy(&parsed.stderr));
+    }
+    Sonobuoy::new("completion tcsh").status(1).stderr_has("bash, zsh, fish, powershell").run();
+}
+
+#[test]
+fn man_pages_are_written_for_every_command() {
+    let done = Sonobuoy::new("man pages").run();
+    let names = std::fs::read_dir(done.folder.join("pages")).unwrap().count();
+    assert!(names > 30, "{names} pages");
+    assert!(done.folder.read("pages/sonobuoy-gen-plugin-e2e.1").contains(".TH"));
+    let done = Sonobuoy::new("gen cli pages").run();
+    assert!(done.folder.read("pages/sonobuoy_gen_plugin.md").contains("--node-selector"));
+    Sonobuoy::new("man file/below").file("file", "").status(1).stderr_has("file/below").run();
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_program_quietly() {
+    for line in ["modes --verbose", "help run", "completion zsh"] {
+        let (mut command, _folder) = Sonobuoy::new(line).command();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        assert_eq!(stderr, "", "{line}");
+        assert!(child.wait().unwrap().success(), "{line}");
+    }
+}
+
+#[test]
+fn a_full_disk_under_stdout_is_an_error() {
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
+        return crate::support::skipped("no /dev/full here");
+    };
+    let (mut command, _folder) = Sonobuoy::new("modes").command();
+    let done = command.stdin(Stdio::null()).stdout(full).output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("No space left"));
+}
+
+const LIST: &str = "[sig-b] second [Conformance] [Slow]\n[sig-a] first [Conformance]\n[sig-a] third\n";
+
+#[test]
+fn e2e_lists_what_stdin_holds() {
+    let call = |flags: &str| Sonobuoy::new(&format!("e2e -i - {flags}")).stdin(LIST);
+    call("").stdout(LIST).run();
+    call("-f Conformance -s Slow").stdout("[sig-a] first [Conformance]\n").run();
+    call("-m tags").stdout("[Conformance]\n[Slow]\n[sig-a]\n[sig-b]\n").run();
+    call("--mode=tagCounts").stdout("[Conformance]:2\n[Slow]:1\n[sig-a]:2\n[sig-b]:1\n").run();
+    call("-m other").stdout(LIST).stderr_has("level=warning").run();
+    call("-f nothing").stdout("\n").stderr_has("no test matches").run();
+    call("-f nothing -m tags").stdout("").stderr_has("no test matches").run();
+    call("-f [").status(1).stderr_has("Error: --focus").run();
+    Sonobuoy::new("e2e -i -").stdin("#../../etc\n+x\n").status(1).stderr_has("is no version").run();
+    Sonobuoy::new("e2e -i -").stdin(b"\xff\xfe\n").status(1).stderr_has("is no list of tests").run();
+    Sonobuoy::new("e2e -i -").stdin("#v1.2.3\n+x\n").status(1).stderr_has("--url").run();
+}
+
+#[test]
+fn e2e_reads_files_plain_or_packed_and_what_they_refer_to() {
+    let gzip = |text: &str| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    Sonobuoy::new("e2e -i list").file("list", LIST).stdout(LIST).run();
+    Sonobuoy::new("e2e -i v1.30.1.gz")
+        .file("v1.30.1.gz", gzip("#v1.30.0\n+new\n-[sig-a] third\n"))
+        .file("v1.30.0.gz", gzip(LIST))
+        .stdout("[sig-a] first [Conformance]\n[sig-b] second [Conformance] [Slow]\nnew\n")
+        .run();
+    Sonobuoy::new("e2e -i none").status(1).stderr_has("`none`").run();
+    Sonobuoy::new("e2e -i v1.1.0.gz")
+        .file("v1.1.0.gz", gzip("#v1.1.0\n"))
+        .status(1)
+        .stderr_has("more than 32")
+        .run();
+    Sonobuoy::new("e2e -i cut.gz")
+        .file("cut.gz", &gzip(LIST)[..30])
+        .status(1)
+        .stderr_has("unpacking `cut.gz`")
+        .run();
+    Sonobuoy::new("e2e -i offline").status(1).stderr_has("no lists are built into this program").run();
+}
+
+#[test]
+fn e2e_fetches_lists_of_a_server_and_names_a_version_that_has_none() {
+    let server = tiny_http::Server::http("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", server.server_addr());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for request in server.incoming_requests() {
+                let (code, text) = match request.url() {
+                    "/v1.30.0.gz" => (200, LIST),
+                    "/v1.30.1.gz" => (200, "#v1.30.0\n-[sig-a] third\n"),
+                    _ => (404, ""),
+                };
+                let _ = request.respond(tiny_http::Response::from_string(text).with_status_code(code));
+            }
+        });
+        let call = |version: &str| Sonobuoy::new(&format!("e2e --url {url}/ --version {version}"));
+        call("v1.30").stdout(LIST).run();
+        call("v1.30.1").stdout("[sig-a] first [Conformance]\n[sig-b] second [Conformance] [Slow]\n").run();
+        call("v1.99.0").status(1).stderr_has("there is no list for Kubernetes v1.99.0").run();
+        call("1.30").status(1).stderr_has("Error: --version").run();
+        server.unblock();
+    });
+    // Port 0 can be connected to by nobody: what is not reached is not said to be absent.
+    let away = "e2e --url http://127.0.0.1:0/ --version v1.30.0";
+    Sonobuoy::new(away).status(1).stderr_has("cannot get the list for Kubernetes v1.30.0").run();
+}
+
+#[test]
+fn nothing_is_left_in_the_working_folder() {
+    let folder: Folder = Sonobuoy::new("modes").run_any().folder;
+    assert!(folder.names().is_empty(), "{:?}", folder.names());
+}

@@ -1,0 +1,110 @@
+//! What is written for people holds: commands exist, links lead somewhere, flags are known.
+
+use std::path::{Path, PathBuf};
+
+use crate::support::Sonobuoy;
+
+fn pages() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages = vec![root.join("README.md"), root.join("CHANGELOG.md")];
+    let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    pages.extend(docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    pages.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The lines of shell blocks that call the program, without comments, pipes and redirections.
+fn calls(page: &str) -> Vec<String> {
+    let mut calls = Vec::new();
+    let mut inside = false;
+    let page = page.replace("\\\n", " ");
+    for line in page.lines() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            inside = ["sh", "shell", "bash", "console"].contains(&language);
+            continue;
+        }
+        let line = line.trim_start().trim_start_matches("$ ");
+        let call = line.strip_prefix("sonobuoy ").or_else(|| line.strip_prefix("cargo run --release -- "));
+        if let (true, Some(call)) = (inside, call) {
+            let end = [" #", " |", " >", " &&", ";"].iter().filter_map(|end| call.find(end)).min();
+            calls.push(call[..end.unwrap_or(call.len())].trim().to_owned());
+        }
+    }
+    calls
+}
+
+/// Splits at blanks outside quotes; what a shell would put in for `$(…)` is one word.
+fn words(call: &str) -> Vec<String> {
+    let mut call = call.to_owned();
+    while let Some(start) = call.find("$(") {
+        let end = call[start..].find(')').map_or(call.len(), |length| start + length + 1);
+        call.replace_range(start..end, "inserted");
+    }
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for c in call.chars() {
+        match (quote, c) {
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), _) if open == c => quote = None,
+            (None, ' ') => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[test]
+fn every_call_in_the_documentation_is_one_that_the_program_takes() {
+    let mut seen = 0;
+    for (path, page) in pages() {
+        for call in calls(&page) {
+            let done = Sonobuoy::with(words(&call)).arg("--help").run_any();
+            assert!(done.stdout.contains("Usage:"), "{}: `sonobuoy {call}`", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 4, "only {seen} calls found");
+}
+
+#[test]
+fn links_of_the_documentation_lead_somewhere() {
+    for (path, page) in pages() {
+        for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !file.contains("://") {
+                let target = path.parent().unwrap().join(file);
+                assert!(target.exists(), "{}: no `{file}`", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_compatibility_page_names_no_flag_that_is_not_there() {
+    let page = pages().into_iter().find(|(path, _)| path.ends_with("docs/compatibility.md")).unwrap().1;
+    let mut known = String::new();
+    for command in [
+        "run",
+        "delete",
+        "gather systemd-logs",
+        "results",
+        "gather systemd-logs",
+        "images push",
+        "gen plugin",
+        "e2e",
+        "get pod",
+        "query",
+        "logs",
+        "retrieve",
+        "status",
+    ] {
+        known += &Sonobuoy::new(&format!("{command} --help")).stdout_has("Usage").run().stdout;
+    }
+    // Hidden or of the original alone.
+    let others = ["--debug", "--logtostderr"];
+    for flag in page.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')) {
+        if flag.starts_with("--") && flag.len() > 3 && !others.contains(&flag) {
+            assert!(known.contains(flag), "{flag}");
+        }
+    }
+}

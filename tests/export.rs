@@ -1,0 +1,279 @@
+//! Results for programs and browsers: JSON, JUnit, HTML, and what changed between two archives.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::{self, Folder, Sonobuoy, fixture};
+
+/// An unpacked archive in which something of everything happened.
+fn run() -> Folder {
+    let folder = Folder::new();
+    folder.write("meta/info.json", r#"{"plugins":["e2e","check","gone"]}"#);
+    folder.write("meta/config.json", r#"{"Version":"v0.60.0","UUID":"run-1"}"#);
+    folder
+        .write("meta/run.log", "{\"time\":\"2026-01-01T00:00:00Z\"}\n{\"time\":\"2026-01-01T01:02:03Z\"}\n");
+    folder.write("serverversion.json", r#"{"gitVersion":"v1.34.2"}"#);
+    folder.write(
+        "meta/clusterhealth.json",
+        r#"{"error_summary":{"Errors":{"podlogs/ns/sonobuoy-e2e-job-1/logs/e2e.txt":2}}}"#,
+    );
+    folder.write(
+        "podlogs/ns/sonobuoy-e2e-job-1/logs/e2e.txt",
+        "E1 </pre><script>document.title='owned'</script>\n",
+    );
+    folder.write(
+        "plugins/e2e/sonobuoy_results.yaml",
+        "name: e2e\nstatus: failed\nmeta: {type: summary}\nitems:\n- name: junit.xml\n  status: failed\n  \
+         meta: {file: results/global/junit.xml, type: file}\n  items:\n  - name: suite\n    status: failed\n    items:\n    \
+         - name: \"<b>bold</b> & 'quoted' \\\"name\\\"\"\n      status: failed\n      details:\n        \
+         failure: \"one\\ntwo <img src=x onerror=document.title='owned'>\\e[31m\"\n        system-out: out\n    \
+         - {name: fine, status: passed}\n    - {name: not run, status: skipped}\n",
+    );
+    let node = |name: &str, status: &str| {
+        format!(
+            "- name: {name}\n  status: {status}\n  meta: {{type: node}}\n  items:\n  - {{name: dns, status: {status}}}\n  \
+             - {{name: disk, status: complete, details: {{free: 5}}}}\n"
+        )
+    };
+    let nodes: String = ["n1", "n2", "n3"].iter().map(|name| node(name, "passed")).collect();
+    folder.write(
+        "plugins/check/sonobuoy_results.yaml",
+        format!("name: check\nstatus: failed\nitems:\n{nodes}{}", node("n4", "unknown")),
+    );
+    folder
+}
+
+fn results(folder: &Folder, words: &str) -> Sonobuoy {
+    words.split_whitespace().fold(Sonobuoy::new("results").arg(folder.path()), Sonobuoy::arg)
+}
+
+#[test]
+fn json_says_everything() {
+    let folder = run();
+    let json: Value = serde_json::from_str(&results(&folder, "--format json").run_any().stdout).unwrap();
+    let about = ["schemaVersion", "version", "runId", "kubernetesVersion", "started", "ended", "status"];
+    assert_eq!(
+        about.map(|key| json[key].clone()),
+        [
+            json!(1),
+            json!("v0.60.0"),
+            json!("run-1"),
+            json!("v1.34.2"),
+            json!("2026-01-01T00:00:00Z"),
+            json!("2026-01-01T01:02:03Z"),
+            json!("failed")
+        ]
+    );
+    let names: Vec<_> =
+        json["plugins"].as_array().unwrap().iter().map(|plugin| plugin["name"].as_str()).collect();
+    assert_eq!(names, [Some("e2e"), Some("check"), Some("gone")]);
+    let [e2e, check, gone] = [0, 1, 2].map(|at| &json["plugins"][at]);
+    assert_eq!(e2e["counts"], json!({"failed": 1, "passed": 1, "skipped": 1, "timeout": 0, "unknown": 0}));
+    assert_eq!(
+        e2e["tests"][1],
+        json!({"name": "fine", "status": "passed", "path": ["junit.xml", "suite"], "file": "results/global/junit.xml"})
+    );
+    assert_eq!(check["oddNodes"], json!(["n4"]));
+    assert_eq!(check["nodes"][3]["counts"]["unknown"], 1);
+    assert_eq!(
+        check["tests"][1],
+        json!({"name": "disk", "status": "complete", "node": "n1", "path": ["n1"], "details": {"free": 5}})
+    );
+    assert!(gone["error"].as_str().unwrap().contains("failed to find file"));
+    let only: Value =
+        serde_json::from_str(&results(&folder, "--format json -p check -n n4").run_any().stdout).unwrap();
+    assert_eq!((&only["plugins"][0]["total"], &only["status"]), (&json!(2), &json!("unknown")));
+}
+
+#[test]
+fn plugins_are_found_where_none_are_listed() {
+    let archive = fixture("archives/testResultsOutput.tar.gz");
+    let done =
+        Sonobuoy::with(["results".as_ref(), archive.as_os_str(), "--format".as_ref(), "json".as_ref()])
+            .run_any();
+    let json: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(json["plugins"].as_array().unwrap().len(), 8);
+}
+
+#[test]
+fn junit_of_any_plugin_is_read_back() {
+    let folder = run();
+    let xml = results(&folder, "--format junit").run_any().stdout;
+    assert!(
+        xml.contains("<testsuite name=\"check/n4\" tests=\"2\" failures=\"0\" errors=\"1\" skipped=\"1\">"),
+        "{xml}"
+    );
+    assert!(
+        xml.contains("<testsuites name=\"sonobuoy\" tests=\"12\" failures=\"1\" errors=\"2\" skipped=\"5\">"),
+        "{xml}"
+    );
+    // Our own reader of JUnit files must make the same of it.
+    let again = Folder::new();
+    again.write(
+        "plugins/p/definition.json",
+        r#"{"Definition":{"sonobuoy-config":{"driver":"Job","plugin-name":"p","result-format":"junit"}}}"#,
+    );
+    again.write("plugins/p/results/global/all.xml", &xml);
+    Sonobuoy::new("post-process").arg(again.path()).stdout("p: failed\n").run();
+    let tree: Value = serde_yaml::from_str(&again.read("plugins/p/sonobuoy_results.yaml")).unwrap();
+    let suites = tree["items"][0]["items"].as_array().unwrap();
+    let names: Vec<_> = suites.iter().map(|suite| suite["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["e2e", "check/n1", "check/n2", "check/n3", "check/n4", "gone"]);
+    let failed = &suites[0]["items"][0];
+    assert_eq!(failed["name"], "<b>bold</b> & 'quoted' \"name\"");
+    assert!(failed["details"]["failure"].as_str().unwrap().contains("two <img src=x"), "{failed}");
+    assert_eq!(failed["details"]["system-out"], "out");
+    if support::program("xmllint").is_some() {
+        let path = again.join("plugins/p/results/global/all.xml");
+        assert!(Command::new("xmllint").arg("--noout").arg(path).status().unwrap().success());
+    } else {
+        support::skipped("xmllint is not installed");
+    }
+}
+
+#[test]
+fn exit_codes_follow_fail_on() {
+    let folder = run();
+    for (words, code) in [
+        ("--format json", 0),
+        ("--format json --fail-on never", 0),
+        ("--format json --fail-on failed", 3),
+        ("--format junit --fail-on unknown", 3),
+        ("-p check --fail-on failed", 3),
+        ("-p check -n n4 --fail-on failed", 0),
+        ("-p check -n n4 --fail-on unknown", 4),
+        ("-p check -n n1 --fail-on unknown", 0),
+        ("-p absent --fail-on failed", 1),
+        ("-p absent --format json", 1),
+        ("-n absent --format json", 1),
+    ] {
+        results(&folder, words).status(code).run_any();
+    }
+}
+
+#[test]
+fn the_page_stands_alone_and_escapes_everything() {
+    let page = results(&run(), "--format html").run_any().stdout;
+    for needle in ["src=", "@import", "url(", "http:", "https:", "//cdn"] {
+        // Escaped text of the archive holds one `src=`.
+        let found = page.matches(needle).count() - page.matches(&format!("&lt;img {needle}")).count();
+        assert_eq!(found, 0, "{needle}");
+    }
+    assert!(page.contains("&lt;b&gt;bold&lt;/b&gt; &amp; &#39;quoted&#39; &quot;name&quot;"));
+    assert!(!page.contains("<b>bold") && !page.contains("<img") && !page.contains('\u{1b}'));
+    assert_eq!(page.matches("<script>").count(), 1);
+    assert!(page.contains("3 of 4 nodes are alike; 1 is odd"));
+    assert!(page.contains("1 h 2 min"));
+    // Every link leads somewhere.
+    for link in page.split("href=\"#").skip(1) {
+        let id = link.split('"').next().unwrap();
+        assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+}
+
+/// What happens to the page when it is used; the outcome stands in an attribute of the page.
+const USE: &str = "<script>
+const errors = []; addEventListener('error', event => errors.push(event.message));
+addEventListener('load', () => {
+  const shown = () => [...document.querySelectorAll('li[data-s]')].filter(row => !row.hidden).length;
+  const search = document.getElementById('q');
+  const type = text => { search.value = text; search.dispatchEvent(new Event('input')); };
+  const outcome = { title: document.title, tools: !document.querySelector('.tools').hidden, all: shown() };
+  outcome.folded = [...document.querySelectorAll('details')].filter(node => node.open).length;
+  type('DISK n2'); outcome.found = shown(); outcome.count = document.getElementById('count').textContent;
+  outcome.unfolded = document.querySelectorAll('details.all[open]').length;
+  type('nothing like it'); outcome.none = shown();
+  type('');
+  const box = document.querySelector('.tools input[value=passed]'); box.click(); outcome.without = shown(); box.click();
+  outcome.again = shown();
+  const fail = document.querySelector('details.t'); fail.open = false; location.hash = fail.id;
+  dispatchEvent(new HashChangeEvent('hashchange')); outcome.revealed = fail.open;
+  fail.querySelector('summary').click(); outcome.clicked = fail.open;
+  outcome.requests = performance.getEntriesByType('resource').map(entry => entry.name).filter(name => !name.startsWith('data:'));
+  outcome.wide = document.documentElement.scrollWidth > innerWidth;
+  outcome.errors = errors;
+  document.documentElement.dataset.outcome = JSON.stringify(outcome);
+});
+</script></body>";
+
+#[test]
+fn the_page_is_searched_and_folded_in_a_browser() {
+    let Some(chromium) =
+        ["chromium", "chromium-browser", "google-chrome"].iter().find_map(|name| support::program(name))
+    else {
+        return support::skipped("chromium is not installed");
+    };
+    let folder = run();
+    let page = results(&folder, "--format html").run_any().stdout;
+    let path = folder.write("page.html", page.replace("</body>", USE));
+    let done = Command::new(chromium)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--window-size=400,900",
+        ])
+        .args(["--disable-background-networking", "--no-first-run", "--enable-logging=stderr", "--v=0"])
+        .arg(format!("--user-data-dir={}", folder.join("browser").display()))
+        .args(["--virtual-time-budget=4000", "--dump-dom"])
+        .arg(format!("file://{}", path.display()))
+        .env("HOME", folder.path())
+        .output()
+        .unwrap();
+    let (dom, log) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    let console: Vec<_> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert_eq!(console, [""; 0], "the console stays empty");
+    let Some(outcome) = dom.split("data-outcome=\"").nth(1).and_then(|rest| rest.split('"').next()) else {
+        // A browser that cannot start here at all says nothing about the page.
+        assert!(dom.is_empty(), "{dom}\n{log}");
+        return support::skipped(&format!(
+            "chromium does not run here: {}",
+            log.lines().last().unwrap_or_default()
+        ));
+    };
+    let outcome: Value =
+        serde_json::from_str(&outcome.replace("&quot;", "\"").replace("&amp;", "&")).unwrap();
+    assert_eq!(
+        outcome,
+        json!({
+            "title": "1 of 11 tests failed · Sonobuoy", "tools": true, "all": 11, "folded": 0,
+            "found": 1, "count": "1 test", "unfolded": 1, "none": 0, "without": 7, "again": 11,
+            "revealed": true, "clicked": false, "requests": [], "wide": false, "errors": [],
+        })
+    );
+}
+
+#[test]
+fn a_diff_names_what_changed() {
+    let (before, after) = (run(), run());
+    let path = "plugins/check/sonobuoy_results.yaml";
+    let text = after.read(path).replace("{name: dns, status: unknown}", "{name: dns, status: failed}");
+    after.write(path, text.replace("disk", "disk space"));
+    let e2e = after.read("plugins/e2e/sonobuoy_results.yaml").replace("status: skipped", "status: timeout");
+    after.write(
+        "plugins/e2e/sonobuoy_results.yaml",
+        e2e.replace("status: failed\n      details", "status: passed\n      details")
+            .replace("junit.xml", "other.xml"),
+    );
+    let diff = |words: &str| {
+        let command = Sonobuoy::new("results diff").arg(before.path()).arg(after.path());
+        words.split_whitespace().fold(command, Sonobuoy::arg)
+    };
+    let json: Value = serde_json::from_str(&diff("--format json").run_any().stdout).unwrap();
+    assert_eq!(
+        json["newlyFailing"],
+        json!([{"plugin": "check", "node": "n4", "test": "dns", "before": "unknown", "after": "failed"},
+               {"plugin": "e2e", "test": "not run", "before": "skipped", "after": "timeout"}])
+    );
+    assert_eq!(json["fixed"][0]["test"], "<b>bold</b> & 'quoted' \"name\"");
+    let count = |kind: &str| json[kind].as_array().unwrap().len();
+    assert_eq!(["stillFailing", "vanished", "appeared", "changed"].map(count), [0, 4, 4, 0]);
+    assert_eq!(json["unchanged"], 4);
+    diff("").stdout_has("Newly failing: 2\n  check [n4] (unknown -> failed): dns\n").run();
+    diff("-p e2e").stdout_has("e2e: 1 newly failing, 1 fixed\nUnchanged: 1\n").run();
+    diff("--fail-on failed").stdout_has("").status(3).run();
+    diff("-p absent").stderr_has("neither archive has results of the plugin `absent`").status(1).run();
+    Sonobuoy::new("results diff").arg(before.path()).arg(before.path()).arg("--fail-on=failed").stdout("Still failing: 1\n  e2e: <b>bold</b> & 'quoted' \"name\"\n\ne2e: 1 still failing\nUnchanged: 10\n").run();
+}

@@ -1,0 +1,237 @@
+//! `gather`: what a node tells about itself, from folders that stand for nodes and from this machine.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::support::Sonobuoy;
+
+/// A small node: what is not in it must be missing from the facts, not from the result.
+fn node(call: Sonobuoy) -> Sonobuoy {
+    call.file("node/etc/os-release", "NAME=\"Rocky Linux\"\nID=rocky\nVERSION_ID=\"9.2\"\n")
+        .file("node/etc/redhat-release", "Rocky Linux release 9.2 (Blue Onyx)\n")
+        .file("node/proc/meminfo", "MemTotal: 4194304 kB\nMemFree: 1048576 kB\n")
+        .file("node/proc/sys/kernel/hostname", "n7\n")
+        .file("node/sys/class/net/eth0/mtu", "1450\n")
+}
+
+fn facts(text: &str) -> Value {
+    let document: Value = serde_json::from_str(text).unwrap();
+    document["ansible_facts"].clone()
+}
+
+#[test]
+fn facts_of_a_node_seen_through_a_folder() {
+    let done = node(Sonobuoy::new("gather host-facts --chroot node")).stdout_has("ansible_facts").run();
+    let facts = facts(&done.stdout);
+    assert_eq!(facts["ansible_distribution"], "Rocky");
+    assert_eq!(facts["ansible_os_family"], "RedHat");
+    assert_eq!(facts["ansible_memtotal_mb"], 4096);
+    assert_eq!(facts["ansible_nodename"], "n7");
+    assert_eq!(facts["ansible_eth0"]["mtu"], 1450);
+    assert_eq!(
+        facts["ansible_default_ipv4"],
+        serde_json::json!({}),
+        "addresses are this machine's, not the node's"
+    );
+    assert!(facts["sonobuoy_unread"]["addresses"].is_string());
+}
+
+#[test]
+fn as_a_plugin_the_result_is_left_for_the_worker() {
+    let call = node(Sonobuoy::new("gather host-facts")).env("CHROOT_DIR", "node").file("out/keep", "");
+    let out = call.folder().join("out");
+    let done = call.env("RESULTS_DIR", &out).run();
+    let named = done.folder.read("out/done");
+    assert_eq!(Path::new(&named), out.join("host-facts.json"), "no newline");
+    assert_eq!(facts(&done.folder.read("out/host-facts.json"))["ansible_distribution_version"], "9.2");
+    assert_eq!(done.folder.names(), ["node", "out"]);
+}
+
+#[test]
+fn a_chroot_that_is_none_is_an_error_result() {
+    for chroot in ["absent", "out", "file"] {
+        let call = Sonobuoy::new("gather host-facts --output out").file("out/keep", "").file("file", "");
+        let done = call.arg("--chroot").arg(chroot).status(1).stderr_has(chroot).run();
+        let result: Value = serde_json::from_str(&done.folder.read("out/host-facts.json")).unwrap();
+        assert_eq!((&result["status"], &result["failed"]), (&"failed".into(), &true.into()));
+        assert!(result["msg"].as_str().unwrap().contains(chroot), "{result}");
+        assert!(done.folder.read("out/done").ends_with("host-facts.json"));
+    }
+}
+
+#[test]
+fn a_node_without_proc_says_so() {
+    let done = Sonobuoy::new("gather host-facts --chroot node")
+        .file("node/etc/hostname", "n8\n")
+        .stdout_has("n8")
+        .run();
+    let facts = facts(&done.stdout);
+    assert_eq!(facts["ansible_hostname"], "n8");
+    assert!(facts["sonobuoy_unread"]["/proc"].is_string());
+}
+
+#[test]
+fn a_file_that_is_a_pipe_or_endless_holds_nothing_up() {
+    let call = Sonobuoy::new("gather host-facts --chroot node").file("node/etc/keep", "");
+    let pipe = call.folder().join("node/etc/os-release");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let done = call.stdout_has("not a regular file").run();
+    assert_eq!(facts(&done.stdout)["ansible_distribution"], "Linux");
+}
+
+#[test]
+fn results_that_cannot_be_left_are_an_error() {
+    Sonobuoy::new("gather host-facts --chroot / --output absent").status(1).stderr_has("absent").run();
+    if !Path::new("/dev/full").exists() {
+        println!("skipped: no /dev/full here");
+        return;
+    }
+    let call = Sonobuoy::new("gather host-facts --chroot / --output out").file("out/keep", "");
+    std::os::unix::fs::symlink("/dev/full", call.folder().join("out/host-facts.json.partial")).unwrap();
+    let done = call.status(1).stderr_has("No space left on device").run();
+    assert!(!done.folder.join("out/done").exists());
+}
+
+#[test]
+fn plugins_of_our_own_image_run_on_this_machine() {
+    let call = Sonobuoy::new("run --local -p host-facts -p network -p systemd-logs --local-nodes 2");
+    let done = call.env("SONOBUOY_DONE_FILE_DELAY", "0").run_any();
+    for plugin in ["host-facts", "network", "systemd-logs"] {
+        let lines = done
+            .stderr
+            .lines()
+            .filter(|line| line.contains(&format!("{plugin} on ")) && line.contains(": complete"));
+        assert_eq!(lines.count(), 2, "{plugin}:\n{}\n{}", done.stdout, done.stderr);
+        assert!(done.stdout.contains(&format!("Plugin: {plugin}\n")), "{}", done.stdout);
+    }
+}
+
+#[test]
+fn logs_are_packed_cut_and_counted() {
+    let log = "kernel: Out of memory: Killed process 7 (java)\n".repeat(100);
+    let call = Sonobuoy::new("gather systemd-logs --chroot node --output out --gzip --summary --max-size 5K");
+    let call = call.file("node/var/log/messages", log).file("node/etc/keep", "").file("out/keep", "");
+    let done = call.stderr_has("no journal to read").run();
+    assert!(
+        done.folder.read("out/done").ends_with("/out/systemd-logs"),
+        "a folder, since a bare .gz is taken for a tar"
+    );
+    let summary = done.folder.read("out/systemd-logs/log-summary.yaml");
+    assert!(summary.contains("status: failed") && summary.contains("truncated: true"), "{summary}");
+    assert!(done.folder.join("out/systemd-logs/systemd_logs.gz").exists());
+}
+
+#[test]
+fn a_summary_goes_to_stdout_when_it_has_no_folder() {
+    let call = Sonobuoy::new("gather log-summary --chroot node")
+        .file("node/etc/keep", "")
+        .file("node/var/log/kern.log", "eth0: Link is Down\n");
+    let done = call.stderr_has("no journal to read").stdout_has("name: link-flap\n    status: failed").run();
+    assert!(done.stdout.starts_with("name: log-summary\nstatus: failed\n"), "{}", done.stdout);
+}
+
+#[test]
+fn logs_that_cannot_be_had_are_an_error_result() {
+    let call = Sonobuoy::new("gather systemd-logs --chroot node --output out")
+        .file("node/etc/keep", "")
+        .file("out/keep", "");
+    let done = call.status(1).stderr_has("no log to be had").run();
+    assert!(done.folder.read("out/systemd_logs").contains("no log to be had"));
+    assert!(done.folder.read("out/done").ends_with("/out/systemd_logs"));
+    Sonobuoy::new("gather systemd-logs --output absent").status(1).stderr_has("absent").run();
+    Sonobuoy::new("gather systemd-logs").status(1).stderr_has("--output").run();
+    Sonobuoy::new("gather systemd-logs --output . --max-size much")
+        .status(1)
+        .stderr_has("--max-size much")
+        .run();
+}
+
+/// The node's own `journalctl` is started below the node's root, which only root may do, with what is there alone.
+#[test]
+fn the_journal_is_read_below_another_root() {
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
+    let is_static =
+        |path: &str| !String::from_utf8_lossy(&std::fs::read(path).unwrap()).contains("/ld-linux");
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    let Some(busybox) = busybox.filter(|path| is_root && is_static(path)) else {
+        println!("skipped: no static busybox here, or not root");
+        return;
+    };
+    let script = "#!/bin/busybox sh\nprintf '{\"MESSAGE\":\"%s\"}\\n' \"$*\"\n";
+    let call = Sonobuoy::new("gather systemd-logs --unit a --unit b --priority err")
+        .file("node/usr/bin/journalctl", script);
+    let call = call.file("node/bin/busybox", std::fs::read(busybox).unwrap()).file("out/keep", "");
+    for program in ["node/usr/bin/journalctl", "node/bin/busybox"] {
+        let path = call.folder().join(program);
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let (node, out) = (call.folder().join("node"), call.folder().join("out"));
+    let done = call.env("CHROOT_DIR", node).env("RESULTS_DIR", out).env("LOG_MINUTES", "5").run();
+    let expected = "-o json -a --no-pager --since 5 minutes ago --unit=a --unit=b --priority=err";
+    assert_eq!(done.folder.read("out/systemd_logs"), format!("{{\"MESSAGE\":\"{expected}\"}}\n"));
+}
+
+/// What changes from one second to the next, or differs for the reasons given in docs/host-facts.md.
+const MOVING: &[&str] = &[
+    "ansible_date_time",
+    "ansible_loadavg",
+    "ansible_uptime_seconds",
+    "ansible_memfree_mb",
+    "ansible_memory_mb",
+    "ansible_swapfree_mb",
+];
+
+#[test]
+fn facts_are_those_of_ansible() {
+    let ansible = Command::new("ansible").args(["localhost", "-m", "setup"]).stderr(Stdio::null()).output();
+    let Ok(ansible) = ansible else {
+        println!("skipped: no ansible here");
+        return;
+    };
+    let text = String::from_utf8(ansible.stdout).unwrap();
+    let theirs = facts(text.split_once("=>").unwrap().1);
+    let ours = facts(&Sonobuoy::new("gather host-facts").stdout_has("{").run().stdout);
+    let documented = include_str!("../docs/host-facts.md");
+    for (key, theirs) in theirs.as_object().unwrap() {
+        match ours.get(key) {
+            None => assert!(documented.contains(&format!("`{key}`")), "`{key}` is missing and not explained"),
+            Some(ours) if MOVING.contains(&key.as_str()) => assert_eq!(shape(ours), shape(theirs), "{key}"),
+            Some(ours) => assert_eq!(settled(key, ours), settled(key, theirs), "{key}"),
+        }
+    }
+}
+
+/// The names inside a value.
+fn shape(value: &Value) -> Vec<String> {
+    value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, inner)| format!("{name} {:?}", shape(inner)))
+        .collect()
+}
+
+/// Without the order that Ansible leaves to chance, and the room of file systems that others write to meanwhile.
+fn settled(key: &str, value: &Value) -> Value {
+    let mut value = value.clone();
+    if let Some(list) = value.as_array_mut().filter(|_| key != "ansible_processor") {
+        for mount in list.iter_mut().filter_map(Value::as_object_mut) {
+            for name in [
+                "size_available",
+                "block_available",
+                "block_used",
+                "inode_available",
+                "inode_used",
+                "dump",
+                "passno",
+            ] {
+                mount.remove(name);
+            }
+        }
+        // Sorted when what moves is gone: free blocks must not decide the order.
+        list.sort_by_key(ToString::to_string);
+    }
+    value
+}

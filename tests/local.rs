@@ -1,0 +1,349 @@
+//! `run --local`: whole runs with real processes and the real channel between them.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use super::support::{Archive, Folder, Sonobuoy, program, skipped};
+
+/// A definition: what stands in `sonobuoy-config` beside the name, and the script of its container.
+fn plugin(name: &str, config: &str, script: &str) -> String {
+    let script = script.trim_end().replace('\n', "\n      ");
+    format!(
+        "sonobuoy-config:\n  plugin-name: {name}\n  {config}\nspec:\n  name: plugin\n  command: [sh, -c]\n  args:\n  - |\n      {script}\n"
+    )
+}
+
+/// A run of `definition` whose temporary files are in its own folder, too.
+fn local(definition: &str) -> Sonobuoy {
+    let run = Sonobuoy::new("run --local -p plugin.yaml").file("plugin.yaml", definition);
+    within(run)
+}
+
+fn within(run: Sonobuoy) -> Sonobuoy {
+    let tmp = run.folder().join("tmp");
+    std::fs::create_dir_all(&tmp).unwrap();
+    run.env("TMPDIR", tmp)
+}
+
+/// Runs it, checks that nothing is left but the archive, and reads that.
+#[track_caller]
+fn archive(run: Sonobuoy) -> (Archive, String) {
+    let done = run.run_any();
+    let tmp = std::fs::read_dir(done.folder.join("tmp")).unwrap().count();
+    assert_eq!(tmp, 0, "temporary files are left");
+    (Archive::only_one_in(done.folder.path()), done.stderr)
+}
+
+/// Whether a process that wrote its number into a file still runs.
+fn runs(file: &Path) -> bool {
+    let number = std::fs::read_to_string(file).unwrap();
+    Path::new("/proc").join(number.trim()).exists()
+}
+
+#[test]
+fn the_plugin_of_the_readme_brings_its_result_home() {
+    let hello = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
+    let run = within(Sonobuoy::new("run --local -p").arg(hello)).stdout_has("hello");
+    let (archive, _) = archive(run);
+    assert!(archive.text("plugins/hello/sonobuoy_results.yaml").contains("status: passed"));
+    assert!(archive.text("plugins/hello/results/global/hello.yaml").contains("greeting"));
+    assert_eq!(archive.text("meta/info.json"), r#"{"plugins":["hello"]}"#);
+    assert!(archive.text("meta/config.json").contains("\"UUID\":"));
+    assert!(archive.text("meta/run.log").contains("starting plugins"));
+    assert!(archive.text("plugins/hello/definition.json").contains("\"SessionID\""));
+}
+
+#[test]
+fn one_command_gives_reports_and_a_verdict() {
+    let script = r#"printf 'name: s\nstatus: failed\nitems: [{name: "a <b>", status: failed}]\n' > $RESULTS_DIR/r.yaml
+echo $RESULTS_DIR/r.yaml > $RESULTS_DIR/done"#;
+    let definition = plugin("suite", "driver: Job\n  result-format: manual", script);
+    let files = " --retrieve=out --junit=out/junit.xml --html=out/page.html --fail-on=failed";
+    let run = Sonobuoy::new(&format!("run --local -p plugin.yaml{files}")).file("plugin.yaml", &definition);
+    let done = within(run).status(3).stdout_has("Status: failed").stdout_has("Archive: out/").run_any();
+    Archive::only_one_in(&done.folder.join("out"));
+    assert!(done.folder.read("out/junit.xml").contains("a &lt;b&gt;"));
+    assert!(done.folder.read("out/page.html").contains("a &lt;b&gt;"));
+    local(&definition).status(0).stdout_has("Status: failed").run_any();
+}
+
+#[test]
+fn a_daemon_set_runs_once_for_each_node() {
+    let script = "echo \"$NODE_NAME $SONOBUOY\" > $RESULTS_DIR/node.txt\necho $RESULTS_DIR/node.txt > $RESULTS_DIR/done";
+    let run = local(&plugin("each", "driver: DaemonSet", script)).arg("--local-nodes=3");
+    let (archive, _) = archive(run);
+    let nodes: Vec<_> = archive.names().filter(|name| name.ends_with("node.txt")).collect();
+    assert_eq!(nodes.len(), 3, "{nodes:?}");
+    for name in nodes {
+        let node = name.split('/').nth(3).unwrap();
+        assert_eq!(archive.text(name), format!("{node} true\n"), "{name}");
+    }
+}
+
+#[test]
+fn later_groups_wait_for_the_results_of_earlier_ones() {
+    let order = Folder::new();
+    let script = |name: &str| {
+        format!(
+            "echo {name} >> {}\necho x > $RESULTS_DIR/x\necho $RESULTS_DIR/x > $RESULTS_DIR/done",
+            order.join("log").display()
+        )
+    };
+    let both =
+        |name: &str, order: i32| plugin(name, &format!("driver: Job\n  order: {order}"), &script(name));
+    let run = Sonobuoy::new("run --local -p a.yaml -p b.yaml -p c.yaml")
+        .file("a.yaml", both("a", 7))
+        .file("b.yaml", both("b", -1))
+        .file("c.yaml", both("c", 0));
+    archive(within(run));
+    assert_eq!(order.read("log"), "b\nc\na\n");
+}
+
+#[test]
+fn a_plugin_over_its_time_limit_is_ended_with_all_it_has_started() {
+    let pids = Folder::new();
+    let script = format!(
+        "sleep 3600 & echo $! > {}\nsetsid sh -c 'echo $$ > {}; sleep 3600' &\necho $$ > {}\nwait",
+        pids.join("child").display(),
+        pids.join("session").display(),
+        pids.join("shell").display()
+    );
+    let (archive, _) = archive(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=1"));
+    assert!(archive.text("plugins/slow/errors/global/error.json").contains("timeout"));
+    assert!(archive.text("plugins/slow/sonobuoy_results.yaml").contains("status: failed"));
+    for name in pids.names() {
+        assert!(!runs(&pids.join(&name)), "`{name}` is left");
+    }
+    assert_eq!(pids.names().len(), 3);
+}
+
+#[test]
+fn a_plugin_that_fails_says_at_once_how() {
+    let script = "echo first\necho the disk is on fire >&2\nexit 3";
+    let (archive, stderr) = archive(local(&plugin("bad", "driver: Job", script)));
+    let error = archive.text("plugins/bad/errors/global/error.json");
+    assert!(error.contains("the disk is on fire") && error.contains("\"exit-code\":3"), "{error}");
+    assert!(stderr.contains("exit code 3"), "{stderr}");
+    let log = archive.named("/logs/plugin.txt");
+    assert_eq!(archive.text(&log), "first\nthe disk is on fire\n");
+}
+
+#[test]
+fn what_cannot_run_here_is_refused_before_anything_starts() {
+    let check = |spec: &str, words: &str| {
+        let definition = format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {spec}\n");
+        let done = local(&definition).status(1).stderr_has(words).run_any();
+        assert!(!done.folder.names().iter().any(|name| name.contains("_sonobuoy_")), "{spec}");
+        assert_eq!(std::fs::read_dir(done.folder.join("tmp")).unwrap().count(), 0, "{spec}");
+    };
+    check(
+        "{name: c, command: [no-such-command]}",
+        "`no-such-command` of container `c` is not on this machine",
+    );
+    check("{name: c, image: busybox}", "container `c` has no `command`");
+    check("{name: c, command: [sh], workingDir: /no/such}", "`/no/such` is no folder");
+    check(
+        "{name: c, command: [sh], env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]}",
+        "`A` of container `c` comes from a cluster",
+    );
+}
+
+#[test]
+fn without_a_done_file_the_results_folder_is_sent_when_all_have_ended_well() {
+    let script = "mkdir $RESULTS_DIR/sub\necho one > $RESULTS_DIR/sub/one.txt";
+    let (archive, _) = archive(local(&plugin("quiet", "driver: Job", script)));
+    assert_eq!(archive.text("plugins/quiet/results/global/sub/one.txt"), "one\n");
+}
+
+#[test]
+fn done_may_name_a_folder_or_a_tar_of_its_own() {
+    let script = "mkdir $RESULTS_DIR/out\necho 1 > $RESULTS_DIR/out/one.txt\nprintf $RESULTS_DIR/out > $RESULTS_DIR/done";
+    let (folder, _) = archive(local(&plugin("folder", "driver: Job", script)));
+    assert_eq!(folder.text("plugins/folder/results/global/one.txt"), "1\n");
+
+    let script = "cd $RESULTS_DIR\necho 2 > two.txt\ntar czf results.tar.gz two.txt\necho $RESULTS_DIR/results.tar.gz > done";
+    let (tar, _) = archive(local(&plugin("tar", "driver: Job", script)));
+    assert_eq!(tar.text("plugins/tar/results/global/two.txt"), "2\n");
+}
+
+#[test]
+fn done_that_names_nothing_is_an_error_of_the_plugin() {
+    let script = "echo $RESULTS_DIR/none > $RESULTS_DIR/done";
+    let (missing, _) = archive(local(&plugin("missing", "driver: Job", script)));
+    assert!(
+        missing.text("plugins/missing/errors/global/error.json").contains("/none`, which cannot be read")
+    );
+
+    let script = ": > $RESULTS_DIR/done";
+    let (empty, _) = archive(local(&plugin("empty", "driver: Job", script)));
+    assert!(empty.text("plugins/empty/errors/global/error.json").contains("done file is empty"));
+
+    let script = "echo text > $RESULTS_DIR/a.gz\necho $RESULTS_DIR/a.gz > $RESULTS_DIR/done";
+    let (damaged, _) = archive(local(&plugin("damaged", "driver: Job", script)));
+    assert!(damaged.text("plugins/damaged/errors/global/error.json").contains("gzip"));
+}
+
+#[test]
+fn config_files_init_containers_and_side_cars_are_those_of_a_pod() {
+    let definition = r#"
+sonobuoy-config: {driver: Job, plugin-name: full}
+config-map: {settings.yaml: "level: 3"}
+podSpec:
+  initContainers:
+  - {name: first, command: [sh, -c, "echo prepared > $RESULTS_DIR/first.txt"]}
+  containers:
+  - name: processor
+    command: [sh, -c]
+    args:
+    - |
+      while [ ! -e $RESULTS_DIR/raw ]; do sleep 0.05; done
+      cat $RESULTS_DIR/first.txt $RESULTS_DIR/raw > $RESULTS_DIR/processed.txt
+      echo $RESULTS_DIR/processed.txt > $RESULTS_DIR/done
+spec:
+  name: plugin
+  command: [sh, -c]
+  args: ["cat $(SONOBUOY_CONFIG_DIR)/settings.yaml > $(RESULTS_DIR)/raw.part; echo; echo $(WHERE) >> $RESULTS_DIR/raw.part; mv $RESULTS_DIR/raw.part $RESULTS_DIR/raw"]
+  env:
+  - {name: WHERE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+"#;
+    let (archive, _) = archive(local(definition));
+    let text = archive.text("plugins/full/results/global/processed.txt");
+    assert_eq!(text, "prepared\nlevel: 3sonobuoy\n");
+}
+
+#[test]
+fn an_init_container_that_fails_ends_the_plugin() {
+    let definition = r#"
+sonobuoy-config: {driver: Job, plugin-name: p}
+podSpec: {initContainers: [{name: first, command: [sh, -c, "echo no licence; exit 9"]}]}
+spec: {name: plugin, command: [sh, -c, "echo never > $RESULTS_DIR/never"]}
+"#;
+    let (archive, _) = archive(local(definition));
+    let error = archive.text("plugins/p/errors/global/error.json");
+    assert!(error.contains("`first` ended with exit code 9") && error.contains("no licence"), "{error}");
+}
+
+#[test]
+fn progress_is_taken_on_a_port_of_each_pod() {
+    if program("bash").is_none() {
+        return skipped("no bash, whose /dev/tcp is the client here");
+    }
+    let script = r#"
+body='{"msg":"half way","total":4,"completed":2}'
+exec 3<>/dev/tcp/127.0.0.1/$SONOBUOY_PROGRESS_PORT
+printf 'POST /progress HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %s\r\n\r\n%s' ${#body} "$body" >&3
+cat <&3 > $RESULTS_DIR/answer.txt
+# The status is shown a few times a second.
+sleep 0.5
+echo $RESULTS_DIR/answer.txt > $RESULTS_DIR/done"#;
+    let definition = plugin("talker", "driver: DaemonSet", script).replace("[sh, -c]", "[bash, -c]");
+    let (archive, stderr) = archive(local(&definition).arg("--local-nodes=2"));
+    for name in archive.names().filter(|name| name.ends_with("answer.txt")) {
+        assert!(archive.text(name).starts_with("HTTP/1.1 200"), "{}", archive.text(name));
+    }
+    assert_eq!(stderr.matches("2 of 4 done, 0 failed: half way").count(), 2, "{stderr}");
+}
+
+#[test]
+fn two_runs_at_once_do_not_meet() {
+    let script = "echo $NAME > $RESULTS_DIR/name.txt\necho $RESULTS_DIR/name.txt > $RESULTS_DIR/done";
+    let runs: Vec<_> = ["one", "two"]
+        .map(|name| {
+            let definition = plugin("twin", "driver: DaemonSet", &script.replace("$NAME", name));
+            std::thread::spawn(move || archive(local(&definition).arg("--local-nodes=3")).0)
+        })
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect();
+    for (archive, name) in runs.iter().zip(["one\n", "two\n"]) {
+        let files: Vec<_> = archive.names().filter(|name| name.ends_with("name.txt")).collect();
+        assert_eq!(files.len(), 3);
+        assert!(files.iter().all(|file| archive.text(file) == name));
+    }
+}
+
+fn make_fifo(path: &Path) {
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+}
+
+/// A run that goes on until it is told to end, and the moment when its plugin is there.
+fn endless(script: &str) -> (Child, Folder) {
+    let fifo = Folder::new();
+    let path = fifo.join("started");
+    make_fifo(&path);
+    let quick = "echo 1 > $RESULTS_DIR/one.txt\necho $RESULTS_DIR/one.txt > $RESULTS_DIR/done";
+    let run = Sonobuoy::new("run --local -p quick.yaml -p slow.yaml")
+        .file("quick.yaml", plugin("quick", "driver: Job\n  order: -1", quick))
+        .file("slow.yaml", plugin("slow", "driver: Job", &script.replace("STARTED", path.to_str().unwrap())));
+    let (mut command, folder) = within(run).command();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Blocks until the plugin has opened it, too.
+    std::fs::write(folder.join("pid"), std::fs::read(&path).unwrap()).unwrap();
+    (child, folder)
+}
+
+#[test]
+fn an_interrupt_ends_everything_and_keeps_what_has_arrived() {
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        // The plugin does not want to end.
+        let script = "trap '' TERM INT\necho $$ > STARTED\nwhile :; do sleep 1; done";
+        let (mut child, folder) = endless(script);
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{stderr}");
+        assert!(!runs(&folder.join("pid")), "the plugin is left");
+        let archive = Archive::only_one_in(folder.path());
+        assert_eq!(archive.text("plugins/quick/results/global/one.txt"), "1\n");
+        let error = archive.text("plugins/slow/errors/global/error.json");
+        assert!(error.contains("interrupted"), "{error}");
+        assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_second_interrupt_ends_at_once_and_leaves_no_process() {
+    let script = "trap '' TERM INT\necho $$ > STARTED\nwhile :; do sleep 1; done";
+    let (mut child, folder) = endless(script);
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let pid = rustix::process::Pid::from_child(&child);
+    // Signals of one kind may become one, so the second is another.
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    // Nobody is left who could write.
+    let said = stderr.lines().map(Result::unwrap).collect::<Vec<_>>().join("\n");
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    assert!(!runs(&folder.join("pid")), "the plugin is left");
+}
+
+#[test]
+fn a_run_that_is_killed_takes_its_plugins_with_it() {
+    let fifo = Folder::new();
+    let path = fifo.join("alive");
+    make_fifo(&path);
+    // Whatever the plugin has started holds the other end open.
+    let script = format!("exec 3> {}\necho up >&3\nsleep 3600 & wait", path.display());
+    let (mut command, _folder) = local(&plugin("p", "driver: Job", &script)).command();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut alive = BufReader::new(std::fs::File::open(&path).unwrap());
+    let mut line = String::new();
+    alive.read_line(&mut line).unwrap();
+    assert_eq!(line, "up\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Comes back when the last of them has ended.
+    alive.read_line(&mut line).unwrap();
+}
+
+#[test]
+fn progress_of_the_run_is_told_while_it_goes_on() {
+    let (mut child, _folder) = endless("echo $$ > STARTED\nsleep 3600");
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.into_iter().find(|line| line.contains("quick on global: complete"));
+    assert!(line.is_some());
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
+    child.wait().unwrap();
+}

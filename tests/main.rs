@@ -1,0 +1,28 @@
+//! The black-box tests: one binary for all of them.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
+
+mod aggregator;
+mod channel;
+mod client_library;
+mod cluster;
+mod commands;
+mod docs;
+mod export;
+mod flags;
+mod gather;
+mod generate;
+mod images;
+mod local;
+mod packaging;
+mod plugins;
+mod postprocess;
+mod query;
+mod refusal;
+mod results;
+mod retrieve;
+mod run;
+mod status;
+mod support;
+mod tidy;
+mod worker;

@@ -1,0 +1,196 @@
+//! Plugin definitions: where they are found, public and old ones, installing.
+
+use serde_json::{Value, json};
+
+use crate::generate::{VERSION, definition, documents, env, named, objects, plugin};
+use crate::support::{Sonobuoy, fixture};
+
+#[test]
+fn plugins_are_found_where_the_original_finds_them() {
+    let names = |call: Sonobuoy| -> Vec<String> {
+        let objects = objects(call);
+        let data = named(&objects, "ConfigMap", "sonobuoy-plugins-cm")["data"].as_object().unwrap().clone();
+        let name = |text: &Value| {
+            let value: Value = serde_yaml::from_str(text.as_str().unwrap()).unwrap();
+            value["sonobuoy-config"]["plugin-name"].as_str().unwrap().to_owned()
+        };
+        data.values().map(name).collect()
+    };
+    let call = |words: &str| {
+        Sonobuoy::new(&format!("gen {VERSION} {words}"))
+            .file("a.yaml", plugin("a", "Job"))
+            .file("x.yaml", plugin("local", "Job"))
+            .file("dir/b.yaml", plugin("b", "DaemonSet"))
+            .file("dir/c.yaml", plugin("c", "Job"))
+            .file("dir/no.yml", "[")
+            .file("dir/deeper/no.yaml", "[")
+            .file(".sonobuoy/x.yaml", plugin("installed", "Job"))
+            .file(".sonobuoy/e2e.yaml", plugin("own-e2e", "Job"))
+            .file("other/y.yaml", plugin("other", "Job"))
+    };
+    for (words, expected) in [
+        ("-p a.yaml", &["a"][..]),
+        ("-p a.yaml@z -p dir", &["b", "c", "z"]),
+        ("-p x", &["installed"]),
+        ("-p x.yaml@y", &["y"]),
+        ("-p ./x.yaml", &["local"]),
+        ("-p e2e -p systemd-logs", &["own-e2e", "systemd-logs"]),
+    ] {
+        assert_eq!(names(call(words)), expected, "{words}");
+    }
+    assert_eq!(names(call("-p y").env("SONOBUOY_DIR", "other")), ["other"]);
+    assert_eq!(names(call("-p x.yaml").env("SONOBUOY_PLUGIN_INSTALLATION", "false")), ["local"]);
+    call("-p x").env("SONOBUOY_PLUGIN_INSTALLATION", "false").status(1).stderr_has("plugin `x`").run();
+}
+
+#[test]
+fn old_forms_are_converted_with_a_note() {
+    let old = "name: systemd_logs\ndriver: DaemonSet\nresultType: systemd_logs\nspec:\n  containers:\n  - name: logs\n    image: l\n  \
+               - name: worker\n    command: [sh, -c, /sonobuoy worker single-node -v 5 --logtostderr && sleep 3600]\n  volumes:\n  \
+               - name: config\n    configMap: {name: __SONOBUOY_CONFIGMAP__}\n";
+    let wrapped = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cm}}\ndata:\n  a.yaml: |\n{}  b.yaml: |\n{}",
+        indented(old),
+        indented(&plugin("p", "Job")),
+    );
+    let done = Sonobuoy::new(&format!("gen {VERSION} -p old.yaml -p cm.yaml --plugin-env systemd-logs.A=1"))
+        .file("old.yaml", old.replace("systemd_logs", "first"))
+        .file("cm.yaml", wrapped)
+        .stderr_has("the definition of `first` has the form of v0.8 and was converted")
+        .stderr_has("the plugin `systemd_logs` is now called `systemd-logs`")
+        .stderr_has("taken from `b.yaml` of the ConfigMap `cm`")
+        .run_any();
+    let objects = documents(&done.stdout);
+    let logs = definition(&objects, "systemd-logs");
+    assert_eq!((&logs["spec"]["name"], env(&logs["spec"], "A")), (&json!("logs"), Some("1")));
+    assert_eq!(logs["podSpec"], json!({"containers": []}));
+    definition(&objects, "first");
+    definition(&objects, "p");
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}\n")).collect()
+}
+
+#[test]
+fn plugins_are_installed_shown_listed_and_removed() {
+    let text = "sonobuoy-config:\n  driver: Job\n  plugin-name: p\n  description: about\nspec:\n  image: i\n  name: box\n";
+    let installed = Sonobuoy::new("plugin install saved p.yaml").file("p.yaml", text).run_any();
+    let folder = installed.folder.path().to_owned();
+    let path = folder.join(".sonobuoy/saved.yaml");
+    let path = path.display();
+    assert_eq!(installed.stdout, format!("Installed plugin box into file {path} from source p.yaml\n"));
+    let again = |words: &str| Sonobuoy::new(words).env("HOME", &folder);
+    again("plugin list")
+        .stdout(&format!(
+            "Run as: saved\nFilename: {path}\nPlugin name (in aggregator): p\nSource URL: \nDescription: about\n"
+        ))
+        .run();
+    let shown = "sonobuoy-config:\n  description: about\n  driver: Job\n  plugin-name: p\nspec:\n  image: i\n  name: box\n  \
+                 resources: {}\n\n";
+    again("plugins show saved.yaml").stdout(shown).run();
+    std::fs::write(folder.join(".sonobuoy/bad.yaml"), "[").unwrap();
+    again("plugin list").stdout_has("Run as: saved").stderr_has("bad.yaml`, line").run();
+    again("plugin install ../x p.yaml").file("p.yaml", text).status(1).stderr_has("without `/`").run();
+    again("plugin install x p.yaml").file("p.yaml", "a: b: c").status(1).stderr_has("line 1, column 5").run();
+    assert!(!folder.join(".sonobuoy/x.yaml").exists());
+    again("plugin uninstall saved").stdout(&format!("Uninstalled plugin file {path}\n")).run();
+    for words in ["plugin uninstall saved", "plugin show saved", "plugin show ../p"] {
+        again(words).status(1).stderr_has("Error: no plugin").stderr_has("level=error").run();
+    }
+    Sonobuoy::new("plugin list").without_env("HOME").status(1).stderr_has("SONOBUOY_DIR").run();
+}
+
+#[test]
+fn public_definitions_come_out_whole() {
+    let folder = fixture("plugins");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let given: Value = serde_yaml::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let name = given["sonobuoy-config"]["plugin-name"].as_str().unwrap();
+        let line = format!("gen {VERSION} --rbac Disable -p");
+        let objects = objects(Sonobuoy::new(&line).arg(&path));
+        let came = definition(&objects, name);
+        for (key, value) in given["sonobuoy-config"].as_object().unwrap() {
+            if key != "source_url" {
+                assert_eq!(&came["sonobuoy-config"][key], value, "{}", path.display());
+            }
+        }
+        assert_eq!(came.get("config-map"), given.get("config-map"), "{}", path.display());
+        holds(&came["spec"], &given["spec"], name);
+        if let Some(pod) = given.get("podSpec") {
+            holds(&came["podSpec"], pod, name);
+        }
+        count += 1;
+    }
+    assert_eq!(count, 10);
+}
+
+fn holds(came: &Value, given: &Value, place: &str) {
+    match given {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let place = format!("{place}.{key}");
+                match key.as_str() {
+                    "resources" if value == &json!({}) => {}
+                    "mountPath" if given["name"] == "results" => {
+                        assert_eq!(came[key], "/tmp/sonobuoy/results", "{place}");
+                    }
+                    "value"
+                        if ["RESULTS_DIR", "SONOBUOY_K8S_VERSION"]
+                            .iter()
+                            .any(|name| given["name"] == *name) => {}
+                    "image" => {
+                        let image = value.as_str().unwrap().replace("$SONOBUOY_K8S_VERSION", "v1.30.0");
+                        assert_eq!(came[key], image, "{place}");
+                    }
+                    _ => holds(&came[key], value, &place),
+                }
+            }
+        }
+        Value::Array(items) if items.iter().all(|item| item.get("name").is_some()) => {
+            for item in items {
+                let same = came.as_array().unwrap().iter().find(|c| c["name"] == item["name"]);
+                holds(same.unwrap_or_else(|| panic!("{place}: no {}", item["name"])), item, place);
+            }
+        }
+        other => assert_eq!(came, other, "{place}"),
+    }
+}
+
+#[test]
+fn plugins_are_fetched_by_url() {
+    let server = tiny_http::Server::http("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", server.server_addr());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for request in server.incoming_requests() {
+                let answer = match request.url() {
+                    "/p.yaml" => tiny_http::Response::from_string(plugin("p", "Job")),
+                    "/bad.yaml" => tiny_http::Response::from_string("a: b: c"),
+                    "/large.yaml" => tiny_http::Response::from_string("x".repeat(5 << 20)),
+                    _ => tiny_http::Response::from_string("no").with_status_code(404),
+                };
+                // A client that has seen enough hangs up.
+                let _ = request.respond(answer);
+            }
+        });
+        let call = |path: &str| Sonobuoy::new(&format!("gen {VERSION} -p {url}{path}"));
+        definition(&objects(call("/p.yaml")), "p");
+        definition(&objects(call("/p.yaml@new")), "new");
+        for (path, words) in [
+            ("/none.yaml", "404"),
+            ("/bad.yaml", "/bad.yaml`, line 1, column 5"),
+            ("/large.yaml", "more than"),
+        ] {
+            call(path).status(1).stderr_has(words).run();
+        }
+        let trusting = |content: &str| call("/p.yaml").file("ca.pem", content).env("SSL_CERT_FILE", "ca.pem");
+        trusting("nothing").status(1).stderr_has("SSL_CERT_FILE").run();
+        Sonobuoy::new(&format!("plugin install p {url}/p.yaml")).stdout_has("from source http://").run();
+        server.unblock();
+    });
+    drop(server);
+    Sonobuoy::new(&format!("gen {VERSION} -p {url}/p.yaml")).status(1).stderr_has("fetching").run();
+}

@@ -1,0 +1,180 @@
+//! `sonobuoy results`: what people and pipelines read of an archive.
+
+use crate::support::{Folder, Sonobuoy, fixture, fixture_text};
+
+const OLD: &str = "testResultsOutput.tar.gz";
+const QUICK: &str = "results-quick-no-failures.tar.gz";
+
+fn results(archive: &str, words: &str) -> Sonobuoy {
+    let path = fixture(&format!("archives/{archive}"));
+    let mut command = Sonobuoy::new("results").arg(path);
+    for word in words.split_whitespace() {
+        command = command.arg(word);
+    }
+    command
+}
+
+#[test]
+fn the_stored_examples_come_out_equal() {
+    results(OLD, "--plugin=e2e").stdout(&fixture_text("results/results-example_default.txt")).run();
+    results(QUICK, "").stdout(&fixture_text("results/quick-all-report.txt")).run();
+    results(OLD, "--plugin tarresultsds --mode detailed --node out1")
+        .stdout(&fixture_text("results/results-example_pluginDetailedNode.txt"))
+        .run();
+}
+
+#[test]
+fn every_mode_shows_the_tree_its_way() {
+    results(OLD, "-p tarresultsds -m detailed")
+        .stdout("tarresultsds|kind-control-plane|out0 hello world\ntarresultsds|kind-control-plane|out1 hello world pt2\n")
+        .run();
+    results(OLD, "-p tarresultsds -m detailed -s").stdout("hello world\nhello world pt2\n").run();
+    results(OLD, "-p custom-status -m detailed -n another-output-file")
+        .stdout(
+            "{\"name\":\"Another test item with complete status\",\"status\":\"complete\",\"meta\":{\"path\":\"another-output-file\"}}\n\
+             {\"name\":\"Another test item with custom status\",\"status\":\"custom\",\"meta\":{\"path\":\"another-output-file\"}}\n",
+        )
+        .run();
+    results(OLD, "-p custom-status -n another-output-file")
+        .stdout("Plugin: another-output-file\nStatus: failed\nTotal: 2\nPassed: 0\nFailed: 0\nSkipped: 0\ncomplete: 1\ncustom: 1\n")
+        .run();
+    let stored = "name: tar\nstatus: passed\nitems:\n- name: out0\n  status: passed\n  meta:\n    file: results/global/out0\n  \
+        file: results/global/out0\n- name: out1\n  status: passed\n  meta:\n    file: results/global/out1\n  file: results/global/out1\n";
+    for mode in ["dump", "readable"] {
+        results(OLD, &format!("-p tar -n ignored -m {mode}")).stdout(stored).run();
+    }
+    results(OLD, "-p tar -m nonsense")
+        .stdout("Plugin: tar\nStatus: passed\nTotal: 2\nPassed: 2\nFailed: 0\nSkipped: 0\n")
+        .run();
+}
+
+/// An unpacked archive with one plugin `p` and its tree.
+fn folder(tree: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("meta/info.json", "{\"plugins\":[\"p\"]}");
+    folder.write("plugins/p/sonobuoy_results.yaml", tree);
+    folder
+}
+
+fn show(folder: &Folder, words: &str) -> Sonobuoy {
+    words.split_whitespace().fold(Sonobuoy::new("results").arg(folder.path()), Sonobuoy::arg)
+}
+
+#[test]
+fn details_are_one_line_of_json_as_go_writes_it() {
+    let folder = folder(
+        "name: p\nstatus: failed\nitems:\n- name: '[It] <a> & b'\n  status: failed\n  meta: {z: 1, a: b}\n  \
+         details:\n    failure: \"line\\nend\"\n    f: 1.0\n    o: {b: [1, x], a: yes}\n",
+    );
+    show(&folder, "-p p -m detailed")
+        .stdout(
+            "{\"name\":\"[It] \\u003ca\\u003e \\u0026 b\",\"status\":\"failed\",\"meta\":{\"a\":\"b\",\"path\":\"p\",\"z\":\"1\"},\
+             \"details\":{\"f\":1,\"failure\":\"line\\nend\",\"o\":{\"a\":true,\"b\":[1,\"x\"]}}}\n",
+        )
+        .run();
+    show(&folder, "-p p -m readable").stdout_has("failure: \"line\nend\"\n").run();
+    show(&folder, "-p p").stdout_has("\n\nFailed tests:\n <a> & b\n").run();
+}
+
+#[test]
+fn health_stands_beside_the_plugins() {
+    let folder = folder("name: p\nstatus: passed\nitems:\n- {name: a, status: passed}\n");
+    let plugin = "Plugin: p\nStatus: passed\nTotal: 1\nPassed: 1\nFailed: 0\nSkipped: 0\n";
+    folder.write(
+        "meta/clusterhealth.json",
+        r#"{"node_health":{"total_nodes":3,"healthy_nodes":1,"details":[
+            {"name":"b","healthy":false,"ready":"False","reason":"R","message":"M"},{"name":"ok","healthy":true,"ready":"True"},
+            {"name":"a","healthy":false,"ready":"Unknown"}]},
+            "pod_health":{"total_nodes":2,"healthy_nodes":1,"details":[{"name":"p","namespace":"n","healthy":false,"ready":"False","reason":"R","message":"M"}]},
+            "api_version":"v1.2.3","error_summary":{"Warnings":{"w":3},"Errors":{"x":2,"y":10,"a":2}}}"#,
+    );
+    let health = "Run Details:\nAPI Server version: v1.2.3\nNode health: 1/3 (33%)\nDetails for failed nodes:\n\
+        a Ready:Unknown: : \nb Ready:False: R: M\n\nPods health: 1/2 (50%)\nDetails for failed pods:\nn/p Ready:False: R: M\n\
+        Errors detected in files:\nErrors:\n10 y\n 2 a\n 2 x\nWarnings:\n3 w\n";
+    show(&folder, "").stdout(&format!("{plugin}\n{health}")).run();
+    show(&folder, "-p p").stdout(plugin).run();
+    show(&folder, "-p sonobuoy").stdout(health).run();
+    show(&folder, "-p sonobuoy -m detailed").stdout(&folder.read("meta/clusterhealth.json")).run();
+    show(&folder, "-p sonobuoy -m dump")
+        .stdout_has("node_health:\n  total_nodes: 3\n  healthy_nodes: 1\n")
+        .run();
+}
+
+fn fails(command: Sonobuoy, reason: &str) {
+    command.stdout_has("").stderr_has("could not process archive: ").stderr_has(reason).status(1).run();
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    fails(Sonobuoy::new("results absent.tar.gz"), "stat absent.tar.gz: no such file or directory");
+    fails(
+        Sonobuoy::new("results a.txt").file("a.txt", "text"),
+        "could not make a gzip reader: gzip: invalid header",
+    );
+    fails(results(OLD, ""), "no plugins specified by either the --plugin flag or tarball metadata");
+    fails(
+        results(OLD, "-p absent"),
+        "failed to find file \\\"plugins/absent/sonobuoy_results.yaml\\\" in archive",
+    );
+    fails(results(OLD, "-p e2e -n absent"), "node named \\\"absent\\\" not found");
+    fails(results(QUICK, "-p sonobuoy -m detailed"), "failed to find file \\\"meta/clusterhealth.json\\\"");
+    let tree =
+        folder("name: p\nstatus: passed\nitems:\n- {name: a, status: passed, meta: {file: results\\x\\a}}\n");
+    fails(show(&tree, "-p p -m detailed"), "failed to find file \\\"plugins/p/results/x/a\\\"");
+    tree.write("plugins/p/results/x/a", "content");
+    show(&tree, "-p p -m detailed").stdout("p|a content").run();
+}
+
+#[test]
+fn a_failing_plugin_does_not_stop_the_others() {
+    let folder = folder("name: p\nstatus: passed\n");
+    folder.write("meta/info.json", "{\"plugins\":[\"gone\",\"p\"]}");
+    show(&folder, "")
+        .stdout_has("\nPlugin: p\nStatus: passed\nTotal: 1\n")
+        .stdout_has("Run Details:")
+        .stderr_has("plugins/gone/")
+        .status(1)
+        .run();
+}
+
+#[test]
+fn damaged_archives_end_with_one_line() {
+    let whole = std::fs::read(fixture(&format!("archives/{QUICK}"))).unwrap();
+    let command = |bytes: &[u8]| Sonobuoy::new("results a.tar.gz").file("a.tar.gz", bytes);
+    for end in [1, 5, 1000, whole.len() / 2, whole.len() - 3] {
+        let done = command(&whole[..end]).status(1).stdout("").run_any();
+        assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    }
+    let mut damaged = whole.clone();
+    damaged[5000] ^= 0xff;
+    command(&damaged).status(1).stdout("").run_any();
+}
+
+#[test]
+fn damaged_trees_end_with_one_line() {
+    let deep = format!(
+        "name: p\n{}",
+        (0..200).map(|n| format!("{}items:\n{0}- name: x\n", "  ".repeat(n))).collect::<String>()
+    );
+    let wide = format!("name: p\ndetails:\n  a: {}\n", "x".repeat(60 << 20));
+    for (tree, reason) in [
+        ("name: '", "end of stream"),
+        ("[1, 2]", "no map"),
+        ("name: \u{0}", "control"),
+        ("items: &a [*a]", "anchors"),
+        (&deep, "deeper than 100"),
+        (&wide, "more than 32 MiB"),
+    ] {
+        let done = show(&folder(tree), "-p p").status(1).stdout("").stderr_has(reason).run_any();
+        assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    }
+}
+
+#[test]
+fn standard_input_is_read_too() {
+    let bytes = std::fs::read(fixture(&format!("archives/{OLD}"))).unwrap();
+    Sonobuoy::new("results - -p tar -m detailed")
+        .stdin(bytes)
+        .stdout("tar|out0 hello world\ntar|out1 hello world pt 2\n")
+        .run();
+}

@@ -1,0 +1,262 @@
+//! `retrieve` and `splat` over the fake API server's exec: whole archives, over lines that break, from programs that
+//! cannot go on in the middle, and nothing but file names on stdout.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::support::api_server::{ApiServer, Exec, ExecAnswer, Fault};
+use crate::support::{Folder, Sonobuoy};
+
+const NAME: &str = "202401010000_sonobuoy_11111111-2222-4333-8444-555555555555.tar.gz";
+const EXEC: &str = "GET /api/v1/namespaces/sonobuoy/pods/sonobuoy/exec";
+
+/// A finished run whose archives are the files in `there`.
+struct Finished {
+    api: ApiServer,
+    there: Folder,
+    home: Folder,
+}
+
+impl Finished {
+    /// With one archive of this content.
+    fn with(content: &[u8]) -> Self {
+        let (api, there, home) = (ApiServer::start(), Folder::new(), Folder::new());
+        there.write(NAME, content);
+        api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+        let finished = Self { api, there, home };
+        finished.promise(content);
+        let folder = finished.there.path().to_owned();
+        finished.api.on_exec(move |exec| splat(exec, &folder));
+        finished
+    }
+
+    /// Lets the status tell of this content.
+    fn promise(&self, content: &[u8]) {
+        let digest = ring::digest::digest(&ring::digest::SHA256, content);
+        let sha256: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let status = json!({"plugins": [], "status": "complete", "tar-info": {
+            "name": NAME, "created": "2024-01-01T00:00:00Z", "sha256": sha256, "size": content.len()}});
+        self.api.put(
+            "/api/v1/namespaces/sonobuoy/pods/sonobuoy",
+            json!({
+                "metadata": {
+                    "labels": {"sonobuoy-component": "aggregator"},
+                    "annotations": {"sonobuoy.hept.io/status": status.to_string()},
+                },
+                "status": {"phase": "Running"},
+            }),
+        );
+    }
+
+    fn retrieve(&self, words: &str) -> Sonobuoy {
+        Sonobuoy::new(&format!("retrieve {} {words}", self.home.path().display()))
+            .arg("--kubeconfig")
+            .arg(self.api.kubeconfig(self.there.path()))
+    }
+
+    /// The names that came home, and nothing half-written among them.
+    fn came(&self) -> Vec<String> {
+        self.home.names()
+    }
+}
+
+/// The command as the container runs it: the real `splat`, on another folder.
+fn splat(exec: &Exec, folder: &Path) -> ExecAnswer {
+    assert_eq!(
+        (exec.container.as_str(), &exec.command[..2]),
+        ("kube-sonobuoy", &["/sonobuoy".into(), "splat".into()][..])
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_sonobuoy"))
+        .arg("splat")
+        .arg(folder)
+        .args(&exec.command[3..])
+        .output()
+        .unwrap();
+    match output.status.code() {
+        Some(0) => ExecAnswer::ok(output.stdout),
+        code => ExecAnswer::failed(code.unwrap_or(1), output.stderr),
+    }
+}
+
+/// Bytes that no compression makes smaller.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_be_bytes()[0]
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+#[test]
+fn an_archive_comes_home_whole_and_stdout_is_its_name() {
+    let content = noise(300_000);
+    for protocol in ["v5", "v4"] {
+        let run = Finished::with(&content);
+        if protocol == "v4" {
+            let folder = run.there.path().to_owned();
+            run.api.on_exec(move |exec| splat(exec, &folder).v4());
+        }
+        run.retrieve("").stdout(&format!("{}\n", run.home.join(NAME).display())).run();
+        assert_eq!(run.came(), [NAME]);
+        assert!(std::fs::read(run.home.join(NAME)).unwrap() == content, "{protocol}");
+    }
+}
+
+#[test]
+fn a_line_that_is_cut_again_and_again_is_no_obstacle() {
+    let content = noise(500_000);
+    let run = Finished::with(&content);
+    run.api.cut_every(120_000);
+    run.retrieve("")
+        .stdout(&format!("{}\n", run.home.join(NAME).display()))
+        .stderr_has("going on there")
+        .run();
+    assert!(std::fs::read(run.home.join(NAME)).unwrap() == content);
+    let offsets = run.api.requests().iter().filter(|request| request.contains("--offset")).count();
+    assert!(offsets >= 4, "{offsets} continuations");
+    assert_eq!(run.came(), [NAME]);
+}
+
+#[test]
+fn a_program_that_cannot_go_on_is_asked_for_everything_again() {
+    let content = noise(300_000);
+    let run = Finished::with(&content);
+    let folder = run.there.path().to_owned();
+    run.api.on_exec(move |exec| match exec.command.iter().any(|word| word == "--offset") {
+        true => ExecAnswer::failed(1, "Error: unknown flag: --offset"),
+        false => splat(exec, &folder),
+    });
+    run.api.fault(Fault::on(EXEC).cut(100_000));
+    run.retrieve("")
+        .stdout(&format!("{}\n", run.home.join(NAME).display()))
+        .stderr_has("fetching everything again")
+        .run();
+    assert!(std::fs::read(run.home.join(NAME)).unwrap() == content);
+}
+
+#[test]
+fn an_archive_that_is_not_what_was_packed_is_refused() {
+    let run = Finished::with(b"what is there");
+    run.promise(b"what was promised");
+    run.retrieve("").status(2).stderr_has("is not what the aggregator packed").run();
+    assert!(run.came().is_empty(), "{:?}", run.came());
+}
+
+#[test]
+fn a_run_without_an_archive_is_not_ready() {
+    let run = Finished::with(b"x");
+    std::fs::remove_file(run.there.join(NAME)).unwrap();
+    run.retrieve("").status(1).stderr_has("not ready").run();
+    // The original sends an empty archive instead.
+    let empty = packed(&[]);
+    run.api.on_exec(move |_| ExecAnswer::ok(empty.clone()));
+    run.retrieve("").status(2).stderr_has("no valid entries in result").run();
+    assert!(run.came().is_empty());
+}
+
+#[test]
+fn without_a_run_there_is_one_clear_line() {
+    let run = Finished::with(b"x");
+    run.api.remove("/api/v1/namespaces/sonobuoy/pods/sonobuoy");
+    run.retrieve("").status(1).stderr_has("there is no aggregator in the namespace `sonobuoy`").run();
+}
+
+#[test]
+fn several_archives_are_numbered_under_a_name_of_ones_own() {
+    let run = Finished::with(b"first");
+    run.there.write("202401020000_sonobuoy_b.tar.gz", b"second");
+    let path = |name: &str| run.home.join(name).display().to_string();
+    run.retrieve("-f mine.tar.gz")
+        .stdout(&format!("{}\n{}\n", path("mine.tar.gz"), path("mine-01.tar.gz")))
+        .run();
+    assert_eq!(
+        (run.home.read("mine.tar.gz"), run.home.read("mine-01.tar.gz")),
+        ("first".into(), "second".into())
+    );
+}
+
+#[test]
+fn an_archive_is_unpacked_when_asked() {
+    let run = Finished::with(&packed(&[("meta/info.json", b"{}"), ("plugins/p/r.txt", b"text")]));
+    run.retrieve("-x").run();
+    assert_eq!(run.home.read("plugins/p/r.txt"), "text");
+    assert!(!run.home.join(NAME).exists());
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_left_out() {
+    let run = Finished::with(b"good");
+    let sent = packed(&[
+        ("../evil.tar.gz", b"evil"),
+        ("/etc/evil.tar.gz", b"evil"),
+        ("a/b.tar.gz", b"evil"),
+        (NAME, b"good"),
+    ]);
+    run.api.on_exec(move |_| ExecAnswer::ok(sent.clone()));
+    run.retrieve("")
+        .stdout(&format!("{}\n", run.home.join(NAME).display()))
+        .stderr_has("left out `../evil.tar.gz`")
+        .run();
+    assert_eq!(run.came(), [NAME]);
+    assert!(!run.home.path().parent().unwrap().join("evil.tar.gz").exists());
+}
+
+#[test]
+fn a_full_disk_is_said_and_leaves_nothing() {
+    let run = Finished::with(&noise(400_000));
+    let (command, _held) = run.retrieve("").command();
+    // Files may not grow over 100 KiB, which the program meets as it meets a full disk.
+    let limited = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&limited.stderr);
+    assert_eq!(limited.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot write"), "{said}");
+    assert!(limited.stdout.is_empty() && run.came().is_empty(), "{:?}", run.came());
+    assert_eq!(run.api.count(EXEC), 1, "trying again would not help");
+}
+
+#[test]
+fn what_there_is_of_an_unfinished_run_can_be_had() {
+    let run = Finished::with(b"x");
+    std::fs::remove_file(run.there.join(NAME)).unwrap();
+    run.there.write("11111111-2222-4333-8444-555555555555/meta/run.log", "so far");
+    run.retrieve("--partial -f part.tar.gz")
+        .stdout(&format!("{}\n", run.home.join("part.tar.gz").display()))
+        .run();
+    let unpacked = Folder::new();
+    let done = Command::new("tar")
+        .arg("-xzf")
+        .arg(run.home.join("part.tar.gz"))
+        .arg("-C")
+        .arg(unpacked.path())
+        .status();
+    assert!(done.unwrap().success());
+    assert_eq!(unpacked.read("meta/run.log"), "so far");
+}
+
+/// A gzip tar with these files, whatever their names.
+fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    for (name, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_cksum();
+        tar.append(&header, *content).unwrap();
+    }
+    let mut gzip = tar.into_inner().unwrap();
+    gzip.flush().unwrap();
+    gzip.finish().unwrap()
+}

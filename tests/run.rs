@@ -1,0 +1,465 @@
+//! `run` and `wait` against the fake API server: what is created, what is refused and with which remedy, and how the
+//! end of a run is awaited.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::api_server::{ApiServer, ExecAnswer, Fault};
+use crate::support::{Folder, Sonobuoy};
+
+const POD: &str = "/api/v1/namespaces/sonobuoy/pods/sonobuoy";
+const ANNOTATION: &str = "sonobuoy.hept.io/status";
+
+/// A cluster that a run fits into.
+fn cluster() -> (ApiServer, Folder, String) {
+    let api = ApiServer::start();
+    let folder = Folder::new();
+    let config = api.kubeconfig(folder.path()).display().to_string();
+    api.raw("/version", 200, r#"{"gitVersion": "v1.31.2"}"#);
+    api.put(
+        "/api/v1/namespaces/kube-system/pods/dns",
+        json!({"metadata": {"labels": {"k8s-app": "kube-dns"}}, "status": {"phase": "Running"}}),
+    );
+    (api, folder, config)
+}
+
+/// A call of `run` with one plugin.
+fn run(config: &str, words: &str) -> Sonobuoy {
+    let plugin = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i}\n";
+    Sonobuoy::new(&format!("run --kubeconfig {config} -p p.yaml --rbac Enable {words}"))
+        .file("p.yaml", plugin)
+}
+
+fn status(status: &str, entries: &Value) -> String {
+    let info = json!({"name": "", "created": "0001-01-01T00:00:00Z", "sha256": "", "size": 0});
+    json!({"plugins": entries, "status": status, "tar-info": info}).to_string()
+}
+
+fn entry(state: &str, result: &str) -> Value {
+    json!([{"plugin": "p", "node": "global", "status": state, "result-status": result, "result-counts": null}])
+}
+
+fn annotate(api: &ApiServer, text: &str) {
+    api.merge(
+        POD,
+        &json!({"metadata": {"annotations": {(ANNOTATION): text}}, "status": {"phase": "Running"}}),
+    );
+}
+
+/// An aggregator that is there and says this.
+fn aggregator(api: &ApiServer, text: &str) {
+    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    api.put(
+        POD,
+        json!({
+            "metadata": {"labels": {"component": "sonobuoy", "sonobuoy-component": "aggregator"}, "annotations": {(ANNOTATION): text}},
+            "status": {"phase": "Running"},
+        }),
+    );
+}
+
+/// The creations that were really asked for, by the last part of their path.
+fn created(api: &ApiServer) -> Vec<String> {
+    let requests = api.requests();
+    let posts = requests.iter().filter_map(|request| request.strip_prefix("POST "));
+    let real = posts.filter(|path| !path.contains("dryRun") && !path.contains("accessreviews"));
+    real.map(|path| path.rsplit('/').next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn everything_that_gen_prints_is_created_in_order_and_tried_before() {
+    let (api, _folder, config) = cluster();
+    let done = run(&config, "").stderr_has("create request issued").run();
+    let order = [
+        "namespaces",
+        "serviceaccounts",
+        "clusterrolebindings",
+        "clusterroles",
+        "configmaps",
+        "configmaps",
+        "pods",
+        "services",
+    ];
+    assert_eq!(created(&api), order);
+    assert_eq!(done.stderr.matches("create request issued").count(), order.len());
+    assert!(done.stderr.contains("name=sonobuoy namespace=sonobuoy resource=pods"), "{}", done.stderr);
+    let requests = api.requests();
+    let place = |beginning: &str| requests.iter().position(|request| request.starts_with(beginning)).unwrap();
+    assert!(
+        place("POST /api/v1/namespaces/sonobuoy/pods?dryRun=All")
+            < place("POST /apis/rbac.authorization.k8s.io/v1/clusterroles?")
+                .max(place("POST /api/v1/namespaces/sonobuoy/services")),
+    );
+    let pod = api.get(POD).unwrap();
+    assert_eq!(pod["spec"]["restartPolicy"], "OnFailure");
+    assert_eq!(pod["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"], "false");
+    assert_eq!(pod["spec"]["containers"][0]["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+}
+
+#[test]
+fn the_pod_of_the_original_is_there_for_the_asking_and_its_image_never_restarts() {
+    let (api, _folder, config) = cluster();
+    run(&config, "--harden off").stderr_has("").run();
+    let pod = api.get(POD).unwrap();
+    assert_eq!(pod["spec"]["restartPolicy"], "Never");
+    assert!(pod["spec"]["containers"][0]["resources"].is_null() && pod["metadata"]["annotations"].is_null());
+
+    let (api, _folder, config) = cluster();
+    run(&config, "--sonobuoy-image sonobuoy/sonobuoy:v0.57.5 --results-pvc disk").stderr_has("").run();
+    let pod = api.get(POD).unwrap();
+    assert_eq!(pod["spec"]["restartPolicy"], "Never");
+    assert_eq!(pod["spec"]["volumes"][2]["persistentVolumeClaim"]["claimName"], "disk");
+}
+
+#[test]
+fn all_failed_checks_are_told_and_nothing_is_created() {
+    let (api, _folder, config) = cluster();
+    api.remove("/api/v1/namespaces/kube-system/pods/dns");
+    api.raw("/version", 200, r#"{"gitVersion": "v1.16.9"}"#);
+    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    run(&config, "--kubernetes-version v1.16.9")
+        .status(1)
+        .stderr_has("Preflight checks failed")
+        .stderr_has("dnscheck: no pod in namespace")
+        .stderr_has("versioncheck: the server is v1.16.9")
+        .stderr_has("existingnamespace: namespace `sonobuoy` exists already")
+        .run();
+    assert_eq!(created(&api), [""; 0]);
+    run(&config, "--skip-preflight").stderr_has("create request issued").run();
+    run(&config, "--skip-preflight=nonsense").status(1).stderr_has("nonsense").run();
+}
+
+#[test]
+fn a_refusal_is_found_before_anything_exists_and_named_with_its_remedy() {
+    for (plural, code, reason, message, remedy) in [
+        ("pods", 403, "Forbidden", "violates PodSecurity \"restricted:latest\"", "enforce=privileged"),
+        ("pods", 403, "Forbidden", "exceeded quota: small", "raise the quota"),
+        (
+            "configmaps",
+            403,
+            "Forbidden",
+            "admission webhook \"w\" denied the request",
+            "a policy of the cluster",
+        ),
+        (
+            "services",
+            403,
+            "Forbidden",
+            "User \"u\" cannot create resource \"services\"",
+            "may not create services",
+        ),
+        ("pods", 422, "Invalid", "spec.x: wrong", "the field that the server names"),
+    ] {
+        let (api, _folder, config) = cluster();
+        // With the namespace there, every object is tried before the first is created.
+        api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+        api.admission(move |kind, _| (kind == plural).then(|| (code, reason.to_owned(), message.to_owned())));
+        run(&config, "--skip-preflight").status(1).stderr_has(remedy).stderr_has("nothing was created").run();
+        assert_eq!(created(&api), [""; 0], "{message}");
+    }
+}
+
+#[test]
+fn in_a_new_namespace_rights_are_asked_for_and_what_was_made_is_told() {
+    let (api, _folder, config) = cluster();
+    api.forbid("create", "pods");
+    run(&config, "").status(1).stderr_has("may not create pods").stderr_has("nothing was created").run();
+    assert_eq!(created(&api), [""; 0]);
+
+    let (api, _folder, config) = cluster();
+    api.admission(|kind, _| {
+        (kind == "pods").then(|| (403, "Forbidden".to_owned(), "violates PodSecurity".to_owned()))
+    });
+    run(&config, "")
+        .status(1)
+        .stderr_has("exist now: Namespace `sonobuoy`, ServiceAccount `sonobuoy-serviceaccount`")
+        .stderr_has("sonobuoy delete -n sonobuoy --wait")
+        .run();
+    assert_eq!(created(&api), ["namespaces", "serviceaccounts"]);
+}
+
+#[test]
+fn a_second_run_in_a_namespace_is_refused() {
+    let (api, _folder, config) = cluster();
+    aggregator(&api, &status("running", &entry("running", "")));
+    run(&config, "--skip-preflight")
+        .status(1)
+        .stderr_has("there is a run in namespace `sonobuoy` already")
+        .run();
+    assert_eq!(created(&api), [""; 0]);
+    // Another namespace is another run.
+    run(&config, "-n other").stderr_has("create request issued").run();
+    assert!(api.get("/api/v1/namespaces/other/pods/sonobuoy").is_some());
+}
+
+#[test]
+fn a_namespace_that_is_going_is_named_with_what_holds_it_up() {
+    let (api, _folder, config) = cluster();
+    api.put(
+        "/api/v1/namespaces/sonobuoy",
+        json!({
+            "metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z", "finalizers": ["x/y"]},
+            "status": {"phase": "Terminating", "conditions": [
+                {"type": "NamespaceFinalizersRemaining", "status": "True", "message": "finalizers remain: x/y"}]},
+        }),
+    );
+    run(&config, "").status(1).stderr_has("namespace `sonobuoy` is being deleted").run();
+    run(&config, "--skip-preflight").status(1).stderr_has("being deleted (finalizers remain: x/y)").run();
+}
+
+#[test]
+fn a_server_that_stumbles_is_asked_again() {
+    let (api, _folder, config) = cluster();
+    api.fault(
+        Fault::on("POST /api/v1/namespaces/sonobuoy/configmaps")
+            .times(2)
+            .status(429, "TooManyRequests", "slow")
+            .retry_after(1),
+    );
+    api.fault(Fault::on("POST /api/v1/namespaces/sonobuoy/pods").after(1).dropped());
+    api.fault(Fault::on("POST /api/v1/namespaces/sonobuoy/services").after(1).status(
+        500,
+        "InternalError",
+        "etcd",
+    ));
+    run(&config, "").stderr_has("create request issued").run();
+    assert!(api.get("/api/v1/namespaces/sonobuoy/services/sonobuoy-aggregator").is_some());
+}
+
+#[test]
+fn objects_without_a_namespace_may_be_there_and_others_may_not() {
+    let (api, _folder, config) = cluster();
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sonobuoy-serviceaccount-sonobuoy";
+    api.put(role, json!({"metadata": {"labels": {"component": "sonobuoy"}}}));
+    run(&config, "").stderr_has("object already exists").run();
+
+    let (api, _folder, config) = cluster();
+    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm", json!({}));
+    run(&config, "--skip-preflight")
+        .status(1)
+        .stderr_has("it is there already, from an earlier run or somebody else")
+        .stderr_has("nothing was created")
+        .run();
+    assert_eq!(created(&api), [""; 0]);
+}
+
+#[test]
+fn a_manifest_comes_from_a_file_or_from_standard_input() {
+    let manifest = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mine}\n---\nnull\n---\napiVersion: v1\nkind: Pod\n\
+                    metadata: {name: sonobuoy, namespace: mine, labels: {sonobuoy-component: aggregator}}\nspec: {}\n";
+    let (api, _folder, config) = cluster();
+    // What is checked and waited for is the namespace of the file.
+    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    api.controller(|api, change| {
+        if change.path.ends_with("/mine/pods/sonobuoy")
+            && api.get(&change.path).is_some_and(|pod| pod["metadata"]["annotations"].is_null())
+        {
+            let text = status("complete", &entry("complete", "passed"));
+            api.merge(
+                &change.path,
+                &json!({"metadata": {"annotations": {(ANNOTATION): text}}, "status": {"phase": "Running"}}),
+            );
+        }
+    });
+    Sonobuoy::new(&format!("run --kubeconfig {config} --wait -f -"))
+        .stdin(manifest)
+        .stdout_has("The run is complete")
+        .stderr_has("create request issued")
+        .run();
+    assert_eq!(created(&api), ["namespaces", "pods"]);
+    Sonobuoy::new(&format!("run --kubeconfig {config} -f m.yaml"))
+        .file("m.yaml", manifest)
+        .status(1)
+        .stderr_has("namespace `mine` exists already")
+        .run();
+    for (text, complaint) in [
+        ("", "there is no object in it"),
+        ("a: [", "standard input"),
+        ("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n", "lives in a namespace"),
+        (
+            "apiVersion: x/v1\nkind: Odd\nmetadata: {name: x, namespace: mine}\n",
+            "the cluster has no `Odd` in `x/v1`",
+        ),
+    ] {
+        Sonobuoy::new(&format!("run --kubeconfig {config} --skip-preflight -f -"))
+            .stdin(text)
+            .status(1)
+            .stderr_has(complaint)
+            .run();
+    }
+}
+
+#[test]
+fn waiting_tells_what_is_new_and_ends_with_the_run() {
+    let (api, _folder, config) = cluster();
+    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    let waiting = json!([{"name": "kube-sonobuoy", "state": {"waiting": {"reason": "ContainerCreating"}}}]);
+    api.put(
+        POD,
+        json!({
+            "metadata": {"labels": {"sonobuoy-component": "aggregator"}},
+            "status": {"phase": "Pending", "containerStatuses": waiting},
+        }),
+    );
+    let (mut command, _held) = Sonobuoy::new(&format!("wait --kubeconfig {config}")).command();
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut lines: Vec<String> = Vec::new();
+    let mut until = |wanted: &str| loop {
+        let mut line = String::new();
+        assert!(output.read_line(&mut line).unwrap() > 0, "no {wanted:?} in {lines:?}");
+        let (time, words) = line.split_at(8);
+        let digits = time.bytes().enumerate();
+        assert!(
+            digits.into_iter().all(|(at, byte)| if at % 3 == 2 {
+                byte == b':'
+            } else {
+                byte.is_ascii_digit()
+            }),
+            "{line}"
+        );
+        lines.push(words.split_whitespace().collect::<Vec<_>>().join(" "));
+        if lines.last().is_some_and(|line| line.contains(wanted)) {
+            return lines.clone();
+        }
+    };
+    until("the aggregator's pod is Pending: container kube-sonobuoy: ContainerCreating");
+    annotate(&api, &status("running", &entry("running", "")));
+    until("still going on");
+    // A watch that ends, one that became too old, and a server that is away are all the same wait.
+    api.drop_watches();
+    annotate(&api, &status("running", &json!([{"plugin": "p", "node": "a", "status": "running"}])));
+    until("p a running");
+    api.compact();
+    api.drop_watches();
+    annotate(&api, &status("running", &json!([{"plugin": "p", "node": "b", "status": "running"}])));
+    until("p b running");
+    api.away(|| {
+        let before = api.refusals();
+        api.wait(|api| api.refusals() > before);
+    });
+    annotate(&api, &status("post-processing", &entry("complete", "")));
+    until("being prepared");
+    annotate(&api, &status("complete", &entry("complete", "passed")));
+    let lines = until("is complete");
+    assert!(child.wait().unwrap().success());
+    assert!(lines.contains(&"PLUGIN NODE STATUS RESULT PROGRESS".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"p global complete passed".to_owned()), "{lines:?}");
+    let mut once = lines.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!(once.len(), lines.len(), "no line comes twice: {lines:?}");
+}
+
+#[test]
+fn a_run_that_fails_vanishes_or_takes_too_long_is_an_error() {
+    let wait = |config: &str| Sonobuoy::new(&format!("wait --wait-output silent --kubeconfig {config}"));
+    let (api, _folder, config) = cluster();
+    aggregator(&api, r#"{"plugins":null,"status":"failed","error":"no space"}"#);
+    wait(&config).status(1).stderr_has("the run has failed: no space").run();
+
+    api.merge(
+        POD,
+        &json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on disk"}}),
+    );
+    wait(&config)
+        .status(1)
+        .stderr_has("the aggregator's pod is Failed: Evicted: The node was low on disk")
+        .run();
+
+    let (api, _folder, config) = cluster();
+    aggregator(&api, &status("running", &entry("running", "")));
+    let (mut command, _held) = wait(&config).command();
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    api.wait(|api| api.count("GET /api/v1/namespaces/sonobuoy/pods?fieldSelector") >= 2);
+    api.remove(POD);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is gone, and its results with it"));
+}
+
+#[test]
+fn progress_can_be_switched_off() {
+    let (api, _folder, config) = cluster();
+    aggregator(&api, &status("complete", &entry("complete", "passed")));
+    let wait = || Sonobuoy::new(&format!("wait --kubeconfig {config}"));
+    wait().arg("--wait-output=SILENT").stdout("").run();
+    wait().env("SONOBUOY_WAIT_PROGRESS", "false").stdout("").run();
+    wait().stdout_has("p   global   complete   passed").run();
+}
+
+#[test]
+fn two_runs_in_two_namespaces_do_not_touch_each_other() {
+    let (api, _folder, config) = cluster();
+    std::thread::scope(|scope| {
+        for namespace in ["one", "two"] {
+            let config = &config;
+            scope.spawn(move || {
+                run(config, &format!("-n {namespace}")).stderr_has("create request issued").run()
+            });
+        }
+    });
+    for namespace in ["one", "two"] {
+        assert!(api.get(&format!("/api/v1/namespaces/{namespace}/pods/sonobuoy")).is_some());
+        let role =
+            format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/sonobuoy-serviceaccount-{namespace}");
+        assert!(api.get(&role).is_some());
+    }
+    // A slow answer of the server is waited for.
+    api.fault(Fault::on("GET /api/v1/namespaces/one/pods").slow(Duration::from_millis(300)));
+    run(&config, "-n one --skip-preflight").status(1).stderr_has("a run in namespace `one` already").run();
+}
+
+#[test]
+fn one_command_for_a_pipeline() {
+    // A real archive with a failed test, as the aggregator would serve it.
+    let there = Folder::new();
+    let script = "printf 'name: s\\nstatus: failed\\nitems: [{name: one, status: failed}]\\n' > $RESULTS_DIR/r.yaml; echo $RESULTS_DIR/r.yaml > $RESULTS_DIR/done";
+    let plugin = format!(
+        "sonobuoy-config: {{driver: Job, plugin-name: p, result-format: manual, result-files: [r.yaml]}}\nspec:\n  name: plugin\n  command: [sh, -c, {script:?}]\n"
+    );
+    Sonobuoy::new("run --local -p p.yaml --retrieve")
+        .arg(there.path())
+        .file("p.yaml", plugin)
+        .env("SONOBUOY_DONE_FILE_DELAY", "0s")
+        .run_any();
+    let [name] = &there.names()[..] else { panic!("one archive, not {:?}", there.names()) };
+
+    let (api, _folder, config) = cluster();
+    aggregator(&api, &status("complete", &entry("complete", "failed")));
+    let folder = there.path().to_owned();
+    api.on_exec(move |exec| {
+        let splat = std::process::Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
+        let output = { splat }.arg("splat").arg(&folder).args(&exec.command[3..]).output().unwrap();
+        ExecAnswer::ok(output.stdout)
+    });
+    let done = Sonobuoy::new(&format!(
+        "wait --kubeconfig {config} --retrieve out --junit j.xml --html h.html --delete --rbac Enable --fail-on failed"
+    ))
+    .status(3)
+    .stdout_has(&format!("Archive: out/{name}"))
+    .stderr_has("delete request issued")
+    .run();
+    assert_eq!(
+        std::fs::read(done.folder.join("out").join(name)).unwrap(),
+        std::fs::read(there.join(name)).unwrap()
+    );
+    assert!(done.folder.read("j.xml").contains("<failure"), "{}", done.folder.read("j.xml"));
+    assert!(done.folder.read("h.html").contains("<html"));
+    assert!(api.get(POD).is_none(), "the run is gone");
+
+    // What cannot be fetched is not deleted.
+    aggregator(&api, &status("complete", &entry("complete", "passed")));
+    api.on_exec(|_| ExecAnswer::failed(1, "no"));
+    Sonobuoy::new(&format!(
+        "wait --kubeconfig {config} --wait-output silent --retrieve out --delete --rbac Enable"
+    ))
+    .status(1)
+    .stderr_has("the run is kept")
+    .run();
+    assert!(api.get(POD).is_some());
+}

@@ -1,0 +1,190 @@
+//! `status` against the fake API server: tables, sentences, exit codes, and JSON in every state.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::support::api_server::ApiServer;
+use crate::support::{Folder, Sonobuoy};
+
+const POD: &str = "/api/v1/namespaces/sonobuoy/pods/sonobuoy";
+const ANNOTATION: &str = "sonobuoy.hept.io/status";
+
+fn cluster() -> (ApiServer, Folder, String) {
+    let api = ApiServer::start();
+    let folder = Folder::new();
+    let config = api.kubeconfig(folder.path()).display().to_string();
+    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    (api, folder, config)
+}
+
+/// Puts the aggregator's pod there, in this state and with this annotation.
+fn pod(api: &ApiServer, state: Value, annotation: Option<&str>) {
+    let mut metadata = json!({"labels": {"sonobuoy-component": "aggregator"}});
+    if let Some(text) = annotation {
+        metadata["annotations"] = json!({(ANNOTATION): text});
+    }
+    api.put(POD, json!({"metadata": metadata, "status": state}));
+}
+
+/// `status` with words; a file of another test in the usual place must not answer.
+fn ask(config: &str, words: &str) -> Sonobuoy {
+    Sonobuoy::new(&format!("status --credentials none.json --kubeconfig {config} {words}"))
+}
+
+fn document(status: &str, entries: Value) -> String {
+    let info = json!({"name": "", "created": "0001-01-01T00:00:00Z", "sha256": "", "size": 0});
+    json!({"plugins": entries, "status": status, "tar-info": info}).to_string()
+}
+
+fn entry(plugin: &str, node: &str, status: &str, result: &str) -> Value {
+    json!({"plugin": plugin, "node": node, "status": status, "result-status": result, "result-counts": null})
+}
+
+#[test]
+fn tables_and_sentences() {
+    let (api, _folder, config) = cluster();
+    let mut e2e = entry("e2e", "global", "running", "");
+    e2e["progress"] = json!({"name": "e2e", "node": "global", "timestamp": "2024-01-01T00:00:00Z", "msg": "m", "total": 9, "completed": 2, "failures": ["x"]});
+    let entries =
+        json!([e2e, entry("logs", "n1", "complete", "passed"), entry("logs", "n2", "complete", "passed")]);
+    pod(&api, json!({"phase": "Running"}), Some(&document("running", entries)));
+    ask(&config, "")
+        .stdout_has(concat!(
+            "   PLUGIN     STATUS   RESULT   COUNT                                PROGRESS\n",
+            "      e2e    running                1   Passed:  2, Failed:  1, Remaining:  6\n",
+            "     logs   complete   passed       2                                        \n",
+            "\n",
+        ))
+        .stdout_has("still going on")
+        .run();
+    ask(&config, "--show-all --json")
+        .stdout_has(concat!(
+            "   PLUGIN     NODE     STATUS   RESULT                                PROGRESS\n",
+            "      e2e   global    running            Passed:  2, Failed:  1, Remaining:  6\n",
+            "     logs       n1   complete   passed                                        \n",
+        ))
+        .run();
+    for (state, sentence, code) in [
+        ("post-processing", "being prepared", 0),
+        ("complete", "sonobuoy retrieve", 0),
+        ("failed", "sonobuoy logs", 1),
+        ("else", "unknown state", 0),
+    ] {
+        pod(&api, json!({"phase": "Running"}), Some(&document(state, json!([]))));
+        ask(&config, "").status(code).stdout_has(sentence).run();
+    }
+}
+
+#[test]
+fn json_is_valid_in_every_state() {
+    let (api, _folder, config) = cluster();
+    let container = |state: Value| json!({"phase": "Pending", "containerStatuses": [{"name": "kube-sonobuoy", "state": state}]});
+    let running = document("running", json!(null));
+    for (state, annotation, expected, words, code) in [
+        (json!({"phase": "Pending"}), None, "running", "Pending", 0),
+        (
+            json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]}),
+            None,
+            "running",
+            "0/3 nodes",
+            0,
+        ),
+        (
+            container(json!({"waiting": {"reason": "ContainerCreating"}})),
+            None,
+            "running",
+            "ContainerCreating",
+            0,
+        ),
+        (
+            container(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})),
+            None,
+            "failed",
+            "no such image",
+            1,
+        ),
+        (container(json!({"waiting": {"reason": "ErrImagePull"}})), None, "failed", "ErrImagePull", 1),
+        (json!({"phase": "Running"}), None, "running", "not told its status", 0),
+        (json!({"phase": "Running"}), Some(&*running), "running", "", 0),
+        (json!({"phase": "Failed", "reason": "Evicted"}), Some(&*running), "failed", "Evicted", 1),
+        (json!({"phase": "Unknown"}), None, "failed", "Unknown", 1),
+        (json!({"phase": "Succeeded"}), None, "failed", "ended", 0),
+        (json!({"phase": "Running"}), Some("{"), "failed", "cannot be read", 1),
+    ] {
+        pod(&api, state.clone(), annotation);
+        let done = ask(&config, "--json").status(code).stdout_has("{").run();
+        let told: Value = serde_json::from_str(&done.stdout).unwrap();
+        assert_eq!(told["status"], expected, "{state}");
+        for key in ["plugins", "tar-info"] {
+            assert!(told.get(key).is_some(), "{key} in {state}");
+        }
+        let said = told["message"].as_str().or(told["error"].as_str()).unwrap_or_default();
+        assert!(said.contains(words), "{state}: {said}");
+        // People get a sentence instead, with the same code.
+        if annotation != Some(&running) || expected != "running" {
+            ask(&config, "").status(code).stdout_has(words).run();
+        }
+    }
+}
+
+#[test]
+fn without_a_run_there_is_no_status() {
+    let (_api, _folder, config) = cluster();
+    ask(&config, "").status(1).stderr_has("there is no run in namespace `sonobuoy`").run();
+    ask(&config, "-n elsewhere --json").status(1).stderr_has("there is no namespace `elsewhere`").run();
+}
+
+#[test]
+fn older_aggregators_are_found_by_label_and_name() {
+    let (api, _folder, config) = cluster();
+    let text = document("complete", json!([]));
+    let running = |labels: Value| json!({"metadata": {"labels": labels, "annotations": {(ANNOTATION): text}}, "status": {"phase": "Running"}});
+    api.put("/api/v1/namespaces/sonobuoy/pods/old", running(json!({"run": "sonobuoy-master"})));
+    ask(&config, "").stdout_has("complete").run();
+    api.remove("/api/v1/namespaces/sonobuoy/pods/old");
+    api.put(POD, running(json!({})));
+    ask(&config, "").stdout_has("complete").run();
+}
+
+#[test]
+fn a_watch_prints_each_change_and_ends_with_the_run() {
+    let (api, _folder, config) = cluster();
+    let says = |state: &str, status: &str, result: &str| {
+        document(state, json!([entry("p", "global", status, result)]))
+    };
+    pod(&api, json!({"phase": "Running"}), Some(&says("running", "running", "")));
+    let (mut command, _held) = ask(&config, "--watch --show-all").command();
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut next =
+        || lines.next().unwrap_or_default().split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
+    assert_eq!(next(), "PLUGIN NODE STATUS RESULT PROGRESS");
+    assert_eq!(next(), "p global running");
+    assert!(next().contains("still going on"));
+    let annotate = |text: String| api.merge(POD, &json!({"metadata": {"annotations": {(ANNOTATION): text}}}));
+    annotate(says("post-processing", "complete", ""));
+    assert_eq!(next(), "p global complete");
+    assert!(next().contains("being prepared"));
+    annotate(says("complete", "complete", "passed"));
+    assert_eq!(next(), "p global complete passed");
+    assert!(next().contains("is complete"));
+    assert!(child.wait().unwrap().success());
+    // In JSON each state is a line.
+    let done = ask(&config, "--watch --json").stdout_has("complete").run();
+    assert_eq!(done.stdout.lines().count(), 1);
+}
+
+#[test]
+fn credentials_that_others_may_have_made_are_not_believed() {
+    let (api, folder, config) = cluster();
+    pod(&api, json!({"phase": "Running"}), Some(&document("complete", json!([]))));
+    let path = folder.path().join("c.json");
+    std::fs::write(&path, "{}").unwrap();
+    let name = path.display();
+    Sonobuoy::new(&format!("status --kubeconfig {config} --credentials {name}"))
+        .stdout_has("is complete")
+        .stderr_has("others may read or write it")
+        .run();
+}

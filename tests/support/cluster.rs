@@ -1,0 +1,246 @@
+//! A whole run around the fake API server: the aggregator's own process, a controller of DaemonSets, and workers that
+//! write every byte by hand.
+
+use std::fs::File;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::{Value, json};
+
+use super::api_server::{ApiServer, Change};
+use super::peer::Peer;
+use super::{Archive, Folder, Sonobuoy};
+
+/// A cluster with the aggregator's own pod in it, and what the aggregator reads.
+pub struct Cluster {
+    pub api: ApiServer,
+    pub folder: Folder,
+    pub namespace: String,
+    pub settings: Value,
+}
+
+impl Cluster {
+    pub fn new(nodes: &[&str]) -> Self {
+        Self::within(ApiServer::start(), "sonobuoy", nodes)
+    }
+
+    pub fn within(api: ApiServer, namespace: &str, nodes: &[&str]) -> Self {
+        let folder = Folder::new();
+        std::fs::create_dir_all(folder.join("plugins.d")).unwrap();
+        api.kubeconfig(folder.path());
+        api.put(&format!("/api/v1/namespaces/{namespace}"), json!({"status": {"phase": "Active"}}));
+        for node in nodes {
+            let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+            api.put(&format!("/api/v1/nodes/{node}"), json!({"status": ready}));
+        }
+        // Whoever listened there before is gone, and nobody else asks for it.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let settings = json!({
+            "Namespace": namespace, "Resources": [], "WorkerImage": "worker:1",
+            "PluginSearchPath": [folder.join("plugins.d")],
+            "Server": {
+                "bindaddress": "127.0.0.1", "bindport": port, "advertiseaddress": format!("127.0.0.1:{port}"),
+                "timeoutseconds": 600,
+            },
+        });
+        let cluster = Self { api, folder, namespace: namespace.into(), settings };
+        cluster.own_pod(json!({"sonobuoy-component": "aggregator"}));
+        cluster
+    }
+
+    pub fn own_pod(&self, labels: Value) {
+        self.api.put(
+            &self.path("sonobuoy"),
+            json!({"metadata": {"labels": labels}, "status": {"phase": "Running"}}),
+        );
+    }
+
+    pub fn path(&self, pod: &str) -> String {
+        format!("/api/v1/namespaces/{}/pods/{pod}", self.namespace)
+    }
+
+    /// Lets a controller make the pods of DaemonSets, one on each node.
+    pub fn daemon_sets(self) -> Self {
+        self.api.controller(daemon_set_controller);
+        self
+    }
+
+    pub fn plugin(self, name: &str, driver: &str, more: &str) -> Self {
+        let text = format!(
+            "sonobuoy-config:\n  driver: {driver}\n  plugin-name: {name}\n{more}spec:\n  name: plugin\n  image: i\n"
+        );
+        self.folder.write(&format!("plugins.d/{name}.yaml"), text);
+        self
+    }
+
+    pub fn set(mut self, key: &str, value: Value) -> Self {
+        self.settings[key] = value;
+        self
+    }
+
+    pub fn start(&self, flags: &str) -> Aggregator {
+        let settings = self.folder.write("config.json", self.settings.to_string());
+        let log = self.folder.join("stderr");
+        let (mut command, held) = Sonobuoy::new(&format!("aggregator {flags}"))
+            .arg("--kubeconfig")
+            .arg(self.folder.join("kubeconfig"))
+            .env("SONOBUOY_CONFIG", settings)
+            .env("SONOBUOY_AGGREGATOR_DIR", self.folder.join("runs"))
+            .command();
+        let stderr = File::options().create(true).append(true).open(&log).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+        Aggregator { child, log, _held: held }
+    }
+
+    /// The pods that a plugin has.
+    pub fn pods(&self, plugin: &str) -> Vec<Value> {
+        let list = self.api.list(&format!("/api/v1/namespaces/{}/pods", self.namespace));
+        list.into_iter().filter(|pod| pod["metadata"]["labels"]["sonobuoy-plugin"] == plugin).collect()
+    }
+
+    /// Waits for the pods of a plugin, and speaks as its workers do.
+    pub fn worker(&self, plugin: &str) -> Worker {
+        self.api.wait(|_| !self.pods(plugin).is_empty());
+        let pod = self.pods(plugin).remove(0);
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        let worker = containers.iter().find(|container| container["name"] == "sonobuoy-worker").unwrap();
+        let env = |name: &str| {
+            let entry = worker["env"].as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap();
+            entry.clone()
+        };
+        let secret = env("CLIENT_CERT")["valueFrom"]["secretKeyRef"]["name"].as_str().unwrap().to_owned();
+        let secret =
+            self.api.get(&format!("/api/v1/namespaces/{}/secrets/{secret}", self.namespace)).unwrap();
+        let text = |key: &str| {
+            secret["stringData"][key].as_str().map_or_else(
+                || {
+                    let coded = secret["data"][key].as_str().unwrap();
+                    String::from_utf8(BASE64_STANDARD.decode(coded).unwrap()).unwrap()
+                },
+                ToOwned::to_owned,
+            )
+        };
+        let url = env("AGGREGATOR_URL")["value"].as_str().unwrap().to_owned();
+        let authority = env("CA_CERT")["value"].as_str().unwrap().to_owned();
+        Worker {
+            peer: Peer::new(&url, &authority, Some((&text("tls.crt"), &text("tls.key")))),
+            plugin: plugin.into(),
+            session: pod["metadata"]["labels"]["sonobuoy-run"].as_str().unwrap().into(),
+        }
+    }
+
+    pub fn status(&self) -> Value {
+        let pod = self.api.get(&self.path("sonobuoy")).unwrap();
+        let text =
+            pod["metadata"]["annotations"]["sonobuoy.hept.io/status"].as_str().unwrap_or("null").to_owned();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    pub fn wait_for_status(&self, ready: impl Fn(&Value) -> bool) {
+        self.api.wait(|_| ready(&self.status()));
+    }
+
+    pub fn archive(&self) -> Archive {
+        Archive::only_one_in(&self.folder.join("runs"))
+    }
+
+    pub fn error(&self, plugin: &str, node: &str) -> String {
+        self.archive().text(&format!("plugins/{plugin}/errors/{node}/error.json"))
+    }
+}
+
+pub fn daemon_set_controller(api: &ApiServer, change: &Change) {
+    let set = &change.object;
+    let make = |node: &Value| {
+        let (set_name, node) =
+            (set["metadata"]["name"].as_str().unwrap(), node["metadata"]["name"].as_str().unwrap());
+        let namespace = set["metadata"]["namespace"].as_str().unwrap();
+        let mut spec = set["spec"]["template"]["spec"].clone();
+        spec["nodeName"] = node.into();
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": set_name, "uid": set["metadata"]["uid"]}]);
+        api.put(
+            &format!("/api/v1/namespaces/{namespace}/pods/{set_name}-{node}"),
+            json!({
+                "metadata": {"labels": set["spec"]["template"]["metadata"]["labels"], "ownerReferences": owner},
+                "spec": spec, "status": {"phase": "Running"},
+            }),
+        );
+    };
+    if change.kind == "ADDED" && change.path.contains("/daemonsets/") {
+        api.list("/api/v1/nodes").iter().for_each(make);
+    }
+}
+
+/// A process; its end is awaited.
+pub struct Aggregator {
+    pub child: Child,
+    pub log: std::path::PathBuf,
+    _held: Folder,
+}
+
+impl Aggregator {
+    /// Its exit code and all it said.
+    pub fn end(mut self) -> (i32, String) {
+        let end = Instant::now() + Duration::from_secs(120);
+        let (sender, ended) = std::sync::mpsc::channel::<()>();
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let watchdog = std::thread::spawn(move || {
+            let left = end.saturating_duration_since(Instant::now());
+            if ended.recv_timeout(left) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        });
+        let status = self.child.wait().unwrap();
+        drop(sender);
+        watchdog.join().unwrap();
+        let said = std::fs::read_to_string(&self.log).unwrap();
+        assert!(!said.contains("this is a bug"), "{said}");
+        (status.code().unwrap_or(-1), said)
+    }
+
+    pub fn ends_well(self) {
+        let (code, said) = self.end();
+        assert_eq!(code, 0, "{said}");
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+impl Drop for Aggregator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub struct Worker {
+    pub peer: Peer,
+    pub plugin: String,
+    pub session: String,
+}
+
+impl Worker {
+    /// Sends a result and gives the code of the answer.
+    pub fn send(&self, node: &str) -> u16 {
+        let (plugin, body) = (&self.plugin, format!("of {node}\n"));
+        let place =
+            if node == "global" { format!("global/{plugin}") } else { format!("by-node/{node}/{plugin}") };
+        let answer = self.peer.say(format!(
+            "PUT /api/v1/results/{place} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\
+             content-type: text/plain\r\ncontent-disposition: attachment; filename=\"r.txt\"\r\n\r\n{body}",
+            body.len()
+        ));
+        answer
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .unwrap_or_else(|| panic!("no answer: {answer}"))
+    }
+}

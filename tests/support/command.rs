@@ -1,0 +1,210 @@
+//! Runs the program: a chain that says what goes in and what must come out.
+//!
+//! The program gets a folder of its own as working directory and HOME, and no other environment than PATH. One that
+//! does not end within the limit is killed and fails the test.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::diff::{assert_golden, assert_same};
+use super::folder::Folder;
+
+/// Long enough for a busy machine, short enough to find a hang.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// One call of the program.
+#[must_use = "nothing runs before `.run()`"]
+pub struct Sonobuoy {
+    args: Vec<OsString>,
+    env: Vec<(OsString, Option<OsString>)>,
+    stdin: Vec<u8>,
+    folder: Folder,
+    checks: Vec<Check>,
+    status: i32,
+}
+
+enum Check {
+    Stdout(String),
+    StdoutGolden(String),
+    StdoutHas(String),
+    Stderr(String),
+    StderrHas(String),
+}
+
+/// What came of a call.
+pub struct Done {
+    pub stdout: String,
+    pub stderr: String,
+    pub folder: Folder,
+}
+
+impl Sonobuoy {
+    /// A call with these arguments, as a shell would split them at blanks.
+    pub fn new(words: &str) -> Self {
+        Self::with(words.split_whitespace())
+    }
+
+    /// A call with exactly these arguments.
+    pub fn with<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
+        Self {
+            args: args.into_iter().map(|arg| arg.as_ref().to_owned()).collect(),
+            env: Vec::new(),
+            stdin: Vec::new(),
+            folder: Folder::new(),
+            checks: Vec::new(),
+            status: 0,
+        }
+    }
+
+    /// One more argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.env.push((name.into(), Some(value.as_ref().to_owned())));
+        self
+    }
+
+    pub fn without_env(mut self, name: &str) -> Self {
+        self.env.push((name.into(), None));
+        self
+    }
+
+    pub fn stdin(mut self, content: impl AsRef<[u8]>) -> Self {
+        self.stdin = content.as_ref().to_owned();
+        self
+    }
+
+    /// A file in the working directory.
+    pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+        self.folder.write(name, content);
+        self
+    }
+
+    /// The working directory.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+
+    /// All of stdout; without any check of stdout it must be empty, unless `.run_any()` is used.
+    pub fn stdout(self, expected: &str) -> Self {
+        self.check(Check::Stdout(expected.into()))
+    }
+
+    /// All of stdout, in a file below tests/fixtures.
+    pub fn stdout_golden(self, name: &str) -> Self {
+        self.check(Check::StdoutGolden(name.into()))
+    }
+
+    pub fn stdout_has(self, part: &str) -> Self {
+        self.check(Check::StdoutHas(part.into()))
+    }
+
+    /// All of stderr; without any check of stderr it must be empty, unless `.run_any()` is used.
+    pub fn stderr(self, expected: &str) -> Self {
+        self.check(Check::Stderr(expected.into()))
+    }
+
+    pub fn stderr_has(self, part: &str) -> Self {
+        self.check(Check::StderrHas(part.into()))
+    }
+
+    /// The exit code, 0 if not given.
+    pub fn status(mut self, code: i32) -> Self {
+        self.status = code;
+        self
+    }
+
+    fn check(mut self, check: Check) -> Self {
+        self.checks.push(check);
+        self
+    }
+
+    /// The plain command, for tests that need the process itself; the folder must be kept as long as it runs.
+    pub fn command(self) -> (Command, Folder) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
+        command.args(&self.args).current_dir(self.folder.path()).env_clear();
+        command.env("HOME", self.folder.path());
+        if let Some(path) = std::env::var_os("PATH") {
+            command.env("PATH", path);
+        }
+        for (name, value) in &self.env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        (command, self.folder)
+    }
+
+    /// Runs it and checks everything, also that a stream nobody asked about is empty.
+    #[track_caller]
+    pub fn run(mut self) -> Done {
+        let mentions = |wanted: fn(&Check) -> bool| self.checks.iter().any(wanted);
+        let no_stdout =
+            !mentions(|c| matches!(c, Check::Stdout(_) | Check::StdoutGolden(_) | Check::StdoutHas(_)));
+        let no_stderr = !mentions(|c| matches!(c, Check::Stderr(_) | Check::StderrHas(_)));
+        if no_stdout {
+            self.checks.push(Check::Stdout(String::new()));
+        }
+        if no_stderr {
+            self.checks.push(Check::Stderr(String::new()));
+        }
+        self.run_any()
+    }
+
+    /// Runs it and checks only what was asked.
+    #[track_caller]
+    pub fn run_any(mut self) -> Done {
+        let words = self.args.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let checks = std::mem::take(&mut self.checks);
+        let expected = self.status;
+        let stdin = std::mem::take(&mut self.stdin);
+        let (mut command, folder) = self.command();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let pid = rustix::process::Pid::from_child(&child);
+        let mut input = child.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || {
+            // A program that does not read all of it is free to end.
+            let _ = input.write_all(&stdin);
+        });
+        let (ended, end) = mpsc::channel::<()>();
+        let watchdog = std::thread::spawn(move || {
+            if end.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                return true;
+            }
+            false
+        });
+        let output = child.wait_with_output().unwrap();
+        drop(ended);
+        writer.join().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let story = format!("`sonobuoy {words}`\n--- stdout\n{stdout}--- stderr\n{stderr}---");
+        assert!(!watchdog.join().unwrap(), "still running after {LIMIT:?}: {story}");
+        assert!(!stderr.contains("this is a bug"), "a panic: {story}");
+        for check in &checks {
+            match check {
+                Check::Stdout(text) => assert_same(&format!("stdout of {story}"), text, &stdout),
+                Check::StdoutGolden(name) => assert_golden(name, &stdout),
+                Check::StdoutHas(part) => assert!(stdout.contains(part), "no {part:?} on stdout of {story}"),
+                Check::Stderr(text) => assert_same(&format!("stderr of {story}"), text, &stderr),
+                Check::StderrHas(part) => assert!(stderr.contains(part), "no {part:?} on stderr of {story}"),
+            }
+        }
+        assert_eq!(output.status.code(), Some(expected), "exit code of {story}");
+        Done { stdout, stderr, folder }
+    }
+}

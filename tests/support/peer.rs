@@ -1,0 +1,95 @@
+//! A peer of the aggregator that writes every byte by hand: it may be honest, clumsy or hostile.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+/// Only a hang lasts so long.
+const HANG: Duration = Duration::from_secs(60);
+
+/// What a peer knows and shows.
+#[derive(Clone)]
+pub struct Peer {
+    address: String,
+    config: Arc<ClientConfig>,
+}
+
+impl Peer {
+    /// One that trusts `authority`, and shows this certificate if it has any.
+    pub fn new(url: &str, authority: &str, certificate_and_key: Option<(&str, &str)>) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match certificate_and_key {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        Self { address: url.trim_start_matches("https://").into(), config: Arc::new(config) }
+    }
+
+    /// A connection without a word said.
+    pub fn plain(&self) -> TcpStream {
+        let socket = TcpStream::connect(&self.address).unwrap();
+        socket.set_read_timeout(Some(HANG)).unwrap();
+        socket
+    }
+
+    /// A connection of TLS; hands are shaken with the first byte.
+    pub fn connect(&self) -> Talk {
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let connection = ClientConnection::new(Arc::clone(&self.config), name).unwrap();
+        Talk(StreamOwned::new(connection, self.plain()))
+    }
+
+    /// Says all of it on a new connection and returns all that comes.
+    pub fn say(&self, bytes: impl AsRef<[u8]>) -> String {
+        self.connect().say(bytes)
+    }
+}
+
+/// One connection.
+pub struct Talk(StreamOwned<ClientConnection, TcpStream>);
+
+impl Talk {
+    /// Says it and waits for nothing; whether it could be said.
+    pub fn begin(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.0.write_all(bytes.as_ref()).and_then(|()| self.0.flush()).is_ok()
+    }
+
+    /// Says it and returns all that comes, or why nothing came.
+    pub fn say(mut self, bytes: impl AsRef<[u8]>) -> String {
+        self.begin(bytes);
+        self.rest()
+    }
+
+    /// Goes away in the middle, with or without a good-bye, and returns what still comes.
+    pub fn leave(mut self, politely: bool) -> String {
+        if politely {
+            self.0.conn.send_close_notify();
+            let _ = self.0.flush();
+        }
+        let _ = self.0.sock.shutdown(Shutdown::Write);
+        self.rest()
+    }
+
+    fn rest(mut self) -> String {
+        let mut answer = Vec::new();
+        let ended = self.0.read_to_end(&mut answer);
+        match ended {
+            Err(error) if answer.is_empty() => error.to_string(),
+            _ => String::from_utf8_lossy(&answer).into_owned(),
+        }
+    }
+}

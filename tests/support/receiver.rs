@@ -1,0 +1,185 @@
+//! An aggregator as a worker sees it: HTTPS that demands a certificate, made of rustls and rcgen alone, so that both
+//! ends cannot be wrong together. It keeps what it gets and answers as it is told.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// A request whose body came whole.
+#[derive(Debug)]
+pub struct Got {
+    pub line: String,
+    /// By lower-case name.
+    pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+/// What to do with a request.
+#[derive(Clone, Copy)]
+pub enum Reply {
+    /// Take the body and answer so.
+    Status(u16),
+    /// Answer so before the body.
+    Refuse(u16),
+    /// Cut the connection in the middle of the body.
+    Cut,
+}
+
+/// The certificates of a run, and what a worker is told about them.
+pub struct Certificates {
+    config: Arc<rustls::ServerConfig>,
+    env: Vec<(&'static str, String)>,
+}
+
+impl Certificates {
+    pub fn new() -> Self {
+        let key = || KeyPair::generate().unwrap();
+        let ca_key = key();
+        let mut ca = CertificateParams::default();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_cert = ca.self_signed(&ca_key).unwrap();
+        let issuer = Issuer::new(ca, ca_key);
+        let leaf = |key: &KeyPair, usage, names: Vec<SanType>| {
+            let mut params = CertificateParams::default();
+            params.extended_key_usages = vec![usage];
+            params.subject_alt_names = names;
+            params.signed_by(key, &issuer).unwrap()
+        };
+        let (server_key, client_key) = (key(), key());
+        let host = SanType::IpAddress("127.0.0.1".parse().unwrap());
+        let server = leaf(&server_key, ExtendedKeyUsagePurpose::ServerAuth, vec![host]);
+        let client = leaf(&client_key, ExtendedKeyUsagePurpose::ClientAuth, Vec::new());
+
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(ca_cert.der().clone()).unwrap();
+        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::clone(&provider),
+        );
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(verifier.build().unwrap())
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(server.pem().as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(server_key.serialize_pem().as_bytes()).unwrap(),
+            )
+            .unwrap();
+        let env = vec![
+            ("CA_CERT", ca_cert.pem()),
+            ("CLIENT_CERT", client.pem()),
+            ("CLIENT_KEY", client_key.serialize_pem()),
+        ];
+        Self { config: Arc::new(config), env }
+    }
+
+    /// The environment of a worker of `plugin` whose aggregator is at `address`.
+    pub fn env(&self, address: SocketAddr, plugin: &str) -> Vec<(&'static str, String)> {
+        let mut env = self.env.clone();
+        env.push(("AGGREGATOR_URL", format!("https://{address}")));
+        env.push(("RESULT_TYPE", plugin.into()));
+        env
+    }
+
+    /// Serves at `address`; the n-th request is treated as the n-th of `replies` says, the rest is taken with 200.
+    pub fn serve(&self, address: SocketAddr, replies: &[Reply]) -> Aggregator {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, got) = channel();
+        let (config, replies) = (Arc::clone(&self.config), Arc::new(Mutex::new(replies.to_vec())));
+        // It ends with the test program: nobody connects any more, and there is nothing to lose.
+        std::thread::spawn(move || {
+            for socket in listener.incoming().map_while(Result::ok) {
+                let (config, replies, sender) = (Arc::clone(&config), Arc::clone(&replies), sender.clone());
+                std::thread::spawn(move || {
+                    let tls = rustls::ServerConnection::new(config).unwrap();
+                    let mut stream = rustls::StreamOwned::new(tls, socket);
+                    if answer(&mut stream, &replies, &sender).is_ok_and(|whole| whole) {
+                        stream.conn.send_close_notify();
+                        let _ = stream.flush();
+                    }
+                });
+            }
+        });
+        Aggregator { address, got }
+    }
+}
+
+/// A receiver at work.
+pub struct Aggregator {
+    pub address: SocketAddr,
+    got: Receiver<Got>,
+}
+
+impl Aggregator {
+    /// The next request; it has to come soon.
+    #[track_caller]
+    pub fn next(&self) -> Got {
+        self.got.recv_timeout(Duration::from_secs(60)).expect("a request arrives")
+    }
+
+    /// Whether nothing else has come.
+    pub fn is_empty(&self) -> bool {
+        self.got.try_recv().is_err()
+    }
+}
+
+/// Answers one request; false if it was cut instead.
+fn answer(
+    stream: &mut (impl Read + Write),
+    replies: &Mutex<Vec<Reply>>,
+    sender: &Sender<Got>,
+) -> std::io::Result<bool> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let mut lines = head.lines();
+    let line = lines.next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
+    let headers: BTreeMap<_, _> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    // Heartbeats come at moments that nobody can foresee.
+    if line.starts_with("GET /api/v1/health/") {
+        write!(stream, "HTTP/1.1 200 X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")?;
+        return Ok(true);
+    }
+    let reply = {
+        let mut replies = replies.lock().unwrap();
+        if replies.is_empty() { Reply::Status(200) } else { replies.remove(0) }
+    };
+    let length: usize = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+    let status = match reply {
+        Reply::Refuse(status) => status,
+        Reply::Status(_) | Reply::Cut => {
+            if headers.contains_key("expect") {
+                stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+            }
+            let mut body = vec![0; length];
+            if let Reply::Status(status) = reply {
+                stream.read_exact(&mut body)?;
+                // The test may be over.
+                let _ = sender.send(Got { line, headers, body });
+                status
+            } else {
+                stream.read_exact(&mut body[..length / 2])?;
+                return Ok(false);
+            }
+        }
+    };
+    write!(stream, "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")?;
+    stream.flush()?;
+    Ok(true)
+}

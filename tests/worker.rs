@@ -1,0 +1,341 @@
+//! `worker`: the real program against a receiver that is none of ours.
+
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use super::support::api_server::ApiServer;
+use super::support::receiver::{Aggregator, Certificates, Reply};
+use super::support::{Folder, Sonobuoy, skipped};
+
+/// A worker at work beside a results folder.
+struct Worker {
+    child: Child,
+    stderr: Lines<BufReader<ChildStderr>>,
+    stdout: BufReader<ChildStdout>,
+    results: Folder,
+    _home: Folder,
+}
+
+impl Worker {
+    /// Starts `worker WORDS` with an environment over the usual one.
+    fn start(words: &str, certificates: &Certificates, address: SocketAddr, env: &[(&str, &str)]) -> Self {
+        let results = Folder::new();
+        let mut run = Sonobuoy::new(&format!("worker {words}"))
+            .env("SONOBUOY_RESULTS_DIR", results.path())
+            .env("SONOBUOY_DONE_FILE_DELAY", "0s")
+            .env("SONOBUOY_PROGRESS_PORT", "0")
+            .env("NODE_NAME", "node-1");
+        for (name, value) in certificates.env(address, "p") {
+            run = run.env(name, value);
+        }
+        for (name, value) in env {
+            run = run.env(name, value);
+        }
+        let (mut command, home) = run.command();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stderr, stdout, results, _home: home }
+    }
+
+    /// Waits until it announces its port, which is after it has begun to listen to signals.
+    fn is_up(&mut self) -> u16 {
+        let mut port = String::new();
+        self.stdout.read_line(&mut port).unwrap();
+        port.trim().parse().unwrap()
+    }
+
+    /// Writes a result and the done file that names it.
+    fn finish(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.results.write(name, content);
+        self.results.write("done", format!("{}\n", path.display()));
+    }
+
+    /// Waits until it says this.
+    #[track_caller]
+    fn says(&mut self, part: &str) {
+        let mut all = Vec::new();
+        for line in self.stderr.by_ref() {
+            let line = line.unwrap();
+            if line.contains(part) {
+                return;
+            }
+            all.push(line);
+        }
+        panic!("it never said {part:?} but {all:#?}");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Its exit code, and what it said at last.
+    fn end(mut self) -> (Option<i32>, String) {
+        let rest = self.stderr.by_ref().map(|line| line.unwrap() + "\n").collect();
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Only a failed test leaves one.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn any_port() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn start(words: &str, replies: &[Reply], env: &[(&str, &str)]) -> (Worker, Aggregator) {
+    let certificates = Certificates::new();
+    let aggregator = certificates.serve(any_port(), replies);
+    let worker = Worker::start(words, &certificates, aggregator.address, env);
+    (worker, aggregator)
+}
+
+#[test]
+fn what_is_missing_is_said_at_once() {
+    for words in ["worker global", "worker job", "worker single-node", "worker daemonset"] {
+        let done = Sonobuoy::new(words).env("RESULT_TYPE", "").env("CA_CERT", "x").status(1).run_any();
+        let expected = "not set in the environment: AGGREGATOR_URL, CLIENT_CERT, CLIENT_KEY, RESULT_TYPE";
+        assert!(done.stderr.contains(expected), "{words}: {}", done.stderr);
+        let of_node = words.contains("node") || words.contains("daemonset");
+        assert_eq!(done.stderr.contains("NODE_NAME"), of_node, "{words}: {}", done.stderr);
+    }
+    let done = Sonobuoy::new("worker global")
+        .env("AGGREGATOR_URL", "http://127.0.0.1:1")
+        .env("RESULT_TYPE", "p")
+        .env("CA_CERT", "x")
+        .env("CLIENT_CERT", "x")
+        .env("CLIENT_KEY", "x")
+        .status(1)
+        .run_any();
+    assert!(done.stderr.contains("has to begin with `https://`"), "{}", done.stderr);
+}
+
+#[test]
+fn a_result_is_sent_as_the_original_sends_it() {
+    let (worker, aggregator) = start("single-node", &[], &[]);
+    worker.finish("junit_01.xml", "<testsuite/>");
+    let got = aggregator.next();
+    assert_eq!(got.line, "PUT /api/v1/results/by-node/node-1/p");
+    assert_eq!(got.body, b"<testsuite/>");
+    let header = |name: &str| got.headers.get(name).map(String::as_str);
+    assert_eq!(header("content-disposition"), Some("attachment;filename=junit_01.xml"));
+    assert_eq!(header("content-type"), Some("text/xml; charset=utf-8"));
+    assert_eq!(header("content-length"), Some("12"));
+    assert_eq!(header("transfer-encoding"), None);
+    assert_eq!(header("repr-digest"), Some("sha-256=:VaLE2rvdZB5W4M4oJi4dQ7j/91NM7YWA85ulc+ylbyw=:"));
+    assert_eq!(worker.end().0, Some(0));
+}
+
+#[test]
+fn in_a_pod_the_end_of_all_other_containers_ends_the_plugin() {
+    let status = |state: &str| json!({"status": {"containerStatuses": [{"name": "plugin", "state": {state: {"exitCode": 0}}}]}});
+    for may_watch in [true, false] {
+        let (api, folder) = (ApiServer::start(), Folder::new());
+        let config = api.kubeconfig(folder.path()).display().to_string();
+        let pod = "/api/v1/namespaces/default/pods/p";
+        api.put(pod, status(if may_watch { "running" } else { "terminated" }));
+        if !may_watch {
+            // An account that may only read its own pod.
+            api.forbid("list", "pods");
+        }
+        let env = [("KUBECONFIG", &*config), ("SONOBUOY_NS", "default"), ("SONOBUOY_PLUGIN_POD", "p")];
+        let certificates = Certificates::new();
+        let aggregator = certificates.serve(any_port(), &[]);
+        let worker = Worker::start("global", &certificates, aggregator.address, &env);
+        worker.results.write("a.txt", "a");
+        if may_watch {
+            let watch = "GET /api/v1/namespaces/default/pods?fieldSelector=metadata.name=p&watch";
+            api.wait(|api| api.count(watch) == 1);
+            api.merge(pod, &status("terminated"));
+        }
+        let got = aggregator.next();
+        assert_eq!(got.headers["content-type"], "application/gzip");
+        assert_eq!(worker.end().0, Some(0));
+    }
+}
+
+#[test]
+fn a_folder_is_sent_packed() {
+    let (worker, aggregator) = start("global", &[], &[]);
+    worker.results.write("out/a.txt", "a");
+    worker.results.write("done", worker.results.join("out").to_str().unwrap());
+    let got = aggregator.next();
+    assert_eq!(got.line, "PUT /api/v1/results/global/p");
+    assert_eq!(got.headers["content-type"], "application/gzip");
+    assert_eq!(got.headers["content-disposition"], "attachment;filename=results.tar.gz");
+    let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(got.body.as_slice()));
+    let mut entry = tar.entries().unwrap().next().unwrap().unwrap();
+    assert_eq!(entry.path().unwrap().to_str(), Some("a.txt"));
+    let mut text = String::new();
+    entry.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), worker.end().0), ("a", Some(0)));
+}
+
+#[test]
+fn a_result_that_cannot_be_read_is_reported_and_fails() {
+    let (worker, aggregator) = start("global", &[], &[]);
+    worker.results.write("done", "/does/not/exist\n");
+    let got = aggregator.next();
+    assert_eq!(got.line, "PUT /api/v1/results/global/p");
+    assert!(got.headers.contains_key("x-sonobuoy-error"));
+    let report: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
+    assert!(report["error"].as_str().unwrap().contains("`/does/not/exist`"), "{report}");
+    let (code, said) = worker.end();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("reported to the aggregator"), "{said}");
+}
+
+#[test]
+fn codes_decide_what_the_worker_makes_of_it() {
+    for (replies, code, bodies) in [
+        (&[Reply::Status(409)][..], 0, 1),
+        (&[Reply::Refuse(409)], 0, 0),
+        (&[Reply::Refuse(403)], 1, 0),
+        (&[Reply::Status(404)], 1, 1),
+        // The bytes are at fault, so that a report follows.
+        (&[Reply::Status(413)], 1, 2),
+        (&[Reply::Status(503), Reply::Status(429), Reply::Status(408)], 0, 4),
+        (&[Reply::Cut, Reply::Cut], 0, 1),
+    ] {
+        let (worker, aggregator) = start("global", replies, &[]);
+        worker.finish("a.txt", vec![b'x'; 1 << 20]);
+        let (got, said) = worker.end();
+        assert_eq!(got, Some(code), "{said}");
+        for _ in 0..bodies {
+            aggregator.next();
+        }
+        assert!(aggregator.is_empty(), "{said}");
+    }
+}
+
+#[test]
+fn an_aggregator_that_is_away_is_waited_for() {
+    let certificates = Certificates::new();
+    // A port that was just free.
+    let address = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
+    let mut worker = Worker::start("global", &certificates, address, &[]);
+    worker.finish("a.txt", "a");
+    worker.says("attempt 3");
+    let aggregator = certificates.serve(address, &[]);
+    assert_eq!(aggregator.next().body, b"a");
+    assert_eq!(worker.end().0, Some(0));
+}
+
+#[test]
+fn an_aggregator_that_never_comes_fails_the_worker_at_the_limit() {
+    let certificates = Certificates::new();
+    let address = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
+    let worker = Worker::start("global", &certificates, address, &[("SONOBUOY_UPLOAD_LIMIT", "300ms")]);
+    worker.finish("a.txt", "a");
+    let (code, said) = worker.end();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("gave up on"), "{said}");
+}
+
+#[test]
+fn one_of_another_run_is_believed_by_neither_side() {
+    let (ours, theirs) = (Certificates::new(), Certificates::new());
+    let aggregator = theirs.serve(any_port(), &[]);
+    let worker = Worker::start("global", &ours, aggregator.address, &[]);
+    worker.finish("a.txt", "a");
+    let (code, said) = worker.end();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("no trust between here"), "{said}");
+
+    // The aggregator is believed, the worker is not.
+    let mut mixed = ours.env(aggregator.address, "p");
+    mixed.retain(|(name, _)| name.starts_with("CLIENT"));
+    let mixed: Vec<_> = mixed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let worker = Worker::start("global", &theirs, aggregator.address, &mixed);
+    worker.finish("a.txt", "a");
+    let (code, said) = worker.end();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("no trust between here"), "{said}");
+    assert!(aggregator.is_empty());
+}
+
+#[test]
+fn a_request_to_end_leaves_time_for_a_result() {
+    let (mut worker, aggregator) = start("global", &[], &[]);
+    worker.is_up();
+    worker.signal(Signal::TERM);
+    worker.says("going on for 60s");
+    worker.finish("a.txt", "late");
+    assert_eq!(aggregator.next().body, b"late");
+    assert_eq!(worker.end().0, Some(0));
+}
+
+#[test]
+fn a_request_to_end_is_followed_when_the_time_is_over() {
+    let (mut worker, aggregator) = start("global", &[], &[("SONOBUOY_SHUTDOWN_GRACE", "100ms")]);
+    worker.is_up();
+    worker.signal(Signal::TERM);
+    let (code, said) = worker.end();
+    assert_eq!(code, Some(0));
+    assert!(said.contains("nothing is submitted"), "{said}");
+    assert!(aggregator.is_empty());
+}
+
+#[test]
+fn after_success_it_stays_until_it_is_told() {
+    let (mut worker, aggregator) = start("single-node --sleep=-1 --level=trace -v=6 --logtostderr", &[], &[]);
+    worker.finish("a.txt", "a");
+    aggregator.next();
+    worker.says("the aggregator has accepted");
+    assert!(worker.child.try_wait().unwrap().is_none());
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().0, Some(0));
+}
+
+#[test]
+fn progress_goes_through_loopback_and_a_taken_port_stops_nothing() {
+    let (mut worker, aggregator) = start("global", &[Reply::Status(418)], &[]);
+    let port = worker.is_up();
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket
+        .write_all(b"POST /progress HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 11\r\n\r\n{\"total\":3}")
+        .unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 418"), "the aggregator's own answer: {answer}");
+    let got = aggregator.next();
+    assert_eq!(
+        (got.line.as_str(), got.body.as_slice()),
+        ("POST /api/v1/progress/global/p", &b"{\"total\":3}"[..])
+    );
+
+    let port = port.to_string();
+    let (mut other, aggregator) = start("global", &[], &[("SONOBUOY_PROGRESS_PORT", &port)]);
+    other.says("progress of the plugin is not relayed");
+    other.finish("a.txt", "a");
+    assert_eq!(aggregator.next().body, b"a");
+    assert_eq!(other.end().0, Some(0));
+    drop(worker);
+}
+
+#[test]
+fn without_inotify_it_looks_again_and_again() {
+    // The limit is the user's, so that this program can use it up for the worker, too.
+    let mut taken = Vec::new();
+    while let Ok(instance) = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC) {
+        taken.push(instance);
+        if taken.len() > 4096 {
+            return skipped("this user may have more than 4096 inotify instances");
+        }
+    }
+    let (mut worker, aggregator) = start("global", &[], &[]);
+    worker.says("no file events");
+    worker.finish("a.txt", "a");
+    assert_eq!(aggregator.next().body, b"a");
+    drop(taken);
+    assert_eq!(worker.end().0, Some(0));
+}
