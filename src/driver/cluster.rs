@@ -175,7 +175,8 @@ impl Cluster {
             let nodes = sender.clone();
             let thread = |name: &str| std::thread::Builder::new().name(format!("{name} of {plugin}"));
             let pods = thread("pods").spawn_scoped(scope, move || watch_pods(client, launch, &sender));
-            let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, &nodes));
+            let known = expected.iter().filter(|id| !id.is_global()).map(|id| id.node.clone()).collect();
+            let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, known, &nodes));
             if let Err(error) = pods.and(nodes) {
                 log::error!("plugin `{plugin}` is not followed closely: starting a thread: {error}");
             }
@@ -230,8 +231,9 @@ fn watch_pods(client: &kube::Client, launch: &Launch<'_>, seen: &SyncSender<Seen
     }
 }
 
-fn watch_nodes(client: &kube::Client, seen: &SyncSender<Seen>) {
-    let (mut known, mut listed) = (BTreeSet::new(), BTreeSet::new());
+/// Follows the nodes. Those `known` beforehand may be gone before the first list.
+fn watch_nodes(client: &kube::Client, mut known: BTreeSet<String>, seen: &SyncSender<Seen>) {
+    let mut listed = BTreeSet::new();
     for event in client.watch(&Resource::NODES, "", &Selector::all()).shrink(shrink_node) {
         let name = |node: &Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let told = match event {

@@ -31,6 +31,9 @@ pub enum Seen {
     PodsListed,
 }
 
+/// Said of the one pod of a plugin, whether it was ever seen or not.
+const DELETED: &str = "the plugin's pod was deleted before its result arrived";
+
 /// How many pods a plugin has, and where.
 enum Scope {
     /// One; the node it runs on, once known.
@@ -126,12 +129,7 @@ impl Monitor {
                 if let Scope::Once { .. } = self.scope
                     && self.pods.is_empty()
                 {
-                    self.fail(
-                        ResultId::global(&self.plugin),
-                        "the plugin's pod is gone: it was deleted, or its node was".into(),
-                        None,
-                        &mut out,
-                    );
+                    self.fail(ResultId::global(&self.plugin), DELETED.into(), None, &mut out);
                 }
             }
             Seen::Node(node) => self.see_node(&node, now, &mut out),
@@ -249,7 +247,7 @@ impl Monitor {
         let Some(pod) = self.pods.remove(uid) else { return };
         match self.scope {
             Scope::Once { .. } => {
-                let mut reason = "the plugin's pod was deleted before its result arrived".to_owned();
+                let mut reason = DELETED.to_owned();
                 let said = object
                     .and_then(|pod| pod["status"]["message"].as_str().or(pod["status"]["reason"].as_str()));
                 if let Some(said) = said {
@@ -408,7 +406,7 @@ mod tests {
         check(&see(&mut monitor, Seen::PodsListed, 1), &[]);
         monitor.see(Seen::PodsListing, at(2));
         check(&see(&mut monitor, Seen::PodsListed, 2), &["p/global: the plugin's pod was deleted"]);
-        check(&see(&mut once(), Seen::PodsListed, 1), &["p/global: the plugin's pod is gone"]);
+        check(&see(&mut once(), Seen::PodsListed, 1), &["p/global: the plugin's pod was deleted"]);
     }
 
     #[test]
