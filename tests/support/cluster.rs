@@ -3,13 +3,13 @@
 
 use std::fs::File;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
 use super::api_server::{ApiServer, Change};
 use super::peer::Peer;
+use super::watchdog::Watchdog;
 use super::{Archive, Folder, Sonobuoy};
 
 /// A cluster with the aggregator's own pod in it, and what the aggregator reads.
@@ -182,19 +182,11 @@ pub struct Aggregator {
 impl Aggregator {
     /// Its exit code and all it said.
     pub fn end(mut self) -> (i32, String) {
-        let end = Instant::now() + Duration::from_secs(120);
-        let (sender, ended) = std::sync::mpsc::channel::<()>();
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let watchdog = std::thread::spawn(move || {
-            let left = end.saturating_duration_since(Instant::now());
-            if ended.recv_timeout(left) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
-        });
+        let watchdog = Watchdog::over(&self.child);
         let status = self.child.wait().unwrap();
-        drop(sender);
-        watchdog.join().unwrap();
+        let hung = watchdog.bit();
         let said = std::fs::read_to_string(&self.log).unwrap();
+        assert!(!hung, "still running: {said}");
         assert!(!said.contains("this is a bug"), "{said}");
         (status.code().unwrap_or(-1), said)
     }

@@ -7,14 +7,10 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
 
 use super::diff::{assert_golden, assert_same};
 use super::folder::Folder;
-
-/// Long enough for a busy machine, short enough to find a hang.
-const LIMIT: Duration = Duration::from_secs(120);
+use super::watchdog::{LIMIT, Watchdog};
 
 /// One call of the program.
 #[must_use = "nothing runs before `.run()`"]
@@ -173,27 +169,19 @@ impl Sonobuoy {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
-        let pid = rustix::process::Pid::from_child(&child);
+        let watchdog = Watchdog::over(&child);
         let mut input = child.stdin.take().unwrap();
         let writer = std::thread::spawn(move || {
             // A program that does not read all of it is free to end.
             let _ = input.write_all(&stdin);
         });
-        let (ended, end) = mpsc::channel::<()>();
-        let watchdog = std::thread::spawn(move || {
-            if end.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                return true;
-            }
-            false
-        });
         let output = child.wait_with_output().unwrap();
-        drop(ended);
+        let hung = watchdog.bit();
         writer.join().unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let story = format!("`sonobuoy {words}`\n--- stdout\n{stdout}--- stderr\n{stderr}---");
-        assert!(!watchdog.join().unwrap(), "still running after {LIMIT:?}: {story}");
+        assert!(!hung, "still running after {LIMIT:?}: {story}");
         assert!(!stderr.contains("this is a bug"), "a panic: {story}");
         for check in &checks {
             match check {

@@ -13,6 +13,7 @@ pub mod folder;
 pub mod peer;
 pub mod receiver;
 pub mod registry;
+pub mod watchdog;
 
 #[allow(unused_imports)]
 pub use archive::Archive;

@@ -1,0 +1,38 @@
+//! Kills a program that a test waits for in vain.
+
+use std::process::Child;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Long enough for a busy machine, short enough to find a hang.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// Watches over one process until it is told that it has ended, or dropped.
+pub struct Watchdog {
+    ended: SyncSender<()>,
+    thread: JoinHandle<bool>,
+}
+
+impl Watchdog {
+    pub fn over(child: &Child) -> Self {
+        let pid = Pid::from_child(child);
+        let (ended, end) = sync_channel(0);
+        let thread = std::thread::spawn(move || {
+            let hangs = end.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout);
+            if hangs {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            hangs
+        });
+        Self { ended, thread }
+    }
+
+    /// Whether the process had to be killed.
+    pub fn bit(self) -> bool {
+        drop(self.ended);
+        self.thread.join().unwrap()
+    }
+}
