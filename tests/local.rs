@@ -323,8 +323,8 @@ fn a_run_that_is_killed_takes_its_plugins_with_it() {
     let fifo = Folder::new();
     let path = fifo.join("alive");
     make_fifo(&path);
-    // Whatever the plugin has started holds the other end open.
-    let script = format!("exec 3> {}\necho up >&3\nsleep 3600 & wait", path.display());
+    // Whatever the plugin has started holds the other end open, even what has left its group.
+    let script = format!("exec 3> {}\nsetsid sleep 3600 &\necho up >&3\nsleep 3600 & wait", path.display());
     let (mut command, _folder) = local(&plugin("p", "driver: Job", &script)).command();
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let mut alive = BufReader::new(std::fs::File::open(&path).unwrap());

@@ -31,8 +31,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let asked = term.clone();
     signal::on(&[signal::SIGTERM], move || asked.stop())?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    if variable("SONOBUOY_LIFELINE").as_deref() == Some("stdin") {
-        lifeline::hold()?;
+    if variable("SONOBUOY_LIFELINE").as_deref() == Some("stdin")
+        && let Some(results) = variable("SONOBUOY_RESULTS_DIR")
+    {
+        lifeline::hold(results)?;
     }
     let settings = Settings::read(scope, |name| std::env::var(name).ok())?;
     // Whoever runs plugins without Kubernetes names a file that it makes when all other processes have ended well.
