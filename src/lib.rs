@@ -18,7 +18,7 @@
 //! plugin config
 //! client
 //! status item | kube backplane http archive
-//! protocol | stop logger yaml pattern
+//! protocol | stop logger yaml pattern trust
 //! clock
 //! ```
 //!
@@ -42,6 +42,7 @@
 //! | certificates and TLS settings | `backplane` |
 //! | the HTTPS server | `http` |
 //! | packing and unpacking gzip tars | `archive` |
+//! | whom this machine trusts | `trust` |
 //!
 //! # The way of the data
 //!
@@ -105,6 +106,8 @@ mod plugin;
 mod query;
 #[cfg(feature = "cli")]
 mod results;
+#[cfg(feature = "cli")]
+mod trust;
 #[cfg(feature = "cli")]
 mod worker;
 #[cfg(feature = "cli")]

@@ -1,5 +1,13 @@
 //! Plugin definitions: where they are found, public and old ones, installing.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use crate::generate::{VERSION, definition, documents, env, named, objects, plugin};
@@ -193,4 +201,55 @@ fn plugins_are_fetched_by_url() {
     });
     drop(server);
     Sonobuoy::new(&format!("gen {VERSION} -p {url}/p.yaml")).status(1).stderr_has("fetching").run();
+}
+
+/// Answers every request with the definition, over TLS; the authority to believe it by, in PEM.
+fn serve_tls(listener: TcpListener) -> (String, JoinHandle<()>) {
+    let (key, ca_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = ca.self_signed(&ca_key).unwrap().pem();
+    let issuer = Issuer::new(ca, ca_key);
+    let leaf = CertificateParams::new(vec!["localhost".into()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![leaf.der().clone()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+        .unwrap();
+    let config = Arc::new(config);
+    let serving = std::thread::spawn(move || {
+        // A plain word ends it.
+        for stream in listener.incoming().map(Result::unwrap) {
+            let mut first = [0];
+            if stream.peek(&mut first).is_ok() && &first == b"!" {
+                return;
+            }
+            let mut talk = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
+            let body = plugin("p", "Job");
+            let head =
+                format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            // Whoever does not believe us hangs up.
+            let _ = talk.read(&mut [0; 4096]).and_then(|_| talk.write_all((head + &body).as_bytes()));
+            talk.conn.send_close_notify();
+            let _ = talk.flush();
+        }
+    });
+    (authority, serving)
+}
+
+#[test]
+fn a_server_of_the_company_is_believed_by_its_authority() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (authority, serving) = serve_tls(listener);
+    let call = || {
+        let call = Sonobuoy::new(&format!("gen {VERSION} -p https://localhost:{}/p.yaml", address.port()));
+        call.file("ca.pem", &authority).file("folder/company.crt", &authority).file("folder/note", "none")
+    };
+    call().status(1).stderr_has("UnknownIssuer").run();
+    definition(&objects(call().env("SSL_CERT_FILE", "ca.pem")), "p");
+    definition(&objects(call().env("SSL_CERT_DIR", "absent:folder")), "p");
+    TcpStream::connect(address).unwrap().write_all(b"!").unwrap();
+    serving.join().unwrap();
 }

@@ -14,16 +14,15 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use ureq::http::{Response, StatusCode};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::tls::TlsConfig;
 use ureq::{Body, SendBody};
 
 use super::credential::{self, Credential};
 use super::{Descriptor, Reference, digest_of};
 use crate::stop::Stop;
+use crate::trust;
 
 /// Every kind of manifest that is understood here.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -56,9 +55,8 @@ pub struct Client {
 impl Client {
     /// Access over HTTPS; with `plain` over HTTP, which loopback addresses get in any case.
     pub fn new(plain: bool, stop: &Stop) -> Result<Self> {
-        let roots = roots()?;
         let tls = TlsConfig::builder()
-            .root_certs(roots)
+            .root_certs(trust::roots()?)
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .build();
         let agent = ureq::Agent::config_builder()
@@ -455,22 +453,6 @@ impl std::fmt::Display for Final {
 }
 
 impl std::error::Error for Final {}
-
-/// Public roots, or those of the file that the variable of other programs names.
-fn roots() -> Result<RootCerts> {
-    let Some(path) = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()) else {
-        return Ok(RootCerts::WebPki);
-    };
-    let shown = Path::new(&path).display().to_string();
-    let pem =
-        std::fs::read(&path).with_context(|| format!("cannot read `{shown}`, named by SSL_CERT_FILE"))?;
-    let roots: Vec<Certificate<'static>> = CertificateDer::pem_slice_iter(&pem)
-        .map(|certificate| certificate.map(|der| Certificate::from_der(&der).to_owned()))
-        .collect::<Result<_, _>>()
-        .with_context(|| format!("`{shown}` holds broken certificates"))?;
-    ensure!(!roots.is_empty(), "`{shown}`, named by SSL_CERT_FILE, holds no certificates");
-    Ok(RootCerts::from(roots))
-}
 
 fn header(answer: &Response<Body>, name: &str) -> Option<String> {
     Some(answer.headers().get(name)?.to_str().ok()?.to_owned())

@@ -3,7 +3,6 @@
 //! Owns trust, our own certificate, and the rule for servers that shall not be verified. Opens no connection.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -15,6 +14,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use crate::trust;
 
 /// Whom to believe.
 #[derive(Debug, Clone, Default)]
@@ -65,7 +66,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
             let algorithms = provider().signature_verification_algorithms;
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer(algorithms)))
         }
-        Trust::System => builder.with_root_certificates(system_roots()),
+        Trust::System => builder.with_root_certificates(system_roots()?),
         Trust::Authorities(pem) => {
             let mut roots = RootCertStore::empty();
             let (added, _) = roots.add_parsable_certificates(certificates(pem)?);
@@ -96,28 +97,14 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     if all.is_empty() { Err("it holds no PEM certificate".into()) } else { Ok(all) }
 }
 
-/// Where distributions keep their bundle; the order is Go's.
-const BUNDLES: [&str; 6] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/pki/tls/cacert.pem",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
-fn system_roots() -> RootCertStore {
-    let named = std::env::var("SSL_CERT_FILE").ok();
+fn system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for path in named.iter().map(String::as_str).chain(BUNDLES).map(Path::new) {
-        if let Some(found) = std::fs::read(path).ok().and_then(|pem| certificates(&pem).ok()) {
-            roots.add_parsable_certificates(found);
-            return roots;
-        }
+    roots.add_parsable_certificates(trust::authorities().map_err(|why| format!("{why:#}"))?);
+    if roots.is_empty() {
+        // A machine without a bundle, such as an empty container.
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
-    // A machine without a bundle, such as an empty container.
-    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    roots
+    Ok(roots)
 }
 
 impl fmt::Debug for Identity {

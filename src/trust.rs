@@ -1,0 +1,102 @@
+//! Whom this machine trusts where a server of others is asked: a registry, a web server, an API server without an authority of
+//! its own.
+//!
+//! Owns where authorities are looked for, and in which order: as Go's programs do, so that a machine that was set up for one
+//! of them is for this one too. Opens no connection. Starts no thread.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use ureq::tls::{Certificate, RootCerts};
+
+/// Where distributions keep their bundle, to which administrators add authorities of their own.
+const BUNDLES: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The authorities in `$SSL_CERT_FILE`, or else in the distribution's bundle, and those in the folders of `$SSL_CERT_DIR`.
+///
+/// Empty where there are none, as in an empty container: the public ones, which are part of the program, are meant then.
+pub fn authorities() -> Result<Vec<CertificateDer<'static>>> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let folders: Vec<PathBuf> =
+        variable("SSL_CERT_DIR").map_or_else(Vec::new, |folders| std::env::split_paths(&folders).collect());
+    among(variable("SSL_CERT_FILE").map(PathBuf::from).as_deref(), &BUNDLES.map(Path::new), &folders)
+}
+
+/// Those authorities, else the public ones, as the HTTP client takes them.
+pub fn roots() -> Result<RootCerts> {
+    let found: Vec<_> = authorities()?.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
+    Ok(if found.is_empty() { RootCerts::WebPki } else { RootCerts::from(found) })
+}
+
+fn among(
+    named: Option<&Path>,
+    bundles: &[&Path],
+    folders: &[PathBuf],
+) -> Result<Vec<CertificateDer<'static>>> {
+    let mut found = match named {
+        // Whoever names a file means it: the bundle in its place would hide a slip of the pen.
+        Some(path) => {
+            let shown = || format!("certificates in `{}` (SSL_CERT_FILE)", path.display());
+            let found = certificates(&fs::read(path).with_context(shown)?).with_context(shown)?;
+            ensure!(!found.is_empty(), "{}: there are none; it must be PEM", shown());
+            found
+        }
+        None => bundles.iter().find_map(|path| readable(path)).unwrap_or_default(),
+    };
+    let files = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    found.extend(files.filter_map(|file| readable(&file.path())).flatten());
+    Ok(found)
+}
+
+fn readable(path: &Path) -> Option<Vec<CertificateDer<'static>>> {
+    certificates(&fs::read(path).ok()?).ok().filter(|found| !found.is_empty())
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
+    Ok(CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
+
+    #[test]
+    fn a_named_file_wins_then_the_first_bundle_and_folders_add_to_it() {
+        let scratch = std::env::temp_dir().join(format!("sonobuoy-trust-{}", std::process::id()));
+        let path = |name: &str| scratch.join(name);
+        fs::create_dir_all(path("folder")).unwrap();
+        fs::write(path("bundle"), ONE.repeat(2)).unwrap();
+        fs::write(path("other"), ONE).unwrap();
+        fs::write(path("empty"), "").unwrap();
+        fs::write(path("folder/a.pem"), ONE.repeat(4)).unwrap();
+        fs::write(path("folder/README"), "no certificate").unwrap();
+        let (absent, empty, bundle, other) = (path("absent"), path("empty"), path("bundle"), path("other"));
+        let bundles: [&Path; 4] = [&absent, &empty, &bundle, &other];
+        let folders = [path("folder"), path("absent")];
+        let count = |named: Option<&Path>, bundles: &[&Path], folders: &[PathBuf]| {
+            among(named, bundles, folders).map(|found| found.len()).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(count(None, &bundles, &[]), Ok(2));
+        assert_eq!(count(Some(&other), &bundles, &[]), Ok(1));
+        assert_eq!(count(Some(&other), &bundles, &folders), Ok(5));
+        assert_eq!(count(None, &[], &folders), Ok(4));
+        assert_eq!(count(None, &[], &[]), Ok(0), "an empty container");
+        for wrong in [&absent, &empty] {
+            let error = count(Some(wrong), &bundles, &folders).unwrap_err();
+            assert!(error.contains("SSL_CERT_FILE") && error.contains(wrong.to_str().unwrap()), "{error}");
+        }
+        fs::remove_dir_all(scratch).unwrap();
+    }
+}
