@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::Sonobuoy;
 use crate::support::api_server::{ApiServer, Fault};
 use crate::support::cluster::Cluster;
 
@@ -312,4 +313,50 @@ fn two_hundred_nodes_bring_two_hundred_results() {
     assert_eq!(archive.names().filter(|name| name.ends_with("/r.txt")).count(), 200);
     assert!(archive.names().all(|name| !name.contains("errors/")));
     assert!(requests < 40, "{requests} requests before the first result: {:#?}", cluster.api.requests());
+}
+
+#[test]
+fn a_run_hides_what_its_configuration_calls_secret() {
+    let rules = "env: ['^PIN$']\ntext: ['card=\\d+']\nfields: [{kind: ConfigMap, path: data.code}]\n";
+    let made = Sonobuoy::new("gen config --redact rules.yaml").file("rules.yaml", rules).run_any();
+    let made: Value = serde_json::from_str(&made.stdout).unwrap();
+    for (redaction, kept) in
+        [(made["Redaction"].clone(), false), (json!({}), true), (json!({"Off": true}), true)]
+    {
+        let cluster = Cluster::new(&["a"])
+            .plugin("p", "Job", "")
+            .set("Resources", json!(["pods", "configmaps", "podlogs"]))
+            .set("Limits", json!({"PodLogs": {"Namespaces": "default"}}))
+            .set("Redaction", redaction.clone());
+        let container = json!({"name": "c", "env": [{"name": "PIN", "value": "1234567"}, {"name": "A_TOKEN", "value": "always"}]});
+        let running =
+            json!({"phase": "Running", "containerStatuses": [{"name": "c", "state": {"running": {}}}]});
+        cluster.api.put(
+            "/api/v1/namespaces/default/pods/x",
+            json!({"metadata": {"annotations": {"note": "card=1234567"}}, "spec": {"containers": [container]}, "status": running}),
+        );
+        cluster.api.put(
+            "/api/v1/namespaces/default/configmaps/m",
+            json!({"data": {"code": "1234567", "plain": "seen"}}),
+        );
+        cluster.api.log("default", "x", "c", "paid with card=1234567\n");
+        let aggregator = cluster.start("");
+        assert_eq!(cluster.worker("p").send("global"), 200);
+        aggregator.ends_well();
+        let archive = cluster.archive();
+        let log = archive.text("podlogs/default/x/logs/c.txt");
+        assert_eq!(log, if kept { "paid with card=1234567\n" } else { "paid with ***HIDDEN***\n" });
+        let all: String = archive.names().map(|name| archive.text(name)).collect();
+        assert_eq!(all.contains("1234567"), kept, "{redaction}");
+        assert_eq!(
+            all.contains("always"),
+            redaction["Off"] == true,
+            "the built-in rules hold, too: {redaction}"
+        );
+        assert!(
+            all.contains("seen")
+                && archive.text("meta/config.json").contains("Redaction")
+                    != redaction.as_object().unwrap().is_empty()
+        );
+    }
 }

@@ -169,6 +169,8 @@ fn wrong_values_are_named_with_what_would_be_right() {
     );
     check("results one two", "\"sonobuoy results\" takes no argument \"two\"");
     check("run --rbac maybe", "it is one of Enable, Disable, Detect");
+    check("run --redact x -f y", "Error: --redact and --file exclude each other; leave one out");
+    check("gen --file y --no-redact", "--file and --no-redact exclude each other");
     check("delete --all=perhaps", "write true or false");
     check("gen --e2e-focus=(", "Error: --e2e-focus: ");
     check("gen --e2e-skip=a)b", "Error: --e2e-skip: ");

@@ -190,7 +190,39 @@ fn secrets_are_hidden_unless_asked_for() {
     query(&api, "--redact rules.yaml")
         .file("rules.yaml", "env: ['(']")
         .status(1)
-        .stderr_has("redaction rules `rules.yaml`: `env`: `(` is no pattern")
+        .stderr_has("redaction rules `rules.yaml`, line 1, column 7: `env[0]`: `(` is no pattern: missing")
+        .run();
+}
+
+#[test]
+fn a_configuration_carries_rules_to_which_those_of_a_file_add() {
+    let api = cluster();
+    let config = r#"{"Resources": ["pods", "configmaps", "podlogs"],
+        "redaction": {"text": ["log of \\w+"], "Fields": [{"kind": "configmap", "path": "data.n"}]}}"#;
+    let rules = "env: ['^SHOWN$']\ntext: ['E0101']\n";
+    let call = query(&api, "--config c.json --redact rules.yaml").file("c.json", config);
+    let folder = done(call.file("rules.yaml", rules));
+    let map = &read(&folder, "resources/ns/default/core_v1_configmaps.json")["items"][0];
+    assert_eq!(map["data"]["n"], "***HIDDEN***");
+    let log = folder.read("out/podlogs/kube-system/p/logs/main.txt");
+    assert!(log.contains("I ***HIDDEN***\n***HIDDEN*** error\n"), "{log}");
+    assert!(!folder.read("out/resources/ns/kube-system/core_v1_pods.json").contains("geheim"));
+    let written = read(&folder, "meta/config.json")["Redaction"].clone();
+    assert_eq!(
+        written,
+        json!({"Env": ["^SHOWN$"], "Text": ["log of \\w+", "E0101"], "Fields": [{"Kind": "configmap", "Path": "data.n"}]})
+    );
+    let off = r#"{"Redaction": {"Off": true}}"#;
+    let shown = |words: &str| {
+        let folder = done(query(&api, words).file("c.json", off).file("rules.yaml", rules));
+        folder.read("out/resources/ns/kube-system/core_v1_pods.json").contains("geheim")
+    };
+    assert!(shown("--config c.json"));
+    assert!(!shown("--config c.json --redact rules.yaml") && !shown("--config c.json --no-redact=false"));
+    query(&api, "--config c.json")
+        .file("c.json", r#"{"Redaction": {"Txt": []}}"#)
+        .status(1)
+        .stderr_has("configuration `c.json`, line 1, column 23: `Redaction.Txt` is no rule")
         .run();
 }
 

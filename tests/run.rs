@@ -463,3 +463,18 @@ fn one_command_for_a_pipeline() {
     .run();
     assert!(api.get(POD).is_some());
 }
+
+#[test]
+fn rules_of_redaction_travel_with_the_run_and_wrong_ones_create_nothing() {
+    let (api, _folder, config) = cluster();
+    let call = |rules: &str| run(&config, "--redact rules.yaml").file("rules.yaml", rules);
+    call("env: [A]\ntext: ['(?=x)']\n")
+        .status(1)
+        .stderr_has("redaction rules `rules.yaml`, line 2, column 8")
+        .run();
+    assert!(api.requests().iter().all(|request| request.starts_with("GET ")), "{:?}", api.requests());
+    call("text: ['card=\\d+']\n").run_any();
+    let map = api.get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm").unwrap();
+    let settings: Value = serde_json::from_str(map["data"]["config.json"].as_str().unwrap()).unwrap();
+    assert_eq!(settings["Redaction"], json!({"Text": ["card=\\d+"]}));
+}

@@ -95,6 +95,15 @@ pub fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
     ]
 }
 
+/// What a snapshot hides, for all that take one.
+pub fn redaction() -> [Arg; 2] {
+    [
+        text("redact", "FILE", "Rules (YAML) of what else is secret in the snapshot")
+            .conflicts_with("no-redact"),
+        switch("no-redact", "Keep secrets in the snapshot as they are"),
+    ]
+}
+
 /// `--fail-on`.
 pub fn fail_on() -> Arg {
     choice(

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::ArgMatches;
 use serde_json::json;
 
-use super::{cluster, output, signal};
+use super::{cluster, output, request, signal};
 use crate::config;
 use crate::query::{self, Query, Redactor, Trouble};
 use crate::stop::Stop;
@@ -27,7 +27,8 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if config.uuid.is_empty() {
         config.uuid = config::new_uuid();
     }
-    let redactor = redactor(matches)?;
+    request::redaction(matches, &mut config)?;
+    let redactor = Redactor::new(&config.redaction)?;
     let stop = Stop::new();
     let asked = stop.clone();
     signal::on(&[signal::SIGINT, signal::SIGTERM], move || asked.stop())?;
@@ -58,18 +59,6 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     );
     output::print(&format!("{}\n", folder.display()))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn redactor(matches: &ArgMatches) -> anyhow::Result<Option<Redactor>> {
-    if matches.get_flag("no-redact") {
-        return Ok(None);
-    }
-    let mut redactor = Redactor::new()?;
-    if let Some(path) = matches.get_one::<String>("redact") {
-        let rules = std::fs::read_to_string(path).with_context(|| format!("cannot read `{path}`"))?;
-        redactor.add(&rules, path)?;
-    }
-    Ok(Some(redactor))
 }
 
 /// Removes what an earlier snapshot left in the folder, so that no object of then passes for one of now.

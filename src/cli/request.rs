@@ -65,11 +65,24 @@ pub fn settings(matches: &ArgMatches) -> Result<config::Run> {
         }
         run.server.timeout_seconds = seconds;
     }
+    redaction(matches, &mut run)?;
     if !run.e2e_docker_config_file.is_empty() && run.image_pull_secrets.is_empty() {
         run.image_pull_secrets = PULL_SECRET.into();
     }
     warn_of_unknown(&run);
     Ok(run)
+}
+
+/// What the snapshot hides: rules of a file add to those of the configuration.
+pub fn redaction(matches: &ArgMatches, run: &mut config::Run) -> Result<()> {
+    if matches.value_source("no-redact") == Some(ValueSource::CommandLine) {
+        run.redaction.off = matches.get_flag("no-redact");
+    }
+    if let Some(path) = text(matches, "redact") {
+        let rules = read_text(path)?;
+        run.redaction.add(&rules).map_err(|error| anyhow!("redaction rules `{path}`, {error}"))?;
+    }
+    Ok(())
 }
 
 /// Words that Kubernetes or the aggregator may know better than this program.

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Command};
 
 use super::flag::{
     bare, choice, cluster, command, credentials, fail_on, kubernetes_version, list, number, plugin_env, rbac,
-    repeated, repositories, switch, text, waiting,
+    redaction, repeated, repositories, switch, text, waiting,
 };
 
 /// `run`.
@@ -185,6 +185,7 @@ fn images() -> Vec<Arg> {
 }
 
 fn the_run(made: Made) -> Vec<Arg> {
+    let [redact, no_redact] = redaction().map(|arg| arg.conflicts_with("file"));
     let (rbac_default, harden) = match made {
         Made::ByRun => ("Detect", "on"),
         Made::ByGen => ("Enable", "off"),
@@ -219,6 +220,8 @@ fn the_run(made: Made) -> Vec<Arg> {
             "Make the aggregator's pod resume, bound its needs and drop its rights; off is the original's pod",
         )
         .default_value(harden),
+        redact,
+        no_redact,
         text("results-pvc", "NAME", "Volume claim that keeps results, so that a lost node loses none"),
         choice(
             "status-service",

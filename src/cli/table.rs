@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 
 use super::flag::{
     accepting_values, choice, cluster, command, credentials, fail_on, global, kubernetes_version, list,
-    namespace, number, plugin_env, rbac, repositories, switch, text, waiting,
+    namespace, number, plugin_env, rbac, redaction, repositories, switch, text, waiting,
 };
 use super::run_flag;
 
@@ -30,8 +30,7 @@ pub fn shown() -> Command {
     let query = command("query", "Take a snapshot of the cluster")
         .arg(text("config", "FILE", "Run configuration (JSON) that says what is taken"))
         .arg(text("output", "DIR", "Folder to write into [default: a new one here]").short('o'))
-        .arg(text("redact", "FILE", "Rules (YAML) of what else is secret").conflicts_with("no-redact"))
-        .arg(switch("no-redact", "Keep secrets as they are"))
+        .args(redaction())
         .args(cluster());
     let splat = command("splat", "Write the finished archives in a folder to stdout")
         .hide(true)

@@ -7,6 +7,7 @@
 mod aggregator;
 mod grace;
 mod read;
+mod redaction;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::yaml::Error;
 
 pub use aggregator::{Environment, load, new_uuid};
 pub use grace::Grace;
+pub use redaction::{Field, Redaction};
 
 /// The namespace of a run unless told otherwise.
 pub const NAMESPACE: &str = "sonobuoy";
@@ -109,6 +111,9 @@ pub struct Run {
     /// How long single plugins may take, by name, instead of what their definition or `Server` says; 0 for ever.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "grace::spans")]
     pub plugin_timeouts: BTreeMap<String, Duration>,
+    /// What is hidden in the snapshot.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub redaction: Redaction,
 }
 
 /// Which namespaces and objects are queried.
@@ -256,6 +261,7 @@ impl Run {
             security_context_mode: String::new(),
             graces: Grace::default(),
             plugin_timeouts: BTreeMap::new(),
+            redaction: Redaction::default(),
         }
     }
 

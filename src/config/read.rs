@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Grace, PodLogs, Run, Selection, Server};
+use super::{Field, Grace, PodLogs, Redaction, Run, Selection, Server};
 use crate::clock;
 use crate::pattern;
 use crate::yaml::{self, Content, Error, Node};
@@ -50,6 +50,7 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
         "securitycontextmode" => set_text(&mut run.security_context_mode, path, node),
         "graces" => graces(&mut run.graces, path, node),
         "plugintimeouts" => set_spans(&mut run.plugin_timeouts, path, node),
+        "redaction" => redaction(&mut run.redaction, path, node),
         _ => Ok(()),
     })?;
     let logs = &run.limits.pod_logs;
@@ -117,6 +118,64 @@ fn graces(grace: &mut Grace, path: &str, node: &Node) -> Result<(), Error> {
         ))),
     }
     })
+}
+
+fn redaction(rules: &mut Redaction, path: &str, node: &Node) -> Result<(), Error> {
+    if node.is_null() {
+        *rules = Redaction::default();
+    }
+    each(path, node, |key, path, node| match key {
+        "off" => set_flag(&mut rules.off, path, node),
+        _ => rule(rules, key, path, node),
+    })
+}
+
+/// Reads a file of rules, which can only hide more.
+pub(super) fn rules(text: &str) -> Result<Redaction, Error> {
+    let whole = yaml::document(text)?;
+    if !matches!(whole.content, Content::Map(_)) {
+        return Err(wrong("the rules", &whole, "an object"));
+    }
+    let mut rules = Redaction::default();
+    each("", &whole, |key, path, node| rule(&mut rules, key, path, node))?;
+    Ok(rules)
+}
+
+fn rule(rules: &mut Redaction, key: &str, path: &str, node: &Node) -> Result<(), Error> {
+    let patterns = || {
+        let read = list(path, node, |path, item| {
+            let mut text = String::new();
+            set_pattern(&mut text, path, item)?;
+            if key == "text" && pattern::compile(&text).is_ok_and(|pattern| pattern.is_match("")) {
+                let words = format!("`{path}`: `{text}` matches the empty text, thus everything");
+                return Err(item.place.error(words));
+            }
+            Ok(text)
+        });
+        read.map(Option::unwrap_or_default)
+    };
+    match key {
+        "env" => rules.env = patterns()?,
+        "text" => rules.text = patterns()?,
+        "fields" => {
+            rules.fields = list(path, node, |path, item| {
+                let mut field = Field { kind: String::new(), path: String::new() };
+                each(path, item, |key, path, node| match key {
+                    "kind" => set_text(&mut field.kind, path, node),
+                    "path" => set_text(&mut field.path, path, node),
+                    _ => Ok(()),
+                })?;
+                if field.kind.is_empty() || field.path.is_empty() {
+                    return Err(item.place.error(format!("`{path}` needs a kind and a path")));
+                }
+                Ok(field)
+            })?
+            .unwrap_or_default();
+        }
+        // A rule that is not known would be one that hides nothing.
+        _ => return Err(node.place.error(format!("`{path}` is no rule; there are env, text and fields"))),
+    }
+    Ok(())
 }
 
 /// Calls `entry` with each key of a map, in lower case, its path as written, and its value; null has no entries.
@@ -351,6 +410,7 @@ mod tests {
             "AggregatorTolerations": [{"key": "k", "operator": "Exists"}], "ExistingServiceAccount": true,
             "E2EDockerConfigFile": "f", "NamespacePSAEnforceLevel": "", "ProgressUpdatesPort": "1",
             "Graces": {"imagePull": "10s", "Restarts": 0}, "plugintimeouts": {"e2e": "2h", "p": "90s"},
+            "redaction": {"OFF": false, "env": ["_PIN$"], "Fields": [{"KIND": "Pod", "path": "spec.*"}]},
             "Kubeconfig": 3, "PluginNamespace": "x", "LoadedPlugins": null, "Unknown": {"a": [1]}
         } trailing"#;
         let expected = concat!(
@@ -365,7 +425,8 @@ mod tests {
             r#""AggregatorTolerations":[{"key":"k","operator":"Exists"}],"ServiceAccountName":"sonobuoy-serviceaccount","#,
             r#""ExistingServiceAccount":true,"E2EDockerConfigFile":"f","ProgressUpdatesPort":"1","SecurityContextMode":"nonroot","#,
             r#""Graces":{"Unschedulable":"5m0s","ImagePull":"10s","Creation":"1m0s","Terminated":"5m0s","Restarts":0,"#,
-            r#""Ended":"10s","NoPod":"1m0s","NodeLost":"5m0s"},"PluginTimeouts":{"e2e":"2h0m0s","p":"1m30s"}}"#,
+            r#""Ended":"10s","NoPod":"1m0s","NodeLost":"5m0s"},"PluginTimeouts":{"e2e":"2h0m0s","p":"1m30s"},"#,
+            r#""Redaction":{"Env":["_PIN$"],"Fields":[{"Kind":"Pod","Path":"spec.*"}]}}"#,
         );
         let run = read(text).unwrap();
         assert_eq!(run.to_json(), expected);
@@ -402,6 +463,8 @@ mod tests {
             ("{\"AggregatorTolerations\": [{\"effect\": \"Never\"}]}", 1, 28, "one of NoSchedule, NoExecute"),
             ("{\"AggregatorTolerations\": [{\"operator\": \"In\"}]}", 1, 28, "one of Equal, Exists"),
             ("{\"AggregatorTolerations\": [{\"keys\": \"a\"}]}", 1, 28, "a toleration has key"),
+            ("{\"Redaction\": {\"text\": [\"(\"]}}", 1, 25, "`Redaction.text[0]`: `(` is no pattern"),
+            ("{\"Redaction\": {\"texts\": []}}", 1, 25, "`Redaction.texts` is no rule"),
             ("{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"x\"}}}", 1, 38, "is no time"),
             ("{\"Filters\": {\"Namespaces\": \"(\"}}", 1, 28, "`Filters.Namespaces`"),
             (

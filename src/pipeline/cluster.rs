@@ -217,11 +217,11 @@ impl Cluster<'_> {
     fn query(&self, run_dir: &Path, stop: &Stop) -> usize {
         let burst = u32::try_from(self.config.burst).unwrap_or(u32::MAX);
         let client = self.client.clone().rate(self.config.qps, burst);
-        let taken = Redactor::new().and_then(|redactor| {
+        let taken = Redactor::new(&self.config.redaction).and_then(|redactor| {
             let query = Query {
                 client: &client,
                 config: &self.config,
-                redactor: Some(&redactor),
+                redactor: redactor.as_ref(),
                 folder: run_dir,
                 workers: query::WORKERS,
             };

@@ -1,29 +1,20 @@
 //! Hides secrets before they reach a file.
 //!
 //! Owns the rules: values of environment variables whose names say so, the values of Secrets, copies of both in
-//! `last-applied-configuration`, and in logs bearer tokens and private keys. A file of rules adds to them:
-//!
-//! ```yaml
-//! env: ["MY_PIN"]                 # patterns of variable names
-//! text: ["card=\\d+"]             # patterns in logs and in all texts of objects
-//! fields:                         # whole values of objects; * stands for any key or index
-//! - kind: ConfigMap
-//!   path: data.*.password
-//! ```
-//!
+//! `last-applied-configuration`, and in logs bearer tokens and private keys. The run's configuration adds to them.
 //! What is hidden is replaced by [`HIDDEN`] and counted by rule, so that a reader knows that something was there.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::anyhow;
 use regex::Regex;
 use serde_json::{Value, json};
 
+use crate::config::Redaction;
 use crate::kube::Resource;
 use crate::pattern;
-use crate::yaml;
 
 /// What stands in the place of something hidden.
 const HIDDEN: &str = "***HIDDEN***";
@@ -84,63 +75,39 @@ struct Field {
 }
 
 impl Redactor {
-    /// What is hidden unless somebody asks to see everything.
-    pub fn new() -> anyhow::Result<Self> {
-        let text = TEXT.into_iter().map(|(name, pattern)| Rule::new(name.into(), Regex::new(pattern)?));
-        Ok(Self {
-            env: vec![Regex::new(ENV)?],
-            text: text.collect::<anyhow::Result<_>>()?,
-            fields: Vec::new(),
+    /// The built-in rules and those that are asked for; none if somebody asks to see everything.
+    pub fn new(asked: &Redaction) -> anyhow::Result<Option<Self>> {
+        if asked.off {
+            return Ok(None);
+        }
+        let compile = |pattern: &String| pattern::compile(pattern).map_err(|why| anyhow!("redaction: {why}"));
+        let mut env = vec![Regex::new(ENV)?];
+        for pattern in &asked.env {
+            env.push(compile(pattern)?);
+        }
+        let mut text = Vec::new();
+        for (name, pattern) in TEXT {
+            text.push(Rule { name: name.into(), pattern: Regex::new(pattern)?, count: AtomicU64::new(0) });
+        }
+        for name in &asked.text {
+            text.push(Rule { name: name.clone(), pattern: compile(name)?, count: AtomicU64::new(0) });
+        }
+        let fields = asked.fields.iter().map(|field| Field {
+            kind: field.kind.clone(),
+            path: field.path.split('.').map(ToOwned::to_owned).collect(),
+            count: AtomicU64::new(0),
+        });
+        Ok(Some(Self {
+            env,
+            text,
+            fields: fields.collect(),
             key_begin: Regex::new(KEY_BEGIN)?,
             key_end: Regex::new(KEY_END)?,
             variables: AtomicU64::new(0),
             secrets: AtomicU64::new(0),
             copies: AtomicU64::new(0),
             keys: AtomicU64::new(0),
-        })
-    }
-
-    /// Adds the rules of a file; `source` names it in errors.
-    pub fn add(&mut self, rules: &str, source: &str) -> anyhow::Result<()> {
-        self.read(rules).with_context(|| format!("redaction rules `{source}`"))
-    }
-
-    fn read(&mut self, rules: &str) -> anyhow::Result<()> {
-        let rules = yaml::parse(rules).map_err(|error| anyhow!("{error}"))?;
-        let known = ["env", "text", "fields"];
-        let Some(map) = rules.as_object() else {
-            bail!("not a mapping with any of `env`, `text` and `fields`")
-        };
-        if let Some(other) = map.keys().find(|key| !known.contains(&key.as_str())) {
-            bail!("`{other}` is none of `env`, `text` and `fields`");
-        }
-        let list = |key: &str| match &rules[key] {
-            Value::Null => Ok(Vec::new()),
-            Value::Array(list) => Ok(list.clone()),
-            _ => Err(anyhow!("`{key}` is not a list")),
-        };
-        let compile = |key: &str, entry: &Value| {
-            let text = entry.as_str().ok_or_else(|| anyhow!("`{key}`: {entry} is not a text"))?;
-            pattern::compile(text)
-                .map_err(|why| anyhow!("`{key}`: {why}"))
-                .map(|regex| (text.to_owned(), regex))
-        };
-        for entry in list("env")? {
-            self.env.push(compile("env", &entry)?.1);
-        }
-        for entry in list("text")? {
-            let (name, pattern) = compile("text", &entry)?;
-            self.text.push(Rule::new(name, pattern)?);
-        }
-        for entry in list("fields")? {
-            let (kind, path) = (entry["kind"].as_str(), entry["path"].as_str());
-            let (Some(kind), Some(path)) = (kind, path) else {
-                bail!("`fields`: {entry} has no `kind` and `path`")
-            };
-            let path = path.split('.').map(ToOwned::to_owned).collect();
-            self.fields.push(Field { kind: kind.to_owned(), path, count: AtomicU64::new(0) });
-        }
-        Ok(())
+        }))
     }
 
     /// Hides what an object must not show; true if anything was.
@@ -293,13 +260,6 @@ impl Redactor {
 }
 
 impl Rule {
-    fn new(name: String, pattern: Regex) -> anyhow::Result<Self> {
-        if pattern.is_match("") {
-            bail!("`text`: pattern `{name}` matches the empty text, thus everything");
-        }
-        Ok(Self { name, pattern, count: AtomicU64::new(0) })
-    }
-
     fn hide(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut last = 0;
@@ -354,7 +314,7 @@ mod tests {
     use super::*;
 
     fn redactor() -> Redactor {
-        Redactor::new().unwrap()
+        Redactor::new(&Redaction::default()).unwrap().unwrap()
     }
 
     #[test]
@@ -463,10 +423,10 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_a_file_add_and_wrong_ones_are_named() {
-        let mut redactor = redactor();
-        let rules = "env: [^PIN$]\ntext: ['card=\\d+']\nfields:\n- {kind: ConfigMap, path: data.*}\n- {kind: Pod, path: spec.hosts.1}\n";
-        redactor.add(rules, "r.yaml").unwrap();
+    fn rules_add_to_the_built_in_ones() {
+        let mut rules = Redaction::default();
+        rules.add("env: [^PIN$]\ntext: ['card=\\d+']\nfields:\n- {kind: ConfigMap, path: data.*}\n- {kind: Pod, path: spec.hosts.1}\n").unwrap();
+        let redactor = Redactor::new(&rules).unwrap().unwrap();
         let mut map = json!({"data": {"a": "b"}, "other": "card=12"});
         redactor.object(&Resource::CONFIG_MAPS, &mut map);
         assert_eq!(map, json!({"data": {"a": HIDDEN}, "other": "***HIDDEN***"}));
@@ -474,16 +434,5 @@ mod tests {
         redactor.object(&Resource::PODS, &mut pod);
         assert_eq!(pod, json!({"spec": {"hosts": ["a", HIDDEN], "env": [{"name": "PIN", "value": HIDDEN}]}}));
         assert_eq!(redactor.counts()["ConfigMap: data.*"], 1);
-        for (rules, error) in [
-            ("evn: []", "`evn` is none of"),
-            ("env: x", "`env` is not a list"),
-            ("text: ['(']", "`(` is no pattern"),
-            ("text: ['x*']", "matches the empty text"),
-            ("fields: [{kind: Pod}]", "has no `kind` and `path`"),
-            ("[]", "not a mapping"),
-        ] {
-            let found = format!("{:#}", redactor.add(rules, "r.yaml").unwrap_err());
-            assert!(found.starts_with("redaction rules `r.yaml`: ") && found.contains(error), "{found}");
-        }
     }
 }
