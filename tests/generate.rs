@@ -218,6 +218,8 @@ fn images_follow_the_order_of_the_line() {
             "registry.k8s.io/conformance:v1.31.0",
         ),
         ("e2e", "--registry reg:5000/x", "reg:5000/x/conformance:v1.30.0"),
+        ("e2e", "--registry reg:5000/x/ --plugin-image e2e:reg:5000/x/deep/c:1", "reg:5000/x/deep/c:1"),
+        ("e2e", "--registry reg:5000/x --plugin-image e2e:reg:5000/xy/deep/c:1", "reg:5000/x/c:1"),
         ("systemd-logs", "--systemd-logs-image logs", "logs"),
         ("systemd-logs", "--registry r", "r/systemd-logs:v0.4"),
     ] {

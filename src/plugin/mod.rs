@@ -168,10 +168,14 @@ impl Definition {
     }
 }
 
-/// The same image in another registry, under the last part of its name.
+/// The same image in another registry, under the last part of its name; what is in that registry already stays.
 pub fn relocated(image: &str, registry: &str) -> String {
+    let registry = registry.trim_end_matches('/');
+    if image.strip_prefix(registry).is_some_and(|rest| rest.starts_with('/')) {
+        return image.to_owned();
+    }
     let last = image.rsplit('/').next().unwrap_or(image);
-    format!("{}/{last}", registry.trim_end_matches('/'))
+    format!("{registry}/{last}")
 }
 
 impl Config {
