@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,6 +24,7 @@ pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "err
 static LOGGER: Logger = Logger;
 static STYLE: OnceLock<Style> = OnceLock::new();
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+static OURS_ALONE: AtomicBool = AtomicBool::new(false);
 static TEE: Mutex<Option<File>> = Mutex::new(None);
 
 struct Logger;
@@ -43,6 +45,11 @@ pub fn init(level: &str) {
     log::set_max_level(filter(level));
     // Only a second call fails, and then the logger is there already.
     let _ = log::set_logger(&LOGGER);
+}
+
+/// From now on libraries are not heard, whatever the level: for a program that is always started with `--level=trace`.
+pub fn ours_alone() {
+    OURS_ALONE.store(true, Ordering::Relaxed);
 }
 
 /// Keeps every message from now on as one JSON line in `path` too.
@@ -71,8 +78,12 @@ fn filter(level: &str) -> LevelFilter {
 
 impl log::Log for Logger {
     fn enabled(&self, metadata: &Metadata) -> bool {
-        // Libraries speak of their own affairs only when somebody looks for trouble.
-        metadata.target().starts_with("sonobuoy") || log::max_level() >= LevelFilter::Debug
+        // Libraries speak of their own affairs only when somebody looks for trouble, and never in traces: those of the HTTP
+        // client are the bytes that travel, secrets and whole results.
+        metadata.target().starts_with("sonobuoy")
+            || (metadata.level() <= Level::Debug
+                && log::max_level() >= LevelFilter::Debug
+                && !OURS_ALONE.load(Ordering::Relaxed))
     }
 
     fn log(&self, record: &Record) {

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{lifeline, signal};
 use crate::kube::{Client, Config, Event, Options, Resource, Selector};
+use crate::logger;
 use crate::stop::Stop;
 use crate::worker::{self, Others, Scope, Settings};
 
@@ -21,6 +22,8 @@ const ASK: Duration = Duration::from_secs(5);
 
 /// Runs `worker global` or `worker single-node`.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    // Manifests of every version start workers with `--level=trace`, and their logs go into the archive.
+    logger::ours_alone();
     let (scope, sleep) = match matches.subcommand() {
         Some(("single-node", matches)) => {
             (Scope::Node, matches.get_one::<i64>("sleep").copied().unwrap_or_default())
