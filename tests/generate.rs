@@ -236,6 +236,16 @@ fn images_follow_the_order_of_the_line() {
 }
 
 #[test]
+fn plugins_in_the_network_of_their_node_do_not_share_a_port() {
+    let objects = generated("-p systemd-logs -p host-facts -p e2e -p network");
+    let port = |plugin: &str| {
+        env(&definition(&objects, plugin)["spec"], "SONOBUOY_PROGRESS_PORT").map(str::to_owned)
+    };
+    let ports = ["e2e", "host-facts", "network", "systemd-logs"].map(|plugin| port(plugin).unwrap());
+    assert_eq!(ports, ["8099", "8099", "8100", "8101"]);
+}
+
+#[test]
 fn files_for_the_e2e_tests_travel_with_them() {
     let call = Sonobuoy::new(&format!(
         "gen {VERSION} --e2e-docker-config-file d/config.json --e2e-repo-config repos.yaml --ssh-key key --ssh-user me"

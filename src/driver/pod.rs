@@ -12,6 +12,8 @@ use crate::plugin::{Definition, Driver};
 
 /// The container that carries results home.
 pub const WORKER: &str = "sonobuoy-worker";
+/// The variable with the port where a plugin reports its progress to the worker beside it.
+const PROGRESS_PORT: &str = "SONOBUOY_PROGRESS_PORT";
 /// The label that names the plugin.
 pub const LABEL_PLUGIN: &str = "sonobuoy-plugin";
 /// The label that holds the session, by which a driver finds its own objects.
@@ -176,7 +178,7 @@ impl Launch<'_> {
             ("CA_CERT", text(self.ca_cert)),
             ("CLIENT_CERT", secret("tls.crt")),
             ("CLIENT_KEY", secret("tls.key")),
-            ("SONOBUOY_PROGRESS_PORT", text(self.progress_port)),
+            (PROGRESS_PORT, text(self.progress_port())),
             ("SONOBUOY_DIR", text("/tmp/sonobuoy")),
             ("SONOBUOY_NS", field("metadata.namespace")),
             ("SONOBUOY_PLUGIN_POD", field("metadata.name")),
@@ -193,6 +195,14 @@ impl Launch<'_> {
         }
         env.sort_by_key(|variable| variable["name"].as_str().unwrap_or_default().to_lowercase());
         env
+    }
+
+    /// Where the plugin was told to report: both ends have to agree.
+    fn progress_port(&self) -> &str {
+        let told = self.definition.spec["env"].as_array().into_iter().flatten().rev();
+        let told =
+            told.filter(|variable| variable["name"] == PROGRESS_PORT).find_map(|v| v["value"].as_str());
+        told.filter(|port| port.parse::<u16>().is_ok()).unwrap_or(self.progress_port)
     }
 
     fn labels(&self) -> Value {
@@ -301,6 +311,18 @@ mod tests {
             assert_eq!(template["spec"]["serviceAccountName"], "account");
             assert_eq!(template["spec"]["containers"][1]["args"], Value::Null);
         });
+    }
+
+    #[test]
+    fn the_worker_listens_where_the_plugin_was_told_to_report() {
+        for (told, expected) in [(json!("8101"), "8101"), (json!(""), "8099"), (Value::Null, "8099")] {
+            let spec = json!({"name": "main", "env": [{"name": PROGRESS_PORT, "value": told}]});
+            with_launch(&Definition::new("p", Driver::DaemonSet, spec), |launch| {
+                let env = launch.pod_spec()["containers"][1]["env"].clone();
+                let port = env.as_array().unwrap().iter().find(|variable| variable["name"] == PROGRESS_PORT);
+                assert_eq!(port.unwrap()["value"], expected);
+            });
+        }
     }
 
     #[test]
