@@ -49,6 +49,8 @@ pub struct Surroundings {
     resolver: String,
     /// Where the worker of this pod listens.
     relay: Option<u16>,
+    /// What the cluster calls this machine.
+    node: Option<String>,
 }
 
 /// How far this machine's clock is ahead of another's.
@@ -91,16 +93,42 @@ impl Surroundings {
             aggregator: variable("SONOBUOY_AGGREGATOR_URL").and_then(|url| host_and_port(&url)),
             resolver: std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
             relay: variable("SONOBUOY_PROGRESS_PORT").and_then(|port| port.parse().ok()),
+            node: variable("NODE_NAME"),
         }
     }
 
     /// How this machine's clock stands to the aggregator's, which the worker beside us asks, or else to the API server's.
     pub fn skew(&self, limit: Duration) -> Option<Result<Skew>> {
-        if let Some(skew) = self.relay.and_then(|port| ask_worker(port, limit).ok()) {
+        if let Some(skew) = self.ask_relay(limit) {
             return Some(Ok(skew));
         }
         self.api.as_ref()?;
         Some(self.ask_api("/version", limit).and_then(|(answer, _)| Skew::of_api(&answer)))
+    }
+
+    /// The worker starts beside us, and may need a moment.
+    fn ask_relay(&self, limit: Duration) -> Option<Skew> {
+        let port = self.relay?;
+        let ask = || {
+            ask_worker(port, limit).inspect_err(|_| {
+                Stop::new().wait(WORKER_STARTS);
+            })
+        };
+        retry(ask).ok()
+    }
+
+    /// The versions of kubelet, container runtime and system that the cluster knows of this node.
+    pub fn node_info(&self, limit: Duration) -> Option<Result<Value>> {
+        let node = self.node.as_ref().filter(|_| self.api.is_some())?;
+        Some(self.ask_api(&format!("/api/v1/nodes/{node}"), limit).and_then(|(answer, _)| {
+            ensure!(
+                answer.status == 200,
+                "the API server answers {} when asked for this node",
+                answer.status
+            );
+            let node: Value = serde_json::from_slice(&answer.body).context("the node is no JSON")?;
+            Ok(node["status"]["nodeInfo"].clone())
+        }))
     }
 
     fn ask_api(&self, path: &str, limit: Duration) -> Result<(Answer, BTreeMap<String, Value>)> {
@@ -137,16 +165,7 @@ pub fn network(around: &Surroundings) -> Item {
         (_, Err(error)) => (failed("api", &error), None),
         (_, Ok((answer, details))) => (api(&answer, details), Some(Skew::of_api(&answer))),
     };
-    // The worker starts beside us, and may need a moment.
-    let worker_skew = around.relay.and_then(|port| {
-        let ask = || {
-            ask_worker(port, LIMIT).inspect_err(|_| {
-                Stop::new().wait(WORKER_STARTS);
-            })
-        };
-        retry(ask).ok()
-    });
-    let clock = match worker_skew.map(Ok).or(api_skew) {
+    let clock = match around.ask_relay(LIMIT).map(Ok).or(api_skew) {
         None => skipped("clock", "neither the aggregator nor an API server tells the time here"),
         Some(Err(error)) => failed("clock", &error),
         Some(Ok(skew)) => clock_leg(&skew),
@@ -325,6 +344,7 @@ mod tests {
             aggregator: None,
             resolver: String::new(),
             relay: None,
+            node: None,
         };
         let legs: Vec<_> = network(&around).items.into_iter().map(|leg| (leg.name, leg.status)).collect();
         let expected =
