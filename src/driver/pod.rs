@@ -12,6 +12,8 @@ use crate::plugin::{Definition, Driver};
 
 /// The container that carries results home.
 pub const WORKER: &str = "sonobuoy-worker";
+/// The variable with the name of the node.
+const NODE: &str = "NODE_NAME";
 /// The variable with the port where a plugin reports its progress to the worker beside it.
 const PROGRESS_PORT: &str = "SONOBUOY_PROGRESS_PORT";
 /// The label that names the plugin.
@@ -121,13 +123,23 @@ impl Launch<'_> {
             Some(spec) => spec.clone(),
             None => default_spec(self.definition.config.driver, self.service_account),
         };
-        push(&mut spec, "containers", [self.definition.spec.clone(), self.worker()]);
+        push(&mut spec, "containers", [self.plugin(), self.worker()]);
         if !self.image_pull_secret.is_empty() {
             push(&mut spec, "imagePullSecrets", [json!({"name": self.image_pull_secret})]);
         }
         push(&mut spec, "volumes", [json!({"name": "results", "emptyDir": {}})]);
         push(&mut spec, "volumes", self.definition.extra_volumes.iter().cloned());
         spec
+    }
+
+    /// The plugin's own container; it is told which node it runs on, which no manifest can know.
+    fn plugin(&self) -> Value {
+        let mut plugin = self.definition.spec.clone();
+        let told = plugin["env"].as_array().into_iter().flatten().any(|variable| variable["name"] == NODE);
+        if !told {
+            push(&mut plugin, "env", [json!({"name": NODE, "valueFrom": node_name()})]);
+        }
+        plugin
     }
 
     fn worker(&self) -> Value {
@@ -170,7 +182,7 @@ impl Launch<'_> {
         let text = |value: &str| json!({"value": value});
         let mut env = Vec::new();
         for (name, mut value) in [
-            ("NODE_NAME", field("spec.nodeName")),
+            (NODE, json!({"valueFrom": node_name()})),
             ("RESULTS_DIR", text(self.results_dir)),
             ("SONOBUOY_RESULTS_DIR", text(self.results_dir)),
             ("RESULT_TYPE", text(self.definition.name())),
@@ -226,6 +238,10 @@ impl Launch<'_> {
     fn owners(&self) -> Value {
         json!([{"apiVersion": "v1", "kind": "Pod", "name": self.owner.0, "uid": self.owner.1}])
     }
+}
+
+fn node_name() -> Value {
+    json!({"fieldRef": {"fieldPath": "spec.nodeName"}})
 }
 
 fn push(object: &mut Value, key: &str, items: impl IntoIterator<Item = Value>) {
@@ -311,6 +327,19 @@ mod tests {
             assert_eq!(template["spec"]["serviceAccountName"], "account");
             assert_eq!(template["spec"]["containers"][1]["args"], Value::Null);
         });
+    }
+
+    #[test]
+    fn the_plugin_is_told_its_node_unless_its_definition_tells_another() {
+        for (env, expected) in [
+            (json!(null), json!({"name": NODE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})),
+            (json!([{"name": NODE, "value": "mine"}]), json!({"name": NODE, "value": "mine"})),
+        ] {
+            let definition = Definition::new("p", Driver::Job, json!({"name": "main", "env": env}));
+            with_launch(&definition, |launch| {
+                assert_eq!(launch.pod_spec()["containers"][0]["env"], json!([expected]));
+            });
+        }
     }
 
     #[test]
