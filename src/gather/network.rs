@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
@@ -23,10 +24,14 @@ const KINDS: &[(&str, &str)] =
 impl Source for Network {
     fn gather(&self, node: &Node, facts: &mut Facts) {
         facts.set("dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
-        let names: Vec<String> = node
+        // A `/sys` shows the network in which it was mounted. Our own goes with the addresses, which the kernel tells us of
+        // the network that we are in; the node's may be of another, such as that of the machine around the node.
+        let ours = if node.live() { Node::open(Path::new("/")).ok() } else { None };
+        let seen = ours.as_ref().filter(|ours| !ours.list("/sys/class/net").is_empty()).unwrap_or(node);
+        let names: Vec<String> = seen
             .list("/sys/class/net")
             .into_iter()
-            .filter(|name| node.is_dir(&format!("/sys/class/net/{name}")))
+            .filter(|name| seen.is_dir(&format!("/sys/class/net/{name}")))
             .collect();
         let addresses = if node.live() { netlink::addresses() } else { Ok(Vec::new()) };
         let addresses = addresses.unwrap_or_else(|error| {
@@ -38,8 +43,8 @@ impl Source for Network {
         }
         let mut interfaces: BTreeMap<String, (Option<u32>, Map<String, Value>)> = BTreeMap::new();
         for name in &names {
-            let index: Option<u32> = node.number(&format!("/sys/class/net/{name}/ifindex"));
-            let mut interface = interface(node, name);
+            let index: Option<u32> = seen.number(&format!("/sys/class/net/{name}/ifindex"));
+            let mut interface = interface(seen, name);
             let own: Vec<&Address> =
                 addresses.iter().filter(|address| Some(address.index) == index).collect();
             give_addresses(&mut interface, name, &own);
