@@ -94,6 +94,15 @@ fn results_that_cannot_be_left_are_an_error() {
     assert!(!done.folder.join("out/done").exists());
 }
 
+/// It would stay for ever, and the run would wait for a result that cannot come.
+#[test]
+fn without_a_result_that_says_so_nobody_stays() {
+    for kind in ["host-facts", "network", "systemd-logs --gzip --summary", "log-summary"] {
+        let call = Sonobuoy::new(&format!("gather {kind} --sleep=-1 --output absent"));
+        call.status(1).stderr_has("cannot write results to `absent`").run();
+    }
+}
+
 #[test]
 fn plugins_of_our_own_image_run_on_this_machine() {
     let call = Sonobuoy::new("run --local -p host-facts -p network -p systemd-logs --local-nodes 2");
