@@ -4,10 +4,11 @@
 //! machine without a cluster, is skipped and says so. Starts no thread; every step has a limit.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
 #[cfg(test)]
 use std::time::SystemTime;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
@@ -28,8 +29,11 @@ const TRIES: usize = 3;
 /// Beyond this, certificates and leases of a cluster begin to fail.
 const SKEW: f64 = 5.0;
 
-/// Between two questions to a worker that is not there yet.
-const WORKER_STARTS: Duration = Duration::from_millis(500);
+/// The worker starts beside us, on a busy node after seconds.
+const WORKER_STARTS: Duration = Duration::from_secs(10);
+
+/// Between two looks whether it is there.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// What a pod is given about the API server and itself.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -106,15 +110,23 @@ impl Surroundings {
         Some(self.ask_api("/version", limit).and_then(|(answer, _)| Skew::of_api(&answer)))
     }
 
-    /// The worker starts beside us, and may need a moment.
+    /// Waits for a worker that does not listen yet; one that answers anything else than its clock has none.
     fn ask_relay(&self, limit: Duration) -> Option<Skew> {
         let port = self.relay?;
-        let ask = || {
-            ask_worker(port, limit).inspect_err(|_| {
-                Stop::new().wait(WORKER_STARTS);
-            })
-        };
-        retry(ask).ok()
+        let started = Instant::now();
+        loop {
+            let error = match ask_worker(port, limit) {
+                Ok(skew) => return Some(skew),
+                Err(error) => error,
+            };
+            let cause = error.root_cause().downcast_ref::<io::Error>();
+            let starts = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::ConnectionRefused);
+            if !starts || started.elapsed() > WORKER_STARTS {
+                log::debug!("no clock from the worker: {error:#}");
+                return None;
+            }
+            Stop::new().wait(LOOK);
+        }
     }
 
     /// The versions of kubelet, container runtime and system that the cluster knows of this node.
@@ -350,6 +362,21 @@ mod tests {
         let expected =
             [("dns", "failed"), ("api", "skipped"), ("aggregator", "skipped"), ("clock", "skipped")];
         assert_eq!(legs, expected.map(|(name, status)| (name.to_owned(), status.to_owned())));
+    }
+
+    #[test]
+    fn a_worker_without_a_clock_is_not_waited_for() {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 512]);
+            stream.write_all(b"HTTP/1.1 404 no\r\ncontent-length: 0\r\n\r\n").unwrap();
+        });
+        let around = Surroundings { relay: Some(port), ..Surroundings::read() };
+        assert!(around.ask_relay(LIMIT).is_none());
+        answering.join().unwrap();
     }
 
     #[test]
