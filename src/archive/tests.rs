@@ -203,6 +203,15 @@ fn limits_hold() {
     refused("large file", &gzip(&bytes(61)), &limits, "more than 60");
     refused("large sum", &gzip(&[bytes(60), bytes(41)].concat()), &limits, "more than 100 bytes");
     refused("many entries", &gzip(&bytes(1).repeat(4)), &limits, "more than 3 entries");
+    let long = |kind| entry("", kind, 0o644, "", "n".repeat(1 << 20).as_bytes());
+    let links = [long(b'K'), entry("l", b'2', 0o777, "", b"")].concat().repeat(65);
+    refused("long links", &gzip(&links), &Limits::default(), "bytes of names of links");
+    let named = [long(b'L'), bytes(1)].concat();
+    refused("long names", &gzip(&named), &Limits { total: 1 << 20, ..limits }, "more than 1048576 bytes");
+    refused("names alone", &gzip(&long(b'L').repeat(17)), &limits, "more than 16 extended headers");
+    let comment = entry("", b'g', 0o644, "", &[b'x'; 40]);
+    check("comments", &[comment.repeat(16), bytes(1)], &[("a", "x")], 0);
+    refused("comments alone", &gzip(&comment.repeat(1000)), &limits, "more than 16 extended headers");
     let mut claims = tar::Header::new_gnu();
     claims.set_entry_type(tar::EntryType::GNULongName);
     claims.set_size(1 << 50);

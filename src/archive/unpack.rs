@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use super::read::{Entry, Kind, Reader, input_error};
 use super::{Error, Gunzip, at};
 
+/// Links are made when all else is there; until then their names may take this much memory, enough for half a million.
+const LINK_NAMES: usize = 64 << 20;
+
 /// How much an archive may unpack to.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -47,12 +50,12 @@ pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<Unpacked
     let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)));
     let mut done = Unpacked::default();
     let (mut entries, mut total) = (0_u64, 0_u64);
-    let mut links = Vec::new();
+    let (mut links, mut link_names) = (Vec::new(), 0);
     let mut buffer = vec![0; 64 << 10];
     while let Some(entry) = reader.next_entry()? {
         entries += 1;
         total = total.saturating_add(entry.size);
-        check_limits(&entry, entries, total, limits)?;
+        check_limits(&entry, entries, total.saturating_add(reader.extensions()), limits)?;
         let Some(name) = clean(&entry.name) else {
             skip(&mut done, &entry, "its name leaves the folder");
             continue;
@@ -69,7 +72,13 @@ pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<Unpacked
                 done.files += 1;
                 done.bytes += entry.size;
             }
-            Kind::Symlink => links.push((path, entry)),
+            Kind::Symlink => {
+                link_names += path.as_os_str().len() + entry.name.len() + entry.target.len();
+                if link_names > LINK_NAMES {
+                    return Err(Error::TooLarge(format!("more than {LINK_NAMES} bytes of names of links")));
+                }
+                links.push((path, entry));
+            }
             Kind::Other => skip(&mut done, &entry, "it is a hard link or a special file"),
         }
     }
