@@ -1,8 +1,11 @@
 //! The aggregator's process against the fake API server: what becomes of a run when pods, nodes, the API server or the
 //! aggregator itself misbehave.
 
+use std::io::Write as _;
+
 use serde_json::{Value, json};
 
+use crate::channel::files;
 use crate::support::Sonobuoy;
 use crate::support::api_server::{ApiServer, Fault};
 use crate::support::cluster::Cluster;
@@ -295,6 +298,51 @@ fn the_least_configuration_is_enough() {
     assert_eq!(cluster.worker("p").send("a"), 200);
     aggregator.ends_well();
     assert_eq!(cluster.archive().text("plugins/p/results/a/r.txt"), "of a\n");
+}
+
+/// A gzip tar of that many thousand entries and one: some files, and then the packed folder itself again and again,
+/// which costs no disk. A member of a thousand is packed once and repeated.
+fn many_entries(thousands: usize) -> Vec<u8> {
+    let member = |count: usize, name: fn(usize) -> String, kind| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        for number in 0..count {
+            let mut header = tar::Header::new_gnu();
+            header.set_path(name(number)).unwrap();
+            header.set_entry_type(kind);
+            header.set_mode(0o755);
+            header.set_size(0);
+            header.set_cksum();
+            gzip.write_all(header.as_bytes()).unwrap();
+        }
+        gzip.finish().unwrap()
+    };
+    let files = member(1000, |number| format!("d{}/f{number}", number % 10), tar::EntryType::Regular);
+    let itself = member(1000, |_| "./".into(), tar::EntryType::Directory);
+    let last = member(1, |_| "last".into(), tar::EntryType::Regular);
+    [files, itself.repeat(thousands - 1), last].concat()
+}
+
+#[test]
+fn more_than_a_million_entries_are_refused_and_leave_nothing() {
+    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").plugin("other", "Job", "");
+    let aggregator = cluster.start("");
+    let (worker, other) = (cluster.worker("p"), cluster.worker("other"));
+    let body = many_entries(1000);
+    let head = format!(
+        "PUT /api/v1/results/global/p HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\
+         content-type: application/gzip\r\ncontent-disposition: attachment;filename=r.tar.gz\r\n\r\n",
+        body.len()
+    );
+    let answer = worker.peer.say([head.as_bytes(), &body].concat());
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("more than 1000000 entries"), "{answer}");
+    let left = files(&cluster.folder.join("runs"));
+    assert!(left < 10, "{left} files, more than the run's own");
+    let memory = std::fs::read_to_string(format!("/proc/{}/status", aggregator.child.id())).unwrap();
+    let peak = memory.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim_end_matches("kB");
+    assert!(peak.trim().parse::<u64>().unwrap() < 100 << 10, "{memory}");
+    assert_eq!(other.send("global"), 200);
+    aggregator.ends_well();
+    assert!(cluster.error("p", "global").contains("more than 1000000 entries"));
 }
 
 #[test]

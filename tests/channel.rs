@@ -70,7 +70,7 @@ fn put(lines: &str, body: &str) -> String {
 }
 
 /// How many files there are, however deep.
-fn files(path: &Path) -> usize {
+pub fn files(path: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(path) else { return 0 };
     entries.map(|entry| entry.unwrap().path()).map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
