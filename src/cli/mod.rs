@@ -16,6 +16,7 @@ mod check;
 mod cluster;
 mod flag;
 mod output;
+mod pages;
 mod run_flag;
 mod signal;
 mod table;

@@ -1,0 +1,39 @@
+//! A file for each command that people see, in a folder: what `man` and `gen cli` have in common.
+
+use std::path::Path;
+
+use anyhow::Context;
+use clap::Command;
+
+use super::{table, usage};
+
+/// How one kind of page is made.
+pub struct Kind {
+    /// Between the words of a command in a file's name.
+    pub joint: &'static str,
+    /// The end of a file's name.
+    pub ending: &'static str,
+    /// The page of a command, whose whole name is given.
+    pub page: fn(&Command, &str) -> String,
+}
+
+/// Writes the pages of all commands into the folder, which is made if it is not there.
+pub fn write(dir: &Path, kind: &Kind) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("making `{}`", dir.display()))?;
+    let mut table = table::shown();
+    table.build();
+    each(&table, &mut Vec::new(), dir, kind)
+}
+
+fn each(command: &Command, path: &mut Vec<String>, dir: &Path, kind: &Kind) -> anyhow::Result<()> {
+    let name = usage::name(path);
+    let file = dir.join(name.replace(' ', kind.joint) + kind.ending);
+    std::fs::write(&file, (kind.page)(command, &name))
+        .with_context(|| format!("writing `{}`", file.display()))?;
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        path.push(inner.get_name().to_owned());
+        each(inner, path, dir, kind)?;
+        path.pop();
+    }
+    Ok(())
+}
