@@ -7,6 +7,7 @@ mod channel;
 mod client_library;
 mod cluster;
 mod commands;
+mod completion;
 mod docs;
 mod export;
 mod flags;

@@ -1,22 +1,20 @@
 //! `sonobuoy completion`: a script that completes the command line, for a shell.
+//!
+//! The scripts ask `sonobuoy __complete`, so they are the same for every version.
 
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use clap_complete::Shell;
 
-use super::{output, table};
+use super::output;
 
 /// Prints the script for the shell that was asked for.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let shell = match matches.get_one::<String>("shell").map(String::as_str) {
-        Some("bash") => Shell::Bash,
-        Some("zsh") => Shell::Zsh,
-        Some("fish") => Shell::Fish,
-        _ => Shell::PowerShell,
-    };
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut table::shown(), "sonobuoy", &mut script);
-    output::print(&String::from_utf8_lossy(&script))?;
+    output::print(match matches.get_one::<String>("shell").map(String::as_str) {
+        Some("bash") => include_str!("complete.bash"),
+        Some("zsh") => include_str!("complete.zsh"),
+        Some("fish") => include_str!("complete.fish"),
+        _ => include_str!("complete.ps1"),
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -24,6 +24,7 @@ mod usage;
 
 mod afterwards;
 mod aggregator;
+mod complete;
 mod completion;
 mod delete;
 mod e2e;
@@ -57,6 +58,11 @@ mod worker;
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     let args: Vec<OsString> = args.into_iter().collect();
+    if let Some((call, words)) = args.get(1..).and_then(<[OsString]>::split_first)
+        && complete::is_call(call)
+    {
+        return complete::run(call, words);
+    }
     let table = table::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
     match table.try_get_matches_from(ordered) {

@@ -22,6 +22,14 @@ First steps:
   sonobuoy results \"$(sonobuoy retrieve)\"  fetch the results and report on them
   sonobuoy delete --wait                   leave the cluster as it was";
 
+/// How the scripts get into their shells.
+const INTO_SHELLS: &str = "\
+In the shell's own start file, such as ~/.bashrc:
+  bash        source <(sonobuoy completion bash)
+  zsh         source <(sonobuoy completion zsh)    after compinit
+  fish        sonobuoy completion fish | source
+  powershell  sonobuoy completion powershell | Out-String | Invoke-Expression";
+
 /// The table as people see it: in help, man pages and completions.
 pub fn shown() -> Command {
     let version = command("version", "Print the version of this program")
@@ -324,11 +332,13 @@ fn worker() -> Command {
 }
 
 fn completion() -> Command {
-    command("completion", "Print a completion script").arg(
-        Arg::new("shell")
-            .value_name("SHELL")
-            .required(true)
-            .value_parser(["bash", "zsh", "fish", "powershell"])
-            .help("Shell that completes with it"),
-    )
+    command("completion", "Print a script that completes command lines in a shell")
+        .arg(
+            Arg::new("shell")
+                .value_name("SHELL")
+                .required(true)
+                .value_parser(["bash", "zsh", "fish", "powershell"])
+                .help("Shell that completes with it"),
+        )
+        .after_help(INTO_SHELLS)
 }

@@ -80,14 +80,11 @@ pub fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec<String
         if word == "--" {
             break;
         } else if let Some(long) = word.strip_prefix("--") {
-            takes_next = needs_next_word(command, &|arg| arg.get_long() == Some(long))
-                .or_else(|| needs_next_word(table, &|arg| arg.get_long() == Some(long)))
-                .unwrap_or(false);
+            takes_next =
+                flag(table, command, &|arg| arg.get_long() == Some(long)).is_some_and(needs_next_word);
         } else if word.starts_with('-') && word.chars().count() == 2 {
             let short = word.chars().nth(1);
-            takes_next = needs_next_word(command, &|arg| arg.get_short() == short)
-                .or_else(|| needs_next_word(table, &|arg| arg.get_short() == short))
-                .unwrap_or(false);
+            takes_next = flag(table, command, &|arg| arg.get_short() == short).is_some_and(needs_next_word);
         } else if !word.starts_with('-') {
             let Some(inner) = command.find_subcommand(word) else { break };
             path.push(inner.get_name().to_owned());
@@ -102,13 +99,19 @@ pub fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec<String
     (args.iter().take(1).chain(front).chain(rest).cloned().collect(), path)
 }
 
-/// Whether a flag of this command, or of one below it, takes the word after it; `None` if there is no such flag.
-fn needs_next_word(command: &Command, matching: &dyn Fn(&Arg) -> bool) -> Option<bool> {
-    command
-        .get_arguments()
-        .find(|arg| matching(arg))
-        .map(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set())
-        .or_else(|| command.get_subcommands().find_map(|inner| needs_next_word(inner, matching)))
+/// The flag of this command, or of one below it, or else of any: flags may stand before the command that has them.
+pub fn flag<'t>(table: &'t Command, command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> Option<&'t Arg> {
+    below(command, wanted).or_else(|| below(table, wanted))
+}
+
+fn below<'t>(command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> Option<&'t Arg> {
+    let own = command.get_arguments().find(|arg| wanted(arg));
+    own.or_else(|| command.get_subcommands().find_map(|inner| below(inner, wanted)))
+}
+
+/// Whether the word after this flag is its value.
+pub fn needs_next_word(flag: &Arg) -> bool {
+    flag.get_action().takes_values() && !flag.is_require_equals_set()
 }
 
 /// Turns what the parser says into an error; it is none when help was asked for.

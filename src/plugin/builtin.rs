@@ -26,6 +26,11 @@ const SOURCES: &[(&str, &str)] = &[
     (SYSTEMD_LOGS_NATIVE, include_str!("../../plugins.d/systemd-logs-native.yaml")),
 ];
 
+/// The names of all of them.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SOURCES.iter().map(|(name, _)| *name)
+}
+
 /// The built-in definition of that name.
 pub fn named(name: &str) -> Option<Definition> {
     let (_, text) = SOURCES.iter().find(|(known, _)| *known == name)?;

@@ -20,22 +20,7 @@ pub struct Installed {
 impl Installed {
     /// The user's folder, made if it is not there; the reason if the feature is off or there is no such folder.
     pub fn open(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
-        if !is_on(variable) {
-            return Err("plugin installation is switched off by SONOBUOY_PLUGIN_INSTALLATION".into());
-        }
-        let home = variable("HOME").filter(|home| !home.is_empty());
-        let folder = match (variable("SONOBUOY_DIR").filter(|folder| !folder.is_empty()), home) {
-            (Some(folder), home) => match (folder.strip_prefix('~'), home) {
-                (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
-                    PathBuf::from(format!("{home}{rest}"))
-                }
-                _ => PathBuf::from(folder),
-            },
-            (None, Some(home)) => Path::new(&home).join(FOLDER),
-            (None, None) => {
-                return Err("there is no folder for installed plugins; set SONOBUOY_DIR or HOME".into());
-            }
-        };
+        let folder = folder(variable)?;
         match fs::create_dir(&folder) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => {}
@@ -44,6 +29,21 @@ impl Installed {
             }
         }
         Ok(Self { folder })
+    }
+
+    /// The names that can be used, in no order; a folder that is not there is not made and has none.
+    pub fn names(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+        let mut names = Vec::new();
+        for entry in folder(variable).ok().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten()
+        {
+            let name = entry.map(|entry| entry.file_name().into_string());
+            if let Ok(Ok(name)) = name
+                && let Some(stem) = name.strip_suffix(".yaml")
+            {
+                names.push(stem.to_owned());
+            }
+        }
+        names
     }
 
     /// The file of a plugin, whether it is there or not.
@@ -104,6 +104,24 @@ impl Installed {
             "no plugin `{name}` is installed in `{}`; `sonobuoy plugin list` shows what is",
             self.folder.display()
         )
+    }
+}
+
+/// Where the folder is, or why there is none.
+fn folder(variable: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
+    if !is_on(variable) {
+        return Err("plugin installation is switched off by SONOBUOY_PLUGIN_INSTALLATION".into());
+    }
+    let home = variable("HOME").filter(|home| !home.is_empty());
+    match (variable("SONOBUOY_DIR").filter(|folder| !folder.is_empty()), home) {
+        (Some(folder), home) => Ok(match (folder.strip_prefix('~'), home) {
+            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
+                PathBuf::from(format!("{home}{rest}"))
+            }
+            _ => PathBuf::from(folder),
+        }),
+        (None, Some(home)) => Ok(Path::new(&home).join(FOLDER)),
+        (None, None) => Err("there is no folder for installed plugins; set SONOBUOY_DIR or HOME".into()),
     }
 }
 

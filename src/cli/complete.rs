@@ -1,0 +1,258 @@
+//! `sonobuoy __complete WORD...`: what may stand in place of the last word, for the scripts of `sonobuoy completion`.
+//!
+//! The answer is that of the original, so that scripts which it has installed go on working: a line for each candidate,
+//! `WORD` or `WORD<TAB>DESCRIPTION`, then one that says what the shell adds: `:0` files, `:16` folders, `:4` nothing. After
+//! `--flag=` a candidate is only what follows it. `__completeNoDesc` leaves descriptions out.
+//!
+//! It takes any words, never fails, changes nothing and asks nobody: no cluster, no network.
+
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+
+use clap::{Arg, Command};
+
+use super::{output, table, usage};
+use crate::plugin::{Installed, RESERVED, builtin, mode::Mode};
+
+const CALL: &str = "__complete";
+const CALL_WITHOUT_DESCRIPTIONS: &str = "__completeNoDesc";
+
+/// What the shell adds.
+const FILES: &str = ":0\n";
+const NOTHING: &str = ":4\n";
+const FOLDERS: &str = ":16\n";
+
+/// Words for flags that take others, too, so that the table cannot hold them: the flag, its command if others have one of
+/// that name, the words.
+const USUAL: &[(&str, &str, &[&str])] = &[
+    ("aggregator-permissions", "", &["clusterAdmin", "clusterRead", "namespaceAdmin"]),
+    ("format", "", &["raw", "junit", "gojson", "manual"]),
+    ("image-pull-policy", "", &["Always", "IfNotPresent", "Never"]),
+    ("input", "", &["online", "offline", "-"]),
+    ("kubernetes-version", "", &["auto", "ignore", "latest"]),
+    ("mode", "e2e", &["tests", "tags", "tagCounts"]),
+    ("mode", "results", &["report", "detailed", "dump", "readable"]),
+    ("namespace-psa-enforce-level", "", &["privileged", "baseline", "restricted"]),
+    ("platform", "", &["all", "linux/amd64", "linux/arm64"]),
+    ("priority", "", &["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"]),
+    ("security-context-mode", "", &["nonroot", "none"]),
+    ("skip-preflight", "", &["dnscheck", "versioncheck", "existingnamespace"]),
+];
+
+/// Whether the first argument asks for candidates; it is not in the table, whose parser would refuse most of the words.
+pub fn is_call(word: &OsStr) -> bool {
+    word == CALL || word == CALL_WITHOUT_DESCRIPTIONS
+}
+
+/// Prints the candidates for the last of the words.
+pub fn run(call: &OsStr, words: &[OsString]) -> ExitCode {
+    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut table = table::shown();
+    table.build();
+    let (word, before) =
+        words.split_last().map_or(("", &words[..]), |(word, before)| (word.as_str(), before));
+    let mut answer = Answer { text: String::new(), word, described: call == CALL, end: NOTHING };
+    complete(&table, before, &mut answer);
+    answer.text.push_str(answer.end);
+    // A shell that has stopped reading is no concern of ours.
+    let _ = output::print(&answer.text);
+    ExitCode::SUCCESS
+}
+
+struct Answer<'w> {
+    text: String,
+    /// What stands there already, and a candidate begins with in any case.
+    word: &'w str,
+    described: bool,
+    /// The last line.
+    end: &'static str,
+}
+
+impl Answer<'_> {
+    fn offer(&mut self, parts: [&str; 2], about: &str) {
+        let start = self.text.len();
+        self.text.push_str(parts[0]);
+        self.text.push_str(parts[1]);
+        let begun = self.text.get(start..start + self.word.len());
+        if !begun.is_some_and(|begun| begun.eq_ignore_ascii_case(self.word)) {
+            return self.text.truncate(start);
+        }
+        let about = about.lines().next().unwrap_or_default();
+        if self.described && !about.is_empty() {
+            self.text.push('\t');
+            self.text.push_str(about);
+        }
+        self.text.push('\n');
+    }
+}
+
+fn complete(table: &Command, before: &[String], answer: &mut Answer) {
+    let mut command = table;
+    // The command that `help` is about, so far.
+    let mut topic = None;
+    let mut arguments = 0;
+    let mut flags_are_over = false;
+    let mut awaiting: Option<&Arg> = None;
+    for word in before {
+        if awaiting.take().is_some() {
+            continue;
+        }
+        if !flags_are_over && word == "--" {
+            flags_are_over = true;
+        } else if !flags_are_over && word.len() > 1 && word.starts_with('-') {
+            awaiting = flag(table, command, word)
+                .filter(|(flag, value)| value.is_none() && usage::needs_next_word(flag))
+                .map(|(flag, _)| flag);
+        } else if topic.is_some() {
+            topic = topic.and_then(|topic: &Command| topic.find_subcommand(word));
+        } else if let Some(inner) =
+            command.find_subcommand(word).filter(|_| arguments == 0 && !flags_are_over)
+        {
+            command = inner;
+            topic = (inner.get_name() == "help").then_some(table);
+        } else {
+            arguments += 1;
+        }
+    }
+    let word = answer.word;
+    if let Some(flag) = awaiting {
+        return values(command, flag, "", answer);
+    }
+    if !flags_are_over && word.starts_with('-') {
+        match flag(table, command, word) {
+            Some((flag, Some(at))) => {
+                let (begun, value) = word.split_at(at);
+                answer.word = value;
+                // What a shell takes for a word of its own is the whole of `-xVALUE`, and the value of `--x=VALUE`.
+                let kept = if begun.ends_with('=') {
+                    ""
+                } else {
+                    answer.word = word;
+                    begun
+                };
+                return values(command, flag, kept, answer);
+            }
+            Some((flag, None)) if !word.starts_with("--") && has(command, flag) => {
+                answer.offer([word, ""], &help(flag));
+            }
+            _ => {}
+        }
+        return flags(command, answer);
+    }
+    if let Some(topic) = topic {
+        return commands(topic, answer);
+    }
+    if arguments == 0 && !flags_are_over {
+        commands(command, answer);
+    }
+    match command.get_positionals().nth(arguments) {
+        Some(argument) => values(command, argument, "", answer),
+        // Somebody who has nothing else to write is told what else there is.
+        None if word.is_empty() && answer.text.is_empty() && !flags_are_over => flags(command, answer),
+        None => {}
+    }
+}
+
+/// The flag that a word is, or the last one of `-xyz`, and where in the word its value begins, if it does.
+fn flag<'t>(table: &'t Command, command: &'t Command, word: &str) -> Option<(&'t Arg, Option<usize>)> {
+    if let Some(long) = word.strip_prefix("--") {
+        let end = long.find('=').unwrap_or(long.len());
+        let flag = usage::flag(table, command, &|arg| arg.get_long() == Some(&long[..end]))?;
+        return Some((flag, (end < long.len()).then_some(end + 3)));
+    }
+    let mut last = None;
+    for (at, short) in word.char_indices().skip(1) {
+        let flag = usage::flag(table, command, &|arg| arg.get_short() == Some(short))?;
+        last = Some((flag, None));
+        if flag.get_action().takes_values() {
+            let value = at + short.len_utf8();
+            let equals = usize::from(word[value..].starts_with('='));
+            return Some((flag, (value < word.len()).then_some(value + equals)));
+        }
+    }
+    last
+}
+
+fn commands(command: &Command, answer: &mut Answer) {
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        answer
+            .offer([inner.get_name(), ""], &inner.get_about().map_or_else(String::new, ToString::to_string));
+    }
+}
+
+fn flags(command: &Command, answer: &mut Answer) {
+    for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+        if let Some(long) = flag.get_long() {
+            answer.offer(["--", long], &help(flag));
+        }
+    }
+}
+
+fn has(command: &Command, flag: &Arg) -> bool {
+    command.get_arguments().any(|own| own.get_id() == flag.get_id())
+}
+
+fn help(flag: &Arg) -> String {
+    flag.get_help().map_or_else(String::new, ToString::to_string)
+}
+
+/// Values of a flag or argument, each after what has to be `kept` of the word.
+fn values(command: &Command, arg: &Arg, kept: &str, answer: &mut Answer) {
+    let id = arg.get_id().as_str();
+    let name = arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
+    let comma = answer.word.rfind(',').filter(|_| arg.get_value_delimiter().is_some());
+    let kept = comma.map_or(kept, |comma| &answer.word[..=comma]);
+    if !arg.get_action().takes_values() {
+        // Switches take no word behind them, so this is `--switch=`.
+        answer.offer([kept, "true"], "");
+        answer.offer([kept, "false"], "");
+        return;
+    }
+    let only = arg.get_possible_values();
+    for value in &only {
+        let mode = Mode::named(value.get_name()).filter(|_| id == "mode");
+        let about = mode.and_then(|mode| mode.description.split(". ").next()).unwrap_or_default();
+        answer.offer([kept, value.get_name()], about);
+    }
+    for (flag, its, words) in USUAL {
+        if only.is_empty() && *flag == id && (its.is_empty() || *its == command.get_name()) {
+            words.iter().for_each(|word| answer.offer([kept, word], ""));
+        }
+    }
+    let installed = arg.is_positional() && id == "name";
+    if id == "plugin" {
+        builtin::names().for_each(|plugin| answer.offer([kept, plugin], "built-in plugin"));
+        if name == "NAME" {
+            answer.offer([kept, RESERVED], "the run itself");
+        }
+    }
+    if id == "plugin" || installed {
+        for plugin in Installed::names(&|name| std::env::var(name).ok()) {
+            // No shell has to quote these, and no terminal obeys them.
+            if plugin.chars().all(|c| c.is_alphanumeric() || "._-:+".contains(c)) {
+                answer.offer([kept, &plugin], "installed plugin");
+            }
+        }
+    }
+    answer.end = match name {
+        "DIR" => FOLDERS,
+        "FILE" | "ARCHIVE" | "BEFORE" | "AFTER" | "SOURCE" | "PLUGIN" | "NAME,..." => FILES,
+        _ => NOTHING,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_words_are_those_of_flags_that_exist() {
+        let mut table = table::parsed();
+        table.build();
+        for (flag, its, words) in USUAL {
+            let command = if its.is_empty() { &table } else { table.find_subcommand(its).unwrap() };
+            let free = |arg: &Arg| arg.get_long() == Some(*flag) && arg.get_possible_values().is_empty();
+            assert!(usage::flag(command, command, &free).is_some(), "{flag} {its} {words:?}");
+        }
+    }
+}
