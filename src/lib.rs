@@ -19,7 +19,7 @@
 //! client
 //! status item | kube backplane http archive
 //! protocol | stop logger yaml pattern trust
-//! clock
+//! clock json
 //! ```
 //!
 //! | to find | look in |
@@ -43,6 +43,7 @@
 //! | the HTTPS server | `http` |
 //! | packing and unpacking gzip tars | `archive` |
 //! | whom this machine trusts | `trust` |
+//! | JSON built in code | `json` |
 //!
 //! # The way of the data
 //!
@@ -74,6 +75,7 @@ pub mod stop;
 
 mod archive;
 mod backplane;
+mod json;
 
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::ExitCode;
 
+use crate::json::json;
 use anyhow::{Context, Result, bail};
 use clap::ArgMatches;
-use serde_json::json;
 
 use super::{output, request, usage};
 use crate::deploy;

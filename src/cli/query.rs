@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::json::json;
 use anyhow::Context as _;
 use clap::ArgMatches;
-use serde_json::json;
 
 use super::{cluster, output, request, signal};
 use crate::config;

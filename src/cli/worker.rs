@@ -144,7 +144,7 @@ fn ended(pod: &Value, worker: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use crate::json::json;
 
     use super::*;
 

@@ -157,7 +157,7 @@ impl Client {
 
     /// Reports that there will be no result, and why.
     pub fn submit_error(&self, message: &str) -> Result<Submitted, Error> {
-        let report = serde_json::json!({ "error": message }).to_string();
+        let report = crate::json::json!({ "error": message }).to_string();
         self.submit(&mut Source::bytes("error.json", report.as_bytes()), true)
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Kept apart, because `gen` prints the original's pod unless told otherwise.
 
-use serde_json::{Value, json};
+use crate::json::json;
+use serde_json::Value;
 
 use crate::config;
 

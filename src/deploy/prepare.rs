@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::json::json;
 use anyhow::{Result, bail};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{CONFIG_DIR, Change, Plan};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};

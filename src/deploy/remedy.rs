@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn what_stops_runs_has_a_remedy() {
         let check = |code: u16, reason: &str, message: &str, part: &str| {
-            let body = serde_json::json!({"kind": "Status", "reason": reason, "message": message});
+            let body = crate::json::json!({"kind": "Status", "reason": reason, "message": message});
             let error = Error::from_answer(code, None, body.to_string().as_bytes(), "POST /x");
             let found = remedy(&error, &Resource::PODS, "ns").unwrap_or_default();
             assert!(found.contains(part), "{message}: {found}");

@@ -1,6 +1,6 @@
 //! Removing runs from the fake cluster: own and foreign namespaces, waiting, what holds up.
 
-use serde_json::json;
+use crate::json::json;
 
 use super::*;
 use crate::kube::Config;

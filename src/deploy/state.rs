@@ -193,7 +193,7 @@ pub fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::json::json;
 
     fn check(pod: &Value, status: &str, words: &str, over: bool) {
         let state = State::of(pod);

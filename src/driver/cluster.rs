@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Value, json};
+use crate::json::json;
+use serde_json::Value;
 
 use super::monitor::{Monitor, Seen};
 use super::node::refusal;

@@ -105,7 +105,7 @@ fn tolerated(spec: &Value, taint: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::json::json;
 
     fn node() -> Value {
         json!({

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use crate::json::json;
+use serde_json::{Map, Value};
 
 use crate::plugin::pod::default_spec;
 use crate::plugin::{Definition, Driver};

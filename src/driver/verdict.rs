@@ -182,7 +182,7 @@ fn time(value: &Value) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::json::json;
 
     const START: &str = "2024-01-01T00:00:00Z";
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use crate::json::json;
 
 use super::{Facts, Node, Source};
 

@@ -13,8 +13,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::json::json;
 use anyhow::{Context, Result, anyhow, bail};
-use serde_json::json;
 
 use super::Node;
 

@@ -9,10 +9,10 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use crate::json::json;
 use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use serde_json::json;
 
 use super::journal::{self, Origin, Wanted};
 use super::outbox::partial;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use crate::json::json;
+use serde_json::Value;
 
 use super::{Facts, Node, Source, pairs};
 

@@ -27,7 +27,8 @@ mod time;
 mod virtualization;
 mod zone;
 
-use serde_json::{Map, Value, json};
+use crate::json::json;
+use serde_json::{Map, Value};
 
 use crate::item;
 

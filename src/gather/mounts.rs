@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use crate::json::json;
+use serde_json::Value;
 
 use super::{Facts, Node, Source};
 

@@ -10,8 +10,9 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 use std::time::{Duration, Instant};
 
+use crate::json::json;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::dial::{self, Answer, Trust};
 use super::dns;

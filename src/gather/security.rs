@@ -1,6 +1,7 @@
 //! What guards the node: SELinux, AppArmor, FIPS mode, its SSH host keys, Secure Boot's lockdown.
 
-use serde_json::{Map, Value, json};
+use crate::json::json;
+use serde_json::{Map, Value};
 
 use super::{Facts, Node, Source, pairs};
 

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::json;
+use crate::json::json;
 
 use super::zone::Zone;
 use super::{Facts, Node, Source};

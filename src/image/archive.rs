@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
+use crate::json::json;
 use anyhow::{Context, Result, ensure};
 use ring::digest;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tar::{Builder, Header};
 
 use super::store::{Store, Stored, parts};

@@ -100,7 +100,7 @@ fn ask(helper: &str, server: &str) -> Result<Option<Credential>> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use crate::json::json;
 
     use super::*;
 

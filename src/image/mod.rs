@@ -38,7 +38,7 @@ impl Descriptor {
     }
 
     fn to_value(&self) -> Value {
-        serde_json::json!({ "mediaType": self.media_type, "digest": self.digest, "size": self.size })
+        crate::json::json!({ "mediaType": self.media_type, "digest": self.digest, "size": self.size })
     }
 
     /// Whether it points to a list of images for several platforms.

@@ -4,7 +4,8 @@
 //! manifest to its path, access reviews and the server's version. A group that does not answer is data, not an
 //! error.
 
-use serde_json::{Value, json};
+use crate::json::json;
+use serde_json::Value;
 
 use super::client::Client;
 use super::error::Error;

@@ -215,7 +215,7 @@ impl<'de> Visitor<'de> for Items<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use crate::json::json;
 
     use super::*;
 

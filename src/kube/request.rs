@@ -5,7 +5,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-use serde_json::{Value, json};
+use crate::json::json;
+use serde_json::Value;
 
 /// A kind of object, as the API serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

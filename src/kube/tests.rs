@@ -3,7 +3,8 @@
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use crate::json::json;
+use serde_json::Value;
 
 use super::api_server::{ApiServer, ExecAnswer, Fault};
 use super::{Client, Config, Error, Event, Request, Resource, Selector};

@@ -8,9 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::json::json;
 use anyhow::{Context as _, bail};
 use ring::digest;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::conduct::{self, Conduct};
 use super::outlook::Outlook;
@@ -336,7 +337,8 @@ impl Board<'_> {
         }
         let Some(pod) = &self.pod else { return Ok(()) };
         let fit = aggregator::fit(status.clone(), aggregator::ANNOTATION_BYTES);
-        let patch = json!({"metadata": {"annotations": {status::ANNOTATION: serde_json::to_string(&fit)?}}});
+        let patch =
+            json!({"metadata": {"annotations": {(status::ANNOTATION): serde_json::to_string(&fit)?}}});
         self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::json::json;
 use anyhow::Context as _;
-use serde_json::json;
 
 use super::process::write_json;
 use crate::driver::Plugin;

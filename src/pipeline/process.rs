@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use crate::json::json;
 use anyhow::Context as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::aggregator::Aggregator;
 use crate::config;

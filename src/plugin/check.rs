@@ -84,7 +84,7 @@ fn check_file(file: &str, text: &str) -> Result<(), yaml::Error> {
 mod tests {
     use super::super::Driver;
     use super::*;
-    use serde_json::json;
+    use crate::json::json;
 
     fn plugin(name: &str, files: &[(&str, &str)]) -> Definition {
         let mut definition = Definition::new(name, Driver::Job, json!({"name": "plugin"}));

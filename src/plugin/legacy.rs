@@ -3,7 +3,8 @@
 //! Converted to today's form: the producer becomes the plugin's container, the worker and what only it needed go,
 //! since the worker is added to every pod nowadays.
 
-use serde_json::{Map, Value, json};
+use crate::json::json;
+use serde_json::{Map, Value};
 
 use super::read::{Loaded, complete, driver, tree};
 use super::{Definition, shape};

@@ -20,7 +20,8 @@ mod source;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use crate::json::json;
+use serde_json::{Map, Value};
 
 use crate::clock;
 use crate::yaml;

@@ -1,6 +1,7 @@
 //! The pod specs that a definition without one gets, by driver.
 
-use serde_json::{Value, json};
+use crate::json::json;
+use serde_json::Value;
 
 use super::Driver;
 

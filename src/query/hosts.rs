@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use crate::json::json;
 
 use super::{Answer, Fault, LARGEST_TEXT, Query, Trouble, component, keep};
 use crate::kube::{Error, Request, Resource};

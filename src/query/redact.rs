@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::json::json;
 use anyhow::anyhow;
 use regex::Regex;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::config::Redaction;
 use crate::kube::Resource;

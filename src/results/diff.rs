@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write;
 
+use crate::json::json;
 use serde::Serialize;
-use serde_json::json;
 
 use super::json::SCHEMA_VERSION;
 use super::leaf::{self, Leaf};

@@ -134,7 +134,7 @@ impl Health {
             }
         }
         writeln!(out, "api_version: {}", yaml::key_text(&self.api_version))?;
-        let summary = serde_json::json!({"error_summary": self.error_summary});
+        let summary = crate::json::json!({"error_summary": self.error_summary});
         // The original ends this text with an empty line.
         writeln!(out, "{}", yaml::write(&summary))?;
         Ok(())

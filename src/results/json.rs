@@ -3,8 +3,9 @@
 
 use std::io::Write;
 
+use crate::json::json;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::leaf::{self, Leaf};
 use super::open::Opened;

@@ -9,10 +9,11 @@ use std::fmt::{self, Write as _};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufReader, BufWriter, Read, Seek as _, SeekFrom, Write};
 
+use crate::json::json;
 use anyhow::Context as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::source::Source;
 use super::spool;

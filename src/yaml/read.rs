@@ -352,7 +352,7 @@ fn unreadable(text: &str) -> Place {
 mod tests {
     use super::super::{parse, parse_all};
     use super::*;
-    use serde_json::json;
+    use crate::json::json;
 
     fn fails(text: &str, line: usize, column: usize, words: &str) {
         let error = parse(text).expect_err(text);

@@ -110,7 +110,7 @@ fn float(word: &str) -> Option<Number> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::json::json;
 
     #[test]
     fn words_mean_what_go_reads() {

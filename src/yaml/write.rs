@@ -299,7 +299,7 @@ fn natural(key: &str) -> Vec<Token> {
 mod tests {
     use super::super::parse;
     use super::*;
-    use serde_json::json;
+    use crate::json::json;
 
     #[test]
     fn the_form_is_that_of_go() {
@@ -349,7 +349,7 @@ mod tests {
     fn what_is_written_is_read_back() {
         for text in pieces() {
             for value in
-                [json!(text), json!({text.clone(): text, "k": [text, [text]]}), json!([[{ "a": text }]])]
+                [json!(text), json!({(text.as_str()): text, "k": [text, [text]]}), json!([[{ "a": text }]])]
             {
                 let written = write(&value);
                 assert_eq!(
