@@ -47,6 +47,14 @@ pub struct Run {
     pub message: Option<String>,
 }
 
+impl Run {
+    /// Reads the text of an annotation or of the status service.
+    pub fn parse(text: &str) -> serde_json::Result<Self> {
+        // Through a value, as every reader of it does: one copy of the machine code is enough.
+        serde_json::from_value(serde_json::from_str(text)?)
+    }
+}
+
 /// One plugin on one node, or once for the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {

@@ -223,7 +223,7 @@ pub fn find(client: &kube::Client, namespace: &str) -> anyhow::Result<Value> {
 /// What the status of the run promises of its archive.
 fn promised(pod: &Value) -> Option<status::Archive> {
     let text = pod["metadata"]["annotations"][status::ANNOTATION].as_str()?;
-    let run: status::Run = serde_json::from_str(text).ok()?;
+    let run = status::Run::parse(text).ok()?;
     Some(run.archive).filter(|archive| !archive.name.is_empty() && !archive.sha256.is_empty())
 }
 

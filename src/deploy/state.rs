@@ -48,7 +48,7 @@ impl State {
         let phase = pod["status"]["phase"].as_str().unwrap_or("Pending").to_owned();
         let annotation = &pod["metadata"]["annotations"][status::ANNOTATION];
         if let ("Running" | "Succeeded", Some(text)) = (&*phase, annotation.as_str()) {
-            return match serde_json::from_str(text) {
+            return match status::Run::parse(text) {
                 Ok(run) => Self::Told(run),
                 Err(error) => Self::Silent {
                     phase,

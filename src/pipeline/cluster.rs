@@ -279,7 +279,7 @@ impl Cluster<'_> {
             self.client.get(&Resource::PODS, &self.config.namespace, name).map_err(anyhow::Error::from);
         let last = last.and_then(|pod| {
             let text = pod["metadata"]["annotations"][status::ANNOTATION].as_str().unwrap_or_default();
-            Ok(serde_json::from_str(text)?)
+            Ok(status::Run::parse(text)?)
         });
         match last {
             Ok(last) => outlook.show(&last),

@@ -171,7 +171,7 @@ impl Diff {
         before: &Opened,
         after: &Opened,
         objects: Option<&Objects>,
-        out: &mut impl Write,
+        out: &mut dyn Write,
     ) -> anyhow::Result<()> {
         writeln!(out, "{{\n\"schemaVersion\": {SCHEMA_VERSION},")?;
         writeln!(
@@ -191,7 +191,7 @@ impl Diff {
     }
 
     /// Writes it for people.
-    pub fn write_text(&self, look: Look, out: &mut impl Write) -> anyhow::Result<()> {
+    pub fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
         for (kind, _, title) in KINDS {
             let count = self.of(kind).count();
             if count == 0 {

@@ -77,7 +77,7 @@ impl Health {
     }
 
     /// Prints it for people.
-    pub fn report(&self, out: &mut impl Write) -> anyhow::Result<()> {
+    pub fn report(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "Run Details:")?;
         writeln!(out, "API Server version: {}", self.api_version)?;
         writeln!(out, "Node health: {}", self.node_health.share())?;
@@ -110,7 +110,7 @@ impl Health {
     }
 
     /// Prints it as YAML, keys in the order of the original.
-    pub fn write_yaml(&self, out: &mut impl Write) -> anyhow::Result<()> {
+    pub fn write_yaml(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         for (name, part) in [("node_health", &self.node_health), ("pod_health", &self.pod_health)] {
             writeln!(
                 out,

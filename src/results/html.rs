@@ -29,7 +29,7 @@ pub fn write(
     opened: &Opened,
     overview: &Overview,
     node: Option<&str>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let logs = Logs::read(&opened.source, overview)?;
     let verdict = overview.verdict().word();
@@ -79,7 +79,7 @@ fn headline(overview: &Overview) -> String {
     }
 }
 
-fn about(opened: &Opened, overview: &Overview, out: &mut impl Write) -> anyhow::Result<()> {
+fn about(opened: &Opened, overview: &Overview, out: &mut dyn Write) -> anyhow::Result<()> {
     let label = opened.source.label();
     let file = label.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(label);
     let (from, to) = overview.times.clone().unwrap_or_default();
@@ -105,7 +105,7 @@ fn about(opened: &Opened, overview: &Overview, out: &mut impl Write) -> anyhow::
     Ok(writeln!(out, "</dl>")?)
 }
 
-fn contents(overview: &Overview, logs: &Logs, out: &mut impl Write) -> anyhow::Result<()> {
+fn contents(overview: &Overview, logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
     write!(out, "<nav>")?;
     for (at, plugin) in overview.plugins.iter().enumerate() {
         let verdict = plugin_class(plugin);
@@ -125,7 +125,7 @@ fn contents(overview: &Overview, logs: &Logs, out: &mut impl Write) -> anyhow::R
 }
 
 /// The search bar; hidden where no script runs.
-fn tools(counts: &Counts, out: &mut impl Write) -> anyhow::Result<()> {
+fn tools(counts: &Counts, out: &mut dyn Write) -> anyhow::Result<()> {
     write!(
         out,
         "<div class=\"tools\" hidden><input type=\"search\" id=\"q\" placeholder=\"Search tests, nodes, failures  ( / )\" \
@@ -146,7 +146,7 @@ fn section(
     plugin: &Plugin,
     logs: &Logs,
     node: Option<&str>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let verdict = plugin_class(plugin);
     writeln!(
@@ -165,7 +165,7 @@ fn section(
     Ok(writeln!(out, "</section>")?)
 }
 
-fn bar(counts: &Counts, out: &mut impl Write) -> anyhow::Result<()> {
+fn bar(counts: &Counts, out: &mut dyn Write) -> anyhow::Result<()> {
     let shares = columns(counts).into_iter().filter(|(_, count)| *count > 0);
     write!(out, "<div class=\"bar\" aria-hidden=\"true\">")?;
     for (status, count) in shares.clone() {
@@ -183,7 +183,7 @@ fn bar(counts: &Counts, out: &mut impl Write) -> anyhow::Result<()> {
 }
 
 /// One square a node, and those that are not like most.
-fn nodes(at: usize, plugin: &Plugin, out: &mut impl Write) -> anyhow::Result<()> {
+fn nodes(at: usize, plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
     let total = plugin.nodes.len();
     if total == 0 {
         return Ok(());
@@ -277,7 +277,7 @@ fn failures(
     plugin: &Plugin,
     logs: &Logs,
     node: Option<&str>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let [(_, failed), (_, unknown), ..] = columns(&plugin.counts);
     if failed + unknown == 0 {
@@ -326,7 +326,7 @@ fn failure(
     leaf: &Leaf<'_>,
     class: &str,
     room: &mut usize,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let item = leaf.item;
     write!(
@@ -371,7 +371,7 @@ fn rows(
     at: usize,
     plugin: &Plugin,
     node: Option<&str>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let total = plugin.total();
     let title =
@@ -411,7 +411,7 @@ fn rows(
     Ok(writeln!(out, "</details>")?)
 }
 
-fn health(overview: &Overview, logs: &Logs, out: &mut impl Write) -> anyhow::Result<()> {
+fn health(overview: &Overview, logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(health) = &overview.health else { return Ok(()) };
     writeln!(out, "<section id=\"health\">\n<h2>Cluster health</h2>")?;
     for (name, part) in [("Nodes", &health.node_health), ("Pods", &health.pod_health)] {
@@ -447,7 +447,7 @@ fn health(overview: &Overview, logs: &Logs, out: &mut impl Write) -> anyhow::Res
     Ok(writeln!(out, "</section>")?)
 }
 
-fn pod_logs(logs: &Logs, out: &mut impl Write) -> anyhow::Result<()> {
+fn pod_logs(logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
     if logs.logs.is_empty() {
         return Ok(());
     }

@@ -36,7 +36,7 @@ pub fn write(
     opened: &Opened,
     overview: &Overview,
     node: Option<&str>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     writeln!(out, "{{\n\"schemaVersion\": {SCHEMA_VERSION},")?;
     field(out, "archive", &json!(opened.source.label()))?;
@@ -56,7 +56,7 @@ pub fn write(
     Ok(writeln!(out, "]\n}}")?)
 }
 
-fn field(out: &mut impl Write, name: &str, value: &Value) -> anyhow::Result<()> {
+fn field(out: &mut dyn Write, name: &str, value: &Value) -> anyhow::Result<()> {
     Ok(writeln!(out, "\"{name}\": {value},")?)
 }
 
@@ -85,7 +85,7 @@ fn write_plugin(
     opened: &Opened,
     plugin: &Plugin,
     node: Option<&str>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     writeln!(out, "{{")?;
     field(out, "name", &json!(plugin.name))?;

@@ -147,7 +147,7 @@ impl Objects {
     }
 
     /// Writes it for people.
-    pub fn write_text(&self, out: &mut impl Write) -> anyhow::Result<()> {
+    pub fn write_text(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         title(out, "Objects changed", self.changed.len())?;
         for changed in self.changed.iter().take(LISTED) {
             writeln!(out, "  {}", changed.name)?;
@@ -176,14 +176,14 @@ impl Objects {
     }
 }
 
-fn title(out: &mut impl Write, text: &str, count: usize) -> anyhow::Result<()> {
+fn title(out: &mut dyn Write, text: &str, count: usize) -> anyhow::Result<()> {
     if count > 0 {
         writeln!(out, "{text}: {count}")?;
     }
     Ok(())
 }
 
-fn end(out: &mut impl Write, count: usize) -> anyhow::Result<()> {
+fn end(out: &mut dyn Write, count: usize) -> anyhow::Result<()> {
     if count > LISTED {
         writeln!(out, "  and {} more", count - LISTED)?;
     }

@@ -190,7 +190,7 @@ pub enum Fetch {
 
 impl Fetch {
     /// Copies a file to `out`.
-    pub fn copy(&mut self, name: &str, out: &mut impl Write) -> anyhow::Result<()> {
+    pub fn copy(&mut self, name: &str, out: &mut dyn Write) -> anyhow::Result<()> {
         match self {
             Self::Folder(folder) => {
                 let mut file = open_in(folder, name)?.ok_or_else(|| absent(name))?;
@@ -217,7 +217,7 @@ impl Fetch {
 }
 
 /// Copies with errors of the two sides told apart, since a reader of our output may leave.
-fn copy(input: &mut impl Read, out: &mut impl Write) -> anyhow::Result<()> {
+fn copy(input: &mut impl Read, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         match input.read(&mut buffer) {

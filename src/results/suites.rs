@@ -15,7 +15,7 @@ pub fn write(
     opened: &Opened,
     overview: &Overview,
     node: Option<&str>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
     let broken = overview.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
@@ -30,7 +30,7 @@ fn write_plugin(
     opened: &Opened,
     plugin: &Plugin,
     node: Option<&str>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     if let Some(error) = &plugin.error {
         writeln!(out, "<testsuite name=\"{}\"{}>", attribute(&plugin.name), sums(&plugin.counts, 1))?;
@@ -76,7 +76,7 @@ fn sums(counts: &Counts, broken: u64) -> String {
     )
 }
 
-fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut impl Write) -> anyhow::Result<()> {
+fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let item = leaf.item;
     let group: Vec<&str> = std::iter::once(plugin).chain(leaf.group().iter().map(String::as_str)).collect();
     write!(

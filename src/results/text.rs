@@ -45,7 +45,7 @@ pub fn show(
     files: &Files,
     plugins: &[String],
     view: View<'_>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     // A run on one machine asks no cluster: there is no health of which every detail could be shown.
     let no_cluster = !files.has(health::FILE) && !files.has(SERVER_VERSION);
@@ -76,7 +76,7 @@ fn show_one(
     files: &Files,
     plugin: &str,
     view: View<'_>,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     if plugin == HEALTH {
         return show_health(files, view.mode, out);
@@ -101,7 +101,7 @@ fn show_one(
     }
 }
 
-fn show_health(files: &Files, mode: Mode, out: &mut impl Write) -> anyhow::Result<()> {
+fn show_health(files: &Files, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()> {
     match mode {
         Mode::Report => Health::read(files)?.unwrap_or_default().report(out),
         Mode::Detailed => {
@@ -199,7 +199,7 @@ impl Visit for Report {
 }
 
 impl Report {
-    fn write(mut self, out: &mut impl Write) -> anyhow::Result<()> {
+    fn write(mut self, out: &mut dyn Write) -> anyhow::Result<()> {
         let (name, status) = self.root.unwrap_or_default();
         let mut count = |status: &str| self.counts.remove(status).unwrap_or_default();
         let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
@@ -250,15 +250,15 @@ impl Visit for Wanted<'_> {
 }
 
 /// Prints each leaf.
-struct Detailed<'a, W> {
+struct Detailed<'a> {
     plugin: &'a str,
     files: Fetch,
     skip_prefix: bool,
     path: Vec<String>,
-    out: &'a mut W,
+    out: &'a mut dyn Write,
 }
 
-impl<W: Write> Visit for Detailed<'_, W> {
+impl Visit for Detailed<'_> {
     fn enter(&mut self, item: Item) -> anyhow::Result<()> {
         self.path.push(item.name);
         Ok(())
@@ -298,7 +298,7 @@ impl<W: Write> Visit for Detailed<'_, W> {
 }
 
 /// Copies text with `\n` and `\t` turned into what they stand for.
-fn readable(mut input: impl Read, out: &mut impl Write) -> anyhow::Result<()> {
+fn readable(mut input: impl Read, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     let mut backslash = false;
     loop {

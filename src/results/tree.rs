@@ -276,7 +276,7 @@ impl Tree {
 
 /// Copies through the buffers on both sides. `io::copy` would go around them to the kernel, for every few bytes
 /// between two holes.
-fn copy(from: &mut impl BufRead, to: &mut impl Write, mut count: u64) -> io::Result<()> {
+fn copy(from: &mut impl BufRead, to: &mut dyn Write, mut count: u64) -> io::Result<()> {
     while count > 0 {
         let buffer = from.fill_buf()?;
         let length = buffer.len().min(usize::try_from(count).unwrap_or(usize::MAX));
