@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::ExitCode;
 
-use crate::json::json;
 use anyhow::{Context, Result, bail};
 use clap::ArgMatches;
 
 use super::{output, request, usage};
 use crate::deploy;
+use crate::json::json;
 use crate::plugin::{self, Definition, Driver, pod};
 use crate::yaml;
 

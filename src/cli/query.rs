@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::json::json;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::{cluster, output, request, signal};
 use crate::config;
+use crate::json::json;
 use crate::query::{self, Query, Redactor, Trouble};
 use crate::stop::Stop;
 

@@ -2,10 +2,10 @@
 //!
 //! Kept apart, because `gen` prints the original's pod unless told otherwise.
 
-use crate::json::json;
 use serde_json::Value;
 
 use crate::config;
+use crate::json::json;
 
 /// Tells the autoscaler of a cluster to leave the pod where it is.
 const KEEP: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";

@@ -3,13 +3,13 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::json::json;
 use anyhow::{Result, bail};
 use serde_json::{Map, Value};
 
 use super::service::Service;
 use super::{Plan, harden};
 use crate::config;
+use crate::json::json;
 use crate::plugin::{Definition, RESERVED};
 
 /// The aggregator's pod.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::json;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::{CONFIG_DIR, Change, Plan};
+use crate::json::json;
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
 
 /// Stands in images for the version of the cluster.

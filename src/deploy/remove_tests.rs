@@ -1,8 +1,7 @@
 //! Removing runs from the fake cluster: own and foreign namespaces, waiting, what holds up.
 
-use crate::json::json;
-
 use super::*;
+use crate::json::json;
 use crate::kube::Config;
 use crate::kube::api_server::{ApiServer, Fault};
 use crate::stop::Stop;

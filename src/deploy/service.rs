@@ -9,7 +9,6 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::json::json;
 use anyhow::{Context as _, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -19,6 +18,7 @@ use serde_json::Value;
 use crate::backplane::{Authority, Identity};
 use crate::clock;
 use crate::config;
+use crate::json::json;
 use crate::kube::{self, Client, Resource, Selector, Trust};
 
 /// The service, its secret, and the name in the server's certificate, whatever address it is reached at.

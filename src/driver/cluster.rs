@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
-use crate::json::json;
 use serde_json::Value;
 
 use super::monitor::{Monitor, Seen};
@@ -16,6 +15,7 @@ use super::node::refusal;
 use super::pod::Launch;
 use super::{Driver, Plugin};
 use crate::config::Grace;
+use crate::json::json;
 use crate::kube::{self, Event, Request, Resource, Selector, Stage};
 use crate::plugin::pod::default_spec;
 use crate::plugin::{self, Definition};

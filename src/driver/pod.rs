@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::json;
 use serde_json::{Map, Value};
 
+use crate::json::json;
 use crate::plugin::pod::default_spec;
 use crate::plugin::{Definition, Driver};
 

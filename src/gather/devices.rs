@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::json;
 use serde_json::{Map, Value};
 
 use super::{Facts, Node, Source};
+use crate::json::json;
 
 pub struct Devices;
 

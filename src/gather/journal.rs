@@ -13,10 +13,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::json::json;
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::Node;
+use crate::json::json;
 
 /// A journal that is silent for so long will not speak any more.
 const PATIENCE: Duration = Duration::from_secs(120);

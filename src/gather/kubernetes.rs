@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::json;
 use serde_json::{Map, Value};
 
 use super::{Facts, Node, Source, mounts, pairs};
+use crate::json::json;
 
 pub struct Kubernetes;
 

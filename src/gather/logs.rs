@@ -9,7 +9,6 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::json::json;
 use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -19,6 +18,7 @@ use super::outbox::partial;
 use super::summary::{self, Summary};
 use super::{Node, Outbox};
 use crate::item::Item;
+use crate::json::json;
 use crate::yaml;
 
 /// The name that the original's plugin gives the log.

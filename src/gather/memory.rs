@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::json;
 use serde_json::Value;
 
 use super::{Facts, Node, Source, pairs};
+use crate::json::json;
 
 pub struct Memory;
 

@@ -27,10 +27,10 @@ mod time;
 mod virtualization;
 mod zone;
 
-use crate::json::json;
 use serde_json::{Map, Value};
 
 use crate::item;
+use crate::json::json;
 
 pub use node::Node;
 pub use outbox::Outbox;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::json::json;
 use serde_json::Value;
 
 use super::{Facts, Node, Source};
+use crate::json::json;
 
 pub struct Mounts;
 

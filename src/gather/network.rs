@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use crate::json::json;
 use serde_json::{Map, Value};
 
 use super::netlink::{self, Address};
 use super::{Facts, Node, Source};
+use crate::json::json;
 
 pub struct Network;
 

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::json;
-
 use super::{Facts, Node, Source, pairs};
+use crate::json::json;
 
 pub struct Processor;
 

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+
+use crate::json::json;
 #[cfg(test)]
 use std::time::SystemTime;
 use std::time::{Duration, Instant};
 
-use crate::json::json;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 

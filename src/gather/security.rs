@@ -1,9 +1,9 @@
 //! What guards the node: SELinux, AppArmor, FIPS mode, its SSH host keys, Secure Boot's lockdown.
 
-use crate::json::json;
 use serde_json::{Map, Value};
 
 use super::{Facts, Node, Source, pairs};
+use crate::json::json;
 
 pub struct Security;
 

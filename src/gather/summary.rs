@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::json::json;
 use aho_corasick::AhoCorasick;
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -16,6 +15,7 @@ use serde_json::Value;
 
 use crate::clock;
 use crate::item::{self, Item};
+use crate::json::json;
 
 /// One kind of trouble.
 struct Trouble {

@@ -2,11 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::json::json;
-
 use super::zone::Zone;
 use super::{Facts, Node, Source};
 use crate::clock;
+use crate::json::json;
 
 pub struct Time;
 

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::json::json;
-
 use super::{Facts, Node, Source};
+use crate::json::json;
 
 pub struct Virtualization;
 

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-use crate::json::json;
 use anyhow::{Context, Result, ensure};
 use ring::digest;
 use serde_json::Value;
@@ -12,6 +11,7 @@ use tar::{Builder, Header};
 
 use super::store::{Store, Stored, parts};
 use super::{Descriptor, Reference, digest_of, hash_of};
+use crate::json::json;
 
 /// Lists of an archive are small.
 const LONGEST: u64 = 8 << 20;

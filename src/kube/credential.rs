@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::json::json;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
 use super::tls::Identity;
 use crate::clock;
+use crate::json::json;
 
 /// What goes into the `Authorization` header.
 #[derive(Clone, Default)]

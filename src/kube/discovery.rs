@@ -4,12 +4,12 @@
 //! manifest to its path, access reviews and the server's version. A group that does not answer is data, not an
 //! error.
 
-use crate::json::json;
 use serde_json::Value;
 
 use super::client::Client;
 use super::error::Error;
 use super::request::{Method, Request, Resource, segment};
+use crate::json::json;
 
 /// Aggregated discovery where the server knows it, else the plain list of groups.
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::json::json;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 use ureq::http::Uri;
@@ -16,6 +15,7 @@ use super::credential::{self, Credential, Interactive, Program};
 use super::error::Error;
 use super::proxy::Proxy;
 use super::tls::{self, Identity, Trust};
+use crate::json::json;
 use crate::yaml;
 
 /// What the user chose on the command line.

@@ -5,8 +5,9 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-use crate::json::json;
 use serde_json::Value;
+
+use crate::json::json;
 
 /// A kind of object, as the API serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

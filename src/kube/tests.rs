@@ -3,11 +3,11 @@
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
-use crate::json::json;
 use serde_json::Value;
 
 use super::api_server::{ApiServer, ExecAnswer, Fault};
 use super::{Client, Config, Error, Event, Request, Resource, Selector};
+use crate::json::json;
 use crate::stop::Stop;
 
 fn client(api: &ApiServer) -> Client {

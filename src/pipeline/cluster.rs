@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::json::json;
 use anyhow::{Context as _, bail};
 use ring::digest;
 use serde_json::Value;
@@ -20,6 +19,7 @@ use crate::aggregator::{self, Aggregator, Settings};
 use crate::backplane::server_config;
 use crate::driver::{self, Driver as _, Plugin};
 use crate::http::Server;
+use crate::json::json;
 use crate::kube::{self, Resource, Selector};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};

@@ -8,12 +8,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::json::json;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::backplane::{Identity, server_config};
 use crate::http::{Request, Response, Server};
+use crate::json::json;
 use crate::protocol::GZIP;
 use crate::status;
 use crate::stop::Stop;

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::json::json;
 use anyhow::Context as _;
 
 use super::process::write_json;
 use crate::driver::Plugin;
+use crate::json::json;
 use crate::{archive, clock, status};
 
 /// Packs `run_dir` into a file in `out`. Gives its path and what the status says about it.

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use crate::json::json;
 use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::aggregator::Aggregator;
 use crate::config;
 use crate::driver::Plugin;
+use crate::json::json;
 use crate::results;
 
 /// Processes the results of all `plugins` in `run_dir`, and writes their definitions there. What goes wrong with one

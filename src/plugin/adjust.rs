@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::json;
 use serde_json::Value;
 
 use super::Definition;
+use crate::json::json;
 
 /// The volume that plugin and worker share.
 pub const RESULTS_VOLUME: &str = "results";

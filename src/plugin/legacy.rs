@@ -3,11 +3,11 @@
 //! Converted to today's form: the producer becomes the plugin's container, the worker and what only it needed go,
 //! since the worker is added to every pod nowadays.
 
-use crate::json::json;
 use serde_json::{Map, Value};
 
 use super::read::{Loaded, complete, driver, tree};
 use super::{Definition, shape};
+use crate::json::json;
 use crate::yaml::{Content, Error, Node};
 
 /// The config map that the worker's configuration came from; it does not exist any more.

@@ -20,10 +20,10 @@ mod source;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::json::json;
 use serde_json::{Map, Value};
 
 use crate::clock;
+use crate::json::json;
 use crate::yaml;
 
 pub use check::{check, check_all};

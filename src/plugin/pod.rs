@@ -1,9 +1,9 @@
 //! The pod specs that a definition without one gets, by driver.
 
-use crate::json::json;
 use serde_json::Value;
 
 use super::Driver;
+use crate::json::json;
 
 /// The service account that the original gives to every pod.
 pub const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";

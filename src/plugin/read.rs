@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::json;
 use serde_json::Value;
 
 use super::{Config, Definition, Driver, legacy, shape};
 use crate::clock;
+use crate::json::json;
 use crate::yaml::{self, Content, Error, Node};
 
 /// A definition, with what its user should know about how it was read.

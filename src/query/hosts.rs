@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use crate::json::json;
-
 use super::{Answer, Fault, LARGEST_TEXT, Query, Trouble, component, keep};
+use crate::json::json;
 use crate::kube::{Error, Request, Resource};
 
 /// A kubelet that works answers within a second; the original waits as long.

@@ -10,12 +10,12 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::json::json;
 use anyhow::Context as _;
 use regex::Regex;
 use serde_json::Value;
 
 use super::{Answer, Fault, Query, Trouble, component};
+use crate::json::json;
 use crate::kube::{Resource, Selector};
 
 /// Lists one kind.

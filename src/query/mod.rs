@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::json::json;
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::clock;
 use crate::config;
+use crate::json::json;
 use crate::kube;
 use crate::pattern;
 use crate::stop::Stop;

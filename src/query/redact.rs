@@ -8,12 +8,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::json::json;
 use anyhow::anyhow;
 use regex::Regex;
 use serde_json::Value;
 
 use crate::config::Redaction;
+use crate::json::json;
 use crate::kube::Resource;
 use crate::pattern;
 

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write;
 
-use crate::json::json;
 use serde::Serialize;
 
 use super::json::SCHEMA_VERSION;
@@ -18,6 +17,7 @@ use super::overview::FAILED_CODE;
 use super::snapshot::Objects;
 use super::text::HEALTH;
 use crate::item::{FAILED, PASSED, TIMEOUT};
+use crate::json::json;
 
 /// How many tests of a kind the text lists.
 const LISTED: usize = 200;

@@ -3,7 +3,6 @@
 
 use std::io::Write;
 
-use crate::json::json;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -11,6 +10,7 @@ use super::leaf::{self, Leaf};
 use super::open::Opened;
 use super::overview::{Counts, Overview, Plugin};
 use crate::item::Item;
+use crate::json::json;
 
 /// Raised when a key is renamed or removed or changes its meaning; new keys come without notice.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -9,7 +9,6 @@ use std::fmt::{self, Write as _};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufReader, BufWriter, Read, Seek as _, SeekFrom, Write};
 
-use crate::json::json;
 use anyhow::Context as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
@@ -17,6 +16,7 @@ use serde_json::Value;
 
 use super::source::Source;
 use super::spool;
+use crate::json::json;
 
 /// Fields of `metadata` that differ between two looks at the same thing.
 const IDENTITY: [&str; 6] =
