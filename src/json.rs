@@ -27,19 +27,19 @@ macro_rules! json {
     };
     (@elements $list:ident $(,)?) => {};
     (@elements $list:ident null $(, $($rest:tt)*)?) => {
-        $list.push(serde_json::Value::Null);
+        $crate::json::add(&mut $list, serde_json::Value::Null);
         $crate::json::json!(@elements $list $($($rest)*)?);
     };
     (@elements $list:ident {$($inner:tt)*} $(, $($rest:tt)*)?) => {
-        $list.push($crate::json::json!({$($inner)*}));
+        $crate::json::add(&mut $list, $crate::json::json!({$($inner)*}));
         $crate::json::json!(@elements $list $($($rest)*)?);
     };
     (@elements $list:ident [$($inner:tt)*] $(, $($rest:tt)*)?) => {
-        $list.push($crate::json::json!([$($inner)*]));
+        $crate::json::add(&mut $list, $crate::json::json!([$($inner)*]));
         $crate::json::json!(@elements $list $($($rest)*)?);
     };
     (@elements $list:ident $value:expr $(, $($rest:tt)*)?) => {
-        $list.push($crate::json::value(&$value));
+        $crate::json::add(&mut $list, $crate::json::value(&$value));
         $crate::json::json!(@elements $list $($($rest)*)?);
     };
     (null) => { serde_json::Value::Null };
@@ -64,6 +64,12 @@ pub(crate) use json;
 #[inline(never)]
 pub(crate) fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
     map.insert(key.to_owned(), value);
+}
+
+/// One copy of this for all elements.
+#[inline(never)]
+pub(crate) fn add(list: &mut Vec<Value>, value: Value) {
+    list.push(value);
 }
 
 /// One copy of this for each type. What JSON has no word for, a map with keys that are no text, becomes null.
