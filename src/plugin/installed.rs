@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::source::parse;
-use super::{Definition, Loaded};
+use super::{Definition, Loaded, file};
 
 /// The folder's name below the home folder.
 const FOLDER: &str = ".sonobuoy";
@@ -158,9 +157,5 @@ fn collect(folder: &Path, depth: usize, into: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 fn load(path: &Path) -> Result<Loaded> {
-    let mut all = parse(&super::source::read_file(path)?, &path.display().to_string())?;
-    match (all.pop(), all.len()) {
-        (Some(loaded), 0) => Ok(loaded),
-        _ => bail!("`{}` holds several definitions, one is needed", path.display()),
-    }
+    file::only(file::load(path)?, &path.display().to_string())
 }

@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use super::read::{Loaded, complete, driver, tree};
-use super::{Definition, shape};
+use super::shape::{driver, tree};
+use super::{Definition, Loaded, shape};
 use crate::json::json;
 use crate::yaml::{Content, Error, Node};
 
@@ -65,7 +65,7 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
         }
     }
     definition.pod_spec = Some(Value::Object(pod));
-    complete(&mut definition);
+    definition.complete();
     Ok(Loaded { definition, notes })
 }
 

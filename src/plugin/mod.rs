@@ -7,6 +7,7 @@ mod adjust;
 pub mod builtin;
 mod check;
 pub mod fetch;
+mod file;
 mod installed;
 mod legacy;
 pub mod mode;
@@ -27,7 +28,7 @@ use crate::json::json;
 use crate::yaml;
 
 pub use check::{check, check_all};
-pub use read::{Loaded, read, read_all};
+pub use read::{read, read_all};
 pub use {
     installed::Installed,
     search::search,
@@ -75,6 +76,15 @@ pub struct Config {
     pub order: i64,
     /// How long it may take, unless the run's settings say otherwise; 0 for ever.
     pub timeout: Option<Duration>,
+}
+
+/// A definition, with what its user should know about how it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The definition.
+    pub definition: Definition,
+    /// Sentences for people, such as that an old form was converted.
+    pub notes: Vec<String>,
 }
 
 /// How a plugin is started.
@@ -166,6 +176,28 @@ impl Definition {
     pub fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         let cars = self.pod_spec.as_mut().and_then(|pod| pod["containers"].as_array_mut());
         std::iter::once(&mut self.spec).chain(cars.into_iter().flatten())
+    }
+
+    /// Puts in what is always written, takes away what means nothing.
+    fn complete(&mut self) {
+        if let Some(Value::Object(pod)) = &mut self.pod_spec {
+            pod.entry("containers").or_insert_with(|| json!([]));
+            if let Some(Value::Array(list)) = pod.get_mut("initContainers") {
+                list.iter_mut().for_each(without_empty_resources);
+            }
+        }
+        if let Value::Object(spec) = &mut self.spec {
+            spec.entry("name").or_insert_with(|| json!("plugin"));
+        }
+        self.containers_mut().for_each(without_empty_resources);
+    }
+}
+
+fn without_empty_resources(container: &mut Value) {
+    if let Value::Object(fields) = container
+        && fields.get("resources").is_some_and(|r| r.as_object().is_some_and(serde_json::Map::is_empty))
+    {
+        fields.remove("resources");
     }
 }
 

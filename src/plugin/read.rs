@@ -4,19 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Config, Definition, Driver, legacy, shape};
+use super::shape::{driver, tree};
+use super::{Config, Definition, Loaded, legacy, shape};
 use crate::clock;
 use crate::json::json;
 use crate::yaml::{self, Content, Error, Node};
-
-/// A definition, with what its user should know about how it was read.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
-    /// The definition.
-    pub definition: Definition,
-    /// Sentences for people, such as that an old form was converted.
-    pub notes: Vec<String>,
-}
 
 /// Reads the one definition of a text.
 pub fn read(text: &str) -> Result<Loaded, Error> {
@@ -128,30 +120,8 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         extra_volumes,
         config_map,
     };
-    complete(&mut definition);
+    definition.complete();
     Ok(Loaded { definition, notes: Vec::new() })
-}
-
-/// Puts in what is always written, takes away what means nothing.
-pub(super) fn complete(definition: &mut Definition) {
-    if let Some(Value::Object(pod)) = &mut definition.pod_spec {
-        pod.entry("containers").or_insert_with(|| json!([]));
-        if let Some(Value::Array(list)) = pod.get_mut("initContainers") {
-            list.iter_mut().for_each(without_empty_resources);
-        }
-    }
-    if let Value::Object(spec) = &mut definition.spec {
-        spec.entry("name").or_insert_with(|| json!("plugin"));
-    }
-    definition.containers_mut().for_each(without_empty_resources);
-}
-
-fn without_empty_resources(container: &mut Value) {
-    if let Value::Object(fields) = container
-        && fields.get("resources").is_some_and(|r| r.as_object().is_some_and(serde_json::Map::is_empty))
-    {
-        fields.remove("resources");
-    }
 }
 
 fn check_kind(node: &Node) -> Result<(), Error> {
@@ -222,16 +192,6 @@ fn config(node: &Node) -> Result<Config, Error> {
     })
 }
 
-/// The driver named in a map.
-pub(super) fn driver(node: &Node, path: &str) -> Result<Driver, Error> {
-    let Some(value) = node.get("driver") else {
-        return Err(node.place.error(format!("`{path}` is missing; write Job or DaemonSet")));
-    };
-    let text = shape::text(path, value)?;
-    Driver::parse(text)
-        .ok_or_else(|| value.place.error(format!("`{path}` is `{text}`; write Job or DaemonSet")))
-}
-
 /// A list's items as trees.
 fn list(node: &Node) -> Vec<Value> {
     match &node.content {
@@ -240,23 +200,9 @@ fn list(node: &Node) -> Vec<Value> {
     }
 }
 
-/// A node as JSON, keys without value left out, as Go leaves them out.
-pub(super) fn tree(node: &Node) -> Value {
-    match &node.content {
-        Content::Map(entries) => Value::Object(
-            entries
-                .iter()
-                .filter(|(_, value)| !value.is_null())
-                .map(|(key, value)| (key.text.clone(), tree(value)))
-                .collect(),
-        ),
-        Content::List(items) => items.iter().map(tree).collect(),
-        _ => node.clone().into_value(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Driver;
     use super::*;
 
     const FULL: &str = "sonobuoy-config:

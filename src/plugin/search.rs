@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::source::{parse, read_file};
-use super::{Definition, Loaded};
+use super::{Definition, Loaded, file};
 
 /// What was found.
 pub struct Search {
@@ -24,7 +23,7 @@ pub fn search(folders: &[String], selected: Option<&[String]>) -> Result<Search>
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut broken = Vec::new();
     for path in files(folders) {
-        match read_file(&path).and_then(|text| parse(&text, &path.display().to_string())) {
+        match file::load(&path) {
             Ok(all) => loaded.extend(all),
             Err(error) => broken.push(format!("{error:#}")),
         }

@@ -1,7 +1,10 @@
 //! The types of the Kubernetes fields that definitions commonly have, checked where the text still has places: a
 //! number where text is needed is found with line and column, instead of by the API server in the middle of a run.
-//! Fields not listed here pass unseen.
+//! Fields not listed here pass unseen. What is right becomes text, a driver or a tree.
 
+use serde_json::Value;
+
+use super::Driver;
 use crate::yaml::{Content, Error, Node};
 
 /// What a field must hold.
@@ -188,6 +191,31 @@ pub(super) fn text_map<'n>(path: &str, node: &'n Node) -> Result<Vec<(&'n str, &
         .filter(|(_, value)| !value.is_null())
         .map(|(key, value)| Ok((key.text.as_str(), text(&format!("{path}.{}", key.text), value)?)))
         .collect()
+}
+
+/// The driver named in a map.
+pub(super) fn driver(node: &Node, path: &str) -> Result<Driver, Error> {
+    let Some(value) = node.get("driver") else {
+        return Err(node.place.error(format!("`{path}` is missing; write Job or DaemonSet")));
+    };
+    let text = text(path, value)?;
+    Driver::parse(text)
+        .ok_or_else(|| value.place.error(format!("`{path}` is `{text}`; write Job or DaemonSet")))
+}
+
+/// A node as JSON, keys without value left out, as Go leaves them out.
+pub(super) fn tree(node: &Node) -> Value {
+    match &node.content {
+        Content::Map(entries) => Value::Object(
+            entries
+                .iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(key, value)| (key.text.clone(), tree(value)))
+                .collect(),
+        ),
+        Content::List(items) => items.iter().map(tree).collect(),
+        _ => node.clone().into_value(),
+    }
 }
 
 /// The error for a value of the wrong kind.

@@ -1,16 +1,12 @@
 //! Where `-p` finds plugins: installed ones, built-in ones, URLs, folders, files, in this order.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use super::installed::Installed;
-use super::{Definition, Loaded, builtin, check, fetch::fetch, read_all};
-
-/// No definition is larger: it must fit a ConfigMap, which holds 1 MiB.
-const MOST: u64 = 4 << 20;
+use super::{Definition, Loaded, builtin, check, fetch::fetch, file};
 
 /// A plugin that was found.
 pub struct Found {
@@ -30,7 +26,7 @@ pub fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Found>> {
     }
     let is_path = source.contains(['/', '\\']);
     if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
-        return custom(parse(&read_file(&path)?, &path.display().to_string())?, value, new_name);
+        return custom(file::load(&path)?, value, new_name);
     }
     if let Some(definition) = builtin::named(source) {
         if new_name.is_some() {
@@ -58,16 +54,13 @@ pub fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Found>> {
         };
         bail!("plugin `{source}`: {ways}");
     }
-    custom(parse(&read_file(path)?, source)?, value, new_name)
+    custom(file::load(path)?, value, new_name)
 }
 
 /// Reads the one definition of a file or URL.
 pub fn one(source: &str) -> Result<Loaded> {
-    let mut all = if is_url(source) { get(source)? } else { parse(&read_file(Path::new(source))?, source)? };
-    match (all.pop(), all.len()) {
-        (Some(loaded), 0) => Ok(loaded),
-        (_, more) => bail!("`{source}` holds {} definitions, one is needed", more + 1),
-    }
+    let all = if is_url(source) { get(source)? } else { file::load(Path::new(source))? };
+    file::only(all, source)
 }
 
 /// Splits `SOURCE@NEWNAME`; a file that has the `@` in its name, and an `@` in a URL before its host, stay whole.
@@ -119,8 +112,8 @@ fn folder(path: &Path) -> Result<Vec<Loaded>> {
     }
     files.sort();
     let mut all = Vec::new();
-    for file in files {
-        all.extend(parse(&read_file(&file)?, &file.display().to_string())?);
+    for path in files {
+        all.extend(file::load(&path)?);
     }
     Ok(all)
 }
@@ -130,37 +123,7 @@ fn get(url: &str) -> Result<Vec<Loaded>> {
     if !matches!(scheme, "http" | "https") {
         bail!("plugin `{url}`: only http and https can be fetched");
     }
-    let bytes = fetch(url, MOST)?;
-    let text = String::from_utf8(bytes).map_err(|error| not_text(url, error.utf8_error().valid_up_to()))?;
-    parse(&text, url)
-}
-
-/// Reads the definitions of a text, the error naming where it comes from.
-pub(super) fn parse(text: &str, origin: &str) -> Result<Vec<Loaded>> {
-    let mut all = read_all(text).map_err(|error| anyhow!("plugin definition `{origin}`, {error}"))?;
-    for loaded in &mut all {
-        for note in &mut loaded.notes {
-            *note = format!("`{origin}`: {note}");
-        }
-    }
-    Ok(all)
-}
-
-/// Reads a file of bounded size.
-pub(super) fn read_file(path: &Path) -> Result<String> {
-    let describe = || format!("cannot read `{}`", path.display());
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).with_context(describe)?;
-    file.take(MOST + 1).read_to_end(&mut bytes).with_context(describe)?;
-    if bytes.len() as u64 > MOST {
-        bail!("`{}` has more than {} MiB, which no plugin definition has", path.display(), MOST >> 20);
-    }
-    String::from_utf8(bytes)
-        .map_err(|error| not_text(&path.display().to_string(), error.utf8_error().valid_up_to()))
-}
-
-fn not_text(origin: &str, at: usize) -> anyhow::Error {
-    anyhow!("`{origin}` is no text: byte {at} is not UTF-8")
+    file::parse(&fetch(url, file::MOST)?, url)
 }
 
 #[cfg(test)]
