@@ -67,6 +67,7 @@ pub(crate) fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
 }
 
 /// One copy of this for all elements.
+#[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "the client alone writes no list"))]
 #[inline(never)]
 pub(crate) fn add(list: &mut Vec<Value>, value: Value) {
     list.push(value);
