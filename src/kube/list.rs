@@ -119,10 +119,9 @@ impl Client {
 fn decode(request: &Request, body: Body, sink: &mut Sink<'_>) -> Result<Meta, Error> {
     let stop = body.stop().clone();
     let mut failed = None;
+    let mut take = |item| sink(item).map_err(|why| failed = Some(why)).is_ok();
     let mut reader = serde_json::Deserializer::from_reader(BufReader::with_capacity(32 << 10, body));
-    let page = Page { sink, failed: &mut failed }
-        .deserialize(&mut reader)
-        .and_then(|meta| reader.end().map(|()| meta));
+    let page = meta(&mut reader, &mut take).and_then(|meta| reader.end().map(|()| meta));
     match (page, failed) {
         (_, Some(why)) => Err(Error::Sink(why)),
         (Ok(meta), None) => Ok(meta),
@@ -131,50 +130,56 @@ fn decode(request: &Request, body: Body, sink: &mut Sink<'_>) -> Result<Meta, Er
     }
 }
 
-struct Page<'a, 'b> {
-    sink: &'a mut Sink<'b>,
-    failed: &'a mut Option<String>,
+fn meta<'de, R: serde_json::de::Read<'de>>(
+    reader: &mut serde_json::Deserializer<R>,
+    take: &mut dyn FnMut(Value) -> bool,
+) -> serde_json::Result<Meta> {
+    match Page(take).deserialize(reader)? {
+        (meta, true) => Meta::deserialize(meta),
+        (_, false) => Err(serde_json::Error::custom("it is no list")),
+    }
 }
 
-impl<'de> DeserializeSeed<'de> for Page<'_, '_> {
-    type Value = Meta;
+/// A list that hands its items out as they are read, for as long as they are taken. Gives its `metadata`, and whether
+/// it has items at all.
+pub struct Page<'f>(pub &'f mut dyn FnMut(Value) -> bool);
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Meta, D::Error> {
+impl<'de> DeserializeSeed<'de> for Page<'_> {
+    type Value = (Value, bool);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Page<'_, '_> {
-    type Value = Meta;
+impl<'de> Visitor<'de> for Page<'_> {
+    type Value = (Value, bool);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Meta, A::Error> {
-        let (mut meta, mut is_list) = (Meta::default(), false);
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut meta, mut is_list) = (Value::Object(serde_json::Map::new()), false);
         while let Some(key) = map.next_key::<String>()? {
             match &*key {
                 "metadata" => meta = map.next_value()?,
                 "items" => {
                     is_list = true;
-                    map.next_value_seed(Items { sink: &mut *self.sink, failed: &mut *self.failed })?;
+                    map.next_value_seed(Items(&mut *self.0))?;
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        if is_list { Ok(meta) } else { Err(A::Error::custom("it is no list")) }
+        Ok((meta, is_list))
     }
 }
 
-struct Items<'a, 'b> {
-    sink: &'a mut Sink<'b>,
-    failed: &'a mut Option<String>,
-}
+struct Items<'f>(&'f mut dyn FnMut(Value) -> bool);
 
-impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
+impl<'de> DeserializeSeed<'de> for Items<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -182,7 +187,7 @@ impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_, '_> {
+impl<'de> Visitor<'de> for Items<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -204,8 +209,7 @@ impl<'de> Visitor<'de> for Items<'_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         while let Some(item) = items.next_element::<Value>()? {
-            if let Err(why) = (self.sink)(item) {
-                *self.failed = Some(why);
+            if !(self.0)(item) {
                 return Err(A::Error::custom("the receiver failed"));
             }
         }
@@ -220,13 +224,12 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> (Vec<Value>, Result<Meta, String>) {
-        let (mut items, mut failed) = (Vec::new(), None);
-        let mut sink = |item: Value| {
+        let mut items = Vec::new();
+        let mut take = |item: Value| {
             items.push(item);
-            Ok(())
+            true
         };
-        let mut reader = serde_json::Deserializer::from_str(text);
-        let meta = Page { sink: &mut sink, failed: &mut failed }.deserialize(&mut reader);
+        let meta = meta(&mut serde_json::Deserializer::from_str(text), &mut take);
         (items, meta.map_err(|why| why.to_string()))
     }
 

@@ -42,6 +42,7 @@ pub use client::Client;
 pub use discovery::{Discovery, Kind};
 pub use error::{Error, Stage};
 pub use kubeconfig::{Config, Options};
+pub use list::Page;
 pub use request::{Method, Request, Resource, Selector};
 pub use tls::{Believer, Identity, Trust};
 pub use watch::Event;

@@ -10,12 +10,12 @@ use std::io::Write;
 
 use serde::Serialize;
 
+use super::health;
 use super::json::SCHEMA_VERSION;
 use super::leaf::{self, Leaf};
 use super::open::Opened;
 use super::overview::FAILED_CODE;
 use super::snapshot::Objects;
-use super::text::HEALTH;
 use crate::item::{FAILED, PASSED, TIMEOUT};
 use crate::json::json;
 
@@ -262,7 +262,7 @@ fn change(
 /// Every leaf of every plugin.
 fn each(opened: &Opened, mut visit: impl FnMut(&mut Keys, &str, &Leaf<'_>)) -> anyhow::Result<()> {
     let mut keys = Keys::default();
-    for plugin in opened.plugins.iter().filter(|plugin| *plugin != HEALTH) {
+    for plugin in opened.plugins.iter().filter(|plugin| *plugin != health::NAME) {
         if opened.files.has(&format!("plugins/{plugin}/{}", super::RESULTS_FILE)) {
             leaf::each(&opened.files, plugin, None, |leaf| {
                 visit(&mut keys, plugin, leaf);

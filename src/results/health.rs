@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::source::Files;
 use crate::yaml;
 
+/// What it is called beside the plugins.
+pub const NAME: &str = "sonobuoy";
 /// Where it lies in an archive.
 pub const FILE: &str = "meta/clusterhealth.json";
 

@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
+use super::RESULTS_FILE;
 use super::health;
 use super::source::{Files, Source, absent};
-use super::{RESULTS_FILE, text};
 
 /// Where an archive lists its plugins.
 const INFO: &str = "meta/info.json";
@@ -50,7 +50,7 @@ pub fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow::Result
         return whole(source, plugin);
     }
     let tree = plugin.map(|plugin| format!("plugins/{plugin}/{RESULTS_FILE}"));
-    let only_health = plugin == Some(text::HEALTH);
+    let only_health = plugin == Some(health::NAME);
     let wanted = |name: &str| match &tree {
         Some(_) if only_health => name == health::FILE,
         Some(tree) => name == tree || name == CONFIG,
@@ -80,11 +80,11 @@ pub fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow::Result
                 !all.is_empty() || files.has(SNAPSHOT),
                 "no plugins specified by either the --plugin flag or tarball metadata"
             );
-            all.push(text::HEALTH.into());
+            all.push(health::NAME.into());
             all
         }
     };
-    for plugin in plugins.iter().filter(|plugin| *plugin != text::HEALTH) {
+    for plugin in plugins.iter().filter(|plugin| *plugin != health::NAME) {
         if !files.has(&format!("plugins/{plugin}/{RESULTS_FILE}")) {
             note_age(&files);
         }
@@ -103,7 +103,7 @@ fn whole(source: Source, plugin: Option<&str>) -> anyhow::Result<Opened> {
     }
     if let Some(plugin) = plugin {
         let name = format!("plugins/{plugin}/{RESULTS_FILE}");
-        anyhow::ensure!(plugin == text::HEALTH || files.has(&name), absent(&name));
+        anyhow::ensure!(plugin == health::NAME || files.has(&name), absent(&name));
         all = vec![plugin.to_owned()];
     }
     Ok(Opened { source, files, plugins: all })

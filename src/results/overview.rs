@@ -5,11 +5,11 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::Value;
 
-use super::health::Health;
+use super::health::{self, Health};
 use super::open::{CONFIG, Opened, RUN_LOG, SERVER_VERSION};
 use super::read::Visit;
 use super::source::Files;
-use super::text::{HEALTH, Select};
+use super::text::Select;
 use super::{RESULTS_FILE, source};
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 
@@ -92,7 +92,7 @@ impl Overview {
         if let Some(health) = health.as_ref().filter(|_| kubernetes.is_empty()) {
             kubernetes.clone_from(&health.api_version);
         }
-        let plugins = opened.plugins.iter().filter(|plugin| *plugin != HEALTH);
+        let plugins = opened.plugins.iter().filter(|plugin| *plugin != health::NAME);
         Ok(Self {
             version: text(&config, "Version"),
             run: text(&config, "UUID"),

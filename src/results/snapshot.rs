@@ -10,13 +10,14 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufReader, BufWriter, Read, Seek as _, SeekFrom, Write};
 
 use anyhow::Context as _;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::DeserializeSeed as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::source::Source;
 use super::spool;
 use crate::json::json;
+use crate::kube::Page;
 
 /// Fields of `metadata` that differ between two looks at the same thing.
 const IDENTITY: [&str; 6] =
@@ -315,7 +316,7 @@ fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> anyhow::Result<(
             visit(&name, object).map_err(|error| failed = Some(error)).is_ok()
         };
         let mut reader = serde_json::Deserializer::from_reader(BufReader::with_capacity(64 << 10, content));
-        let read = List(&mut take).deserialize(&mut reader);
+        let read = Page(&mut take).deserialize(&mut reader).map(drop);
         match failed {
             Some(error) => Err(error),
             None => read.with_context(|| format!("`{file}` is no list of objects")),
@@ -358,75 +359,6 @@ fn clean(name: &Name, object: &mut Value) {
         && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
     {
         spec.remove("renewTime");
-    }
-}
-
-/// A list whose items are handed out as they are read.
-struct List<'f>(&'f mut dyn FnMut(Value) -> bool);
-/// Its items.
-struct Items<'f>(&'f mut dyn FnMut(Value) -> bool);
-
-impl<'de> DeserializeSeed<'de> for List<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for List<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            if key == "items" {
-                map.next_value_seed(Items(&mut *self.0))?;
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_option(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Items<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the items of a list")
-    }
-
-    fn visit_none<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(item) = items.next_element::<Value>()? {
-            if !(self.0)(item) {
-                return Err(A::Error::custom("the receiver failed"));
-            }
-        }
-        Ok(())
     }
 }
 

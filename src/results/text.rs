@@ -12,9 +12,6 @@ use super::source::{self, Fetch, Files, Source, absent};
 use super::{RESULTS_FILE, compact};
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT};
 
-/// The name under which the health of the cluster stands beside the plugins.
-pub const HEALTH: &str = "sonobuoy";
-
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -51,7 +48,7 @@ pub fn show(
     let no_cluster = !files.has(health::FILE) && !files.has(SERVER_VERSION);
     let plugins = match plugins {
         [others @ .., last]
-            if !others.is_empty() && last == HEALTH && no_cluster && view.mode == Mode::Detailed =>
+            if !others.is_empty() && last == health::NAME && no_cluster && view.mode == Mode::Detailed =>
         {
             others
         }
@@ -78,7 +75,7 @@ fn show_one(
     view: View<'_>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    if plugin == HEALTH {
+    if plugin == health::NAME {
         return show_health(files, view.mode, out);
     }
     let name = format!("plugins/{plugin}/{RESULTS_FILE}");
