@@ -39,7 +39,7 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
         "imagepullpolicy" => set_text(&mut run.image_pull_policy, path, node),
         "forceimagepullpolicy" => set_flag(&mut run.force_image_pull_policy, path, node),
         "imagepullsecrets" => set_text(&mut run.image_pull_secrets, path, node),
-        "customannotations" => set_map(&mut run.custom_annotations, path, node),
+        "customannotations" => set_map(&mut run.custom_annotations, path, node, set_text),
         "aggregatorpermissions" => set_text(&mut run.aggregator_permissions, path, node),
         "aggregatortolerations" => set_tolerations(&mut run.aggregator_tolerations, path, node),
         "serviceaccountname" => set_text(&mut run.service_account_name, path, node),
@@ -49,7 +49,7 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
         "progressupdatesport" => set_text(&mut run.progress_updates_port, path, node),
         "securitycontextmode" => set_text(&mut run.security_context_mode, path, node),
         "graces" => graces(&mut run.graces, path, node),
-        "plugintimeouts" => set_spans(&mut run.plugin_timeouts, path, node),
+        "plugintimeouts" => set_map(&mut run.plugin_timeouts, path, node, set_span),
         "redaction" => redaction(&mut run.redaction, path, node),
         _ => Ok(()),
     })?;
@@ -233,19 +233,6 @@ fn set_span(field: &mut Duration, path: &str, node: &Node) -> Result<(), Error> 
     }
 }
 
-fn set_spans(field: &mut BTreeMap<String, Duration>, path: &str, node: &Node) -> Result<(), Error> {
-    if node.is_null() {
-        field.clear();
-    }
-    let Content::Map(entries) = &node.content else { return each(path, node, |_, _, _| Ok(())) };
-    for (key, value) in entries {
-        let mut span = Duration::ZERO;
-        set_span(&mut span, &format!("{path}.{}", key.text), value)?;
-        field.insert(key.text.clone(), span);
-    }
-    Ok(())
-}
-
 fn set_flag(field: &mut bool, path: &str, node: &Node) -> Result<(), Error> {
     match &node.content {
         Content::Null => {}
@@ -310,15 +297,20 @@ fn set_selections(field: &mut Option<Vec<Selection>>, path: &str, node: &Node) -
     Ok(())
 }
 
-fn set_map(field: &mut BTreeMap<String, String>, path: &str, node: &Node) -> Result<(), Error> {
+fn set_map<T: Default>(
+    field: &mut BTreeMap<String, T>,
+    path: &str,
+    node: &Node,
+    set: impl Fn(&mut T, &str, &Node) -> Result<(), Error>,
+) -> Result<(), Error> {
     if node.is_null() {
         field.clear();
     }
     let Content::Map(entries) = &node.content else { return each(path, node, |_, _, _| Ok(())) };
     for (key, value) in entries {
-        let mut text = String::new();
-        set_text(&mut text, &format!("{path}.{}", key.text), value)?;
-        field.insert(key.text.clone(), text);
+        let mut entry = T::default();
+        set(&mut entry, &format!("{path}.{}", key.text), value)?;
+        field.insert(key.text.clone(), entry);
     }
     Ok(())
 }
@@ -326,7 +318,7 @@ fn set_map(field: &mut BTreeMap<String, String>, path: &str, node: &Node) -> Res
 fn set_tolerations(field: &mut Vec<BTreeMap<String, String>>, path: &str, node: &Node) -> Result<(), Error> {
     *field = list(path, node, |path, item| {
         let mut toleration = BTreeMap::new();
-        set_map(&mut toleration, path, item)?;
+        set_map(&mut toleration, path, item, set_text)?;
         for (key, value) in &toleration {
             let known: &[&str] = match key.as_str() {
                 "key" | "value" => continue,
