@@ -24,10 +24,10 @@ pub fn report(
     let opened = results::open(&path, None, Depth::Whole)?;
     let overview = Overview::read(&opened, None)?;
     if let Some(file) = text("junit") {
-        write(file, |out| results::write_junit(&opened, &overview, None, out))?;
+        write(file, |out| results::write_junit(&overview, out))?;
     }
     if let Some(file) = text("html") {
-        write(file, |out| results::write_html(&opened, &overview, None, out))?;
+        write(file, |out| results::write_html(&overview, out))?;
     }
     let mut out = BufWriter::with_capacity(64 << 10, output::stdout());
     let shown = show(&opened, plugins.unwrap_or(&opened.plugins), &mut out);

@@ -65,9 +65,9 @@ fn export(
         anyhow::bail!("nothing is known of {node:?}: {error}");
     }
     match format {
-        "json" => results::write_json(&opened, &overview, node, out)?,
-        "html" => results::write_html(&opened, &overview, node, out)?,
-        "junit" => results::write_junit(&opened, &overview, node, out)?,
+        "json" => results::write_json(&overview, out)?,
+        "html" => results::write_html(&overview, out)?,
+        "junit" => results::write_junit(&overview, out)?,
         _ => anyhow::bail!("unknown format `{format}`"),
     }
     Ok(overview.exit_code(fail_on))

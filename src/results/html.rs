@@ -6,9 +6,8 @@ use std::io::Write;
 
 use serde_json::Value;
 
-use super::leaf::{self, Leaf};
+use super::leaf::Leaf;
 use super::logs::{Log, Logs};
-use super::open::Opened;
 use super::overview::{Counts, Node, Overview, Plugin, Verdict, columns};
 
 const STYLE: &str = include_str!("page.css");
@@ -25,13 +24,8 @@ const ROWS: u64 = 20_000;
 const ODD: usize = 200;
 
 /// Writes the page.
-pub fn write(
-    opened: &Opened,
-    overview: &Overview,
-    node: Option<&str>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let logs = Logs::read(&opened.source, overview)?;
+pub fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let logs = Logs::read(overview)?;
     let verdict = overview.verdict().word();
     let headline = headline(overview);
     writeln!(
@@ -43,12 +37,12 @@ pub fn write(
          <title>{headline} · Sonobuoy</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          <header class=\"{verdict}\"><div>\n<p class=\"soft\">Sonobuoy results</p>\n<h1>{headline}</h1>"
     )?;
-    about(opened, overview, out)?;
+    about(overview, out)?;
     contents(overview, &logs, out)?;
     writeln!(out, "</div></header>\n<main>")?;
     tools(&overview.counts(), out)?;
     for (at, plugin) in overview.plugins.iter().enumerate() {
-        section(opened, at, plugin, &logs, node, out)?;
+        section(overview, at, plugin, &logs, out)?;
     }
     health(overview, &logs, out)?;
     pod_logs(&logs, out)?;
@@ -62,7 +56,7 @@ pub fn write(
 }
 
 /// The run in one sentence.
-fn headline(overview: &Overview) -> String {
+fn headline(overview: &Overview<'_>) -> String {
     let [(_, failed), (_, unknown), (_, passed), (_, other), (_, skipped)] = columns(&overview.counts());
     let total = failed + unknown + passed + other + skipped;
     let unread = overview.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
@@ -79,8 +73,8 @@ fn headline(overview: &Overview) -> String {
     }
 }
 
-fn about(opened: &Opened, overview: &Overview, out: &mut dyn Write) -> anyhow::Result<()> {
-    let label = opened.source.label();
+fn about(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let label = overview.opened.source.label();
     let file = label.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(label);
     let (from, to) = overview.times.clone().unwrap_or_default();
     let took = match (crate::clock::parse_rfc3339(&from), crate::clock::parse_rfc3339(&to)) {
@@ -105,7 +99,7 @@ fn about(opened: &Opened, overview: &Overview, out: &mut dyn Write) -> anyhow::R
     Ok(writeln!(out, "</dl>")?)
 }
 
-fn contents(overview: &Overview, logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
+fn contents(overview: &Overview<'_>, logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
     write!(out, "<nav>")?;
     for (at, plugin) in overview.plugins.iter().enumerate() {
         let verdict = plugin_class(plugin);
@@ -141,11 +135,10 @@ fn tools(counts: &Counts, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn section(
-    opened: &Opened,
+    overview: &Overview<'_>,
     at: usize,
     plugin: &Plugin,
     logs: &Logs,
-    node: Option<&str>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let verdict = plugin_class(plugin);
@@ -160,8 +153,8 @@ fn section(
     }
     bar(&plugin.counts, out)?;
     nodes(at, plugin, out)?;
-    failures(opened, at, plugin, logs, node, out)?;
-    rows(opened, at, plugin, node, out)?;
+    failures(overview, at, plugin, logs, out)?;
+    rows(overview, at, plugin, out)?;
     Ok(writeln!(out, "</section>")?)
 }
 
@@ -272,11 +265,10 @@ fn class(leaf: &Leaf<'_>) -> &'static str {
 
 /// What failed or is unknown, with everything known about it.
 fn failures(
-    opened: &Opened,
+    overview: &Overview<'_>,
     at: usize,
     plugin: &Plugin,
     logs: &Logs,
-    node: Option<&str>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let [(_, failed), (_, unknown), ..] = columns(&plugin.counts);
@@ -301,7 +293,7 @@ fn failures(
     // Failures before unknown ones.
     for wanted in ["failed", "unknown"] {
         let mut place = 0;
-        leaf::each(&opened.files, &plugin.name, node, |leaf| {
+        overview.leaves(plugin, |leaf| {
             let class = class(leaf);
             if class == "failed" || class == "unknown" {
                 if class == wanted && shown < FAILURES {
@@ -366,19 +358,13 @@ fn failure(
 }
 
 /// Every test on one line.
-fn rows(
-    opened: &Opened,
-    at: usize,
-    plugin: &Plugin,
-    node: Option<&str>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+fn rows(overview: &Overview<'_>, at: usize, plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
     let total = plugin.total();
     let title =
         if total == 1 { "The one result".to_owned() } else { format!("All {} results", number(total)) };
     writeln!(out, "<details class=\"all\"><summary>{title}</summary>\n<ol class=\"rows\">")?;
     let (mut place, mut failures, mut last) = (0_u64, 0_u64, None::<String>);
-    leaf::each(&opened.files, &plugin.name, node, |leaf| {
+    overview.leaves(plugin, |leaf| {
         place += 1;
         let class = class(leaf);
         let failed = class == "failed" || class == "unknown";
@@ -411,7 +397,7 @@ fn rows(
     Ok(writeln!(out, "</details>")?)
 }
 
-fn health(overview: &Overview, logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
+fn health(overview: &Overview<'_>, logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(health) = &overview.health else { return Ok(()) };
     writeln!(out, "<section id=\"health\">\n<h2>Cluster health</h2>")?;
     for (name, part) in [("Nodes", &health.node_health), ("Pods", &health.pod_health)] {

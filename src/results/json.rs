@@ -6,8 +6,7 @@ use std::io::Write;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::leaf::{self, Leaf};
-use super::open::Opened;
+use super::leaf::Leaf;
 use super::overview::{Counts, Overview, Plugin};
 use crate::item::Item;
 use crate::json::json;
@@ -32,14 +31,9 @@ struct Test<'a> {
 }
 
 /// Writes one document, one test a line.
-pub fn write(
-    opened: &Opened,
-    overview: &Overview,
-    node: Option<&str>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{{\n\"schemaVersion\": {SCHEMA_VERSION},")?;
-    field(out, "archive", &json!(opened.source.label()))?;
+    field(out, "archive", &json!(overview.opened.source.label()))?;
     field(out, "version", &json!(overview.version))?;
     field(out, "runId", &json!(overview.run))?;
     field(out, "kubernetesVersion", &json!(overview.kubernetes))?;
@@ -50,7 +44,7 @@ pub fn write(
     field(out, "health", &health(overview))?;
     writeln!(out, "\"plugins\": [")?;
     for (at, plugin) in overview.plugins.iter().enumerate() {
-        write_plugin(opened, plugin, node, out)?;
+        write_plugin(overview, plugin, out)?;
         writeln!(out, "{}", if at + 1 < overview.plugins.len() { "," } else { "" })?;
     }
     Ok(writeln!(out, "]\n}}")?)
@@ -71,7 +65,7 @@ fn counts(counts: &Counts) -> Value {
     counts
 }
 
-fn health(overview: &Overview) -> Value {
+fn health(overview: &Overview<'_>) -> Value {
     let Some(health) = &overview.health else { return Value::Null };
     let part = |part: &super::health::Part| json!({"total": part.total_nodes, "healthy": part.healthy_nodes, "unhealthy": part.unwell()});
     json!({
@@ -81,12 +75,7 @@ fn health(overview: &Overview) -> Value {
     })
 }
 
-fn write_plugin(
-    opened: &Opened,
-    plugin: &Plugin,
-    node: Option<&str>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{{")?;
     field(out, "name", &json!(plugin.name))?;
     field(out, "status", &json!(plugin.status))?;
@@ -104,7 +93,7 @@ fn write_plugin(
     write!(out, "\"tests\": [")?;
     if plugin.error.is_none() {
         let mut first = true;
-        leaf::each(&opened.files, &plugin.name, node, |leaf| {
+        overview.leaves(plugin, |leaf| {
             write!(out, "{}", if std::mem::take(&mut first) { "\n" } else { ",\n" })?;
             Ok(serde_json::to_writer(&mut *out, &test(leaf))?)
         })?;
@@ -115,6 +104,5 @@ fn write_plugin(
 fn test<'a>(leaf: &Leaf<'a>) -> Test<'a> {
     let Item { name, details, meta, .. } = leaf.item;
     let error = meta.get("error").map(String::as_str);
-    let status = if leaf.item.status.is_empty() { "unknown" } else { &leaf.item.status };
-    Test { name, status, node: leaf.node, path: leaf.path, file: leaf.file, details, error }
+    Test { name, status: leaf.status(), node: leaf.node, path: leaf.path, file: leaf.file, details, error }
 }

@@ -1,6 +1,6 @@
 //! Every leaf of a tree with where it stands: the second pass of every view but text.
 
-use super::overview::open_tree;
+use super::overview::{Overview, Plugin, open_tree};
 use super::read::Visit;
 use super::source::Files;
 use super::text::Select;
@@ -18,14 +18,14 @@ pub struct Leaf<'a> {
     pub file: Option<&'a str>,
 }
 
-impl Leaf<'_> {
+impl<'a> Leaf<'a> {
     /// Its status, never empty.
-    pub fn status(&self) -> &str {
+    pub fn status(&self) -> &'a str {
         if self.item.status.is_empty() { UNKNOWN } else { &self.item.status }
     }
 
     /// The names above it without that of the node.
-    pub fn group(&self) -> &[String] {
+    pub fn group(&self) -> &'a [String] {
         match (self.node, self.path) {
             (Some(node), [first, rest @ ..]) if first == node => rest,
             (_, path) => path,
@@ -42,6 +42,17 @@ pub fn each(
 ) -> anyhow::Result<()> {
     let walk = Walk { above: Vec::new(), names: Vec::new(), visit };
     Select::new(node, walk).run(open_tree(files, plugin)?)
+}
+
+impl Overview<'_> {
+    /// Calls `visit` with each leaf of a plugin that is looked at.
+    pub fn leaves(
+        &self,
+        plugin: &Plugin,
+        visit: impl FnMut(&Leaf<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        each(&self.opened.files, &plugin.name, self.node, visit)
+    }
 }
 
 struct Walk<F> {

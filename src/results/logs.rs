@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use super::overview::{Overview, Verdict};
-use super::source::Source;
 use super::spool::Spool;
 
 /// How much of the end of one log is shown.
@@ -36,7 +35,7 @@ pub struct Logs {
 
 impl Logs {
     /// Reads them: those of pods of failed plugins before others, among them those with most errors.
-    pub fn read(source: &Source, overview: &Overview) -> anyhow::Result<Self> {
+    pub fn read(overview: &Overview<'_>) -> anyhow::Result<Self> {
         let mut tails = Spool::default();
         let mut logs = Vec::new();
         let counted = overview.health.as_ref().map(|health| &health.error_summary);
@@ -46,7 +45,7 @@ impl Logs {
             .flatten()
             .map(|(f, n)| (f, *n))
             .collect();
-        source.each(|name, size, content| {
+        overview.opened.source.each(|name, size, content| {
             if name.starts_with("podlogs/") && size > 0 {
                 tails.add(name, &tail(content)?[..])?;
                 let errors = errors.get(&name.to_owned()).copied().unwrap_or_default();

@@ -33,8 +33,11 @@ pub enum Verdict {
 }
 
 /// An archive in numbers.
-#[derive(Debug, Default)]
-pub struct Overview {
+pub struct Overview<'a> {
+    /// The archive.
+    pub opened: &'a Opened,
+    /// What of it is looked at, as `Select` selects; none for all.
+    pub node: Option<&'a str>,
     /// The version that made it.
     pub version: String,
     /// The run's id.
@@ -79,9 +82,9 @@ pub struct Node {
     pub likeness: u64,
 }
 
-impl Overview {
-    /// Reads every tree once; one that cannot be read is noted, not an error. `node` is what `Select` selects.
-    pub fn read(opened: &Opened, node: Option<&str>) -> anyhow::Result<Self> {
+impl<'a> Overview<'a> {
+    /// Reads every tree once; one that cannot be read is noted, not an error.
+    pub fn read(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
         let files = &opened.files;
         let config = json(files, CONFIG)?;
         let server = json(files, SERVER_VERSION)?;
@@ -94,6 +97,8 @@ impl Overview {
         }
         let plugins = opened.plugins.iter().filter(|plugin| *plugin != health::NAME);
         Ok(Self {
+            opened,
+            node,
             version: text(&config, "Version"),
             run: text(&config, "UUID"),
             kubernetes,

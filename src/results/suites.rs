@@ -5,33 +5,22 @@ use std::io::Write;
 
 use serde_json::Value;
 
-use super::leaf::{self, Leaf};
-use super::open::Opened;
+use super::leaf::Leaf;
 use super::overview::{Counts, Overview, Plugin, columns};
 use crate::item::{FAILED, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 
 /// Writes one document.
-pub fn write(
-    opened: &Opened,
-    overview: &Overview,
-    node: Option<&str>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
     let broken = overview.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
     writeln!(out, "<testsuites name=\"{}\"{}>", attribute("sonobuoy"), sums(&overview.counts(), broken))?;
     for plugin in &overview.plugins {
-        write_plugin(opened, plugin, node, out)?;
+        write_plugin(overview, plugin, out)?;
     }
     Ok(writeln!(out, "</testsuites>")?)
 }
 
-fn write_plugin(
-    opened: &Opened,
-    plugin: &Plugin,
-    node: Option<&str>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(error) = &plugin.error {
         writeln!(out, "<testsuite name=\"{}\"{}>", attribute(&plugin.name), sums(&plugin.counts, 1))?;
         let name = attribute(&plugin.name);
@@ -45,7 +34,7 @@ fn write_plugin(
     // `Some(None)` is the suite of what belongs to no node.
     let mut open = None::<Option<String>>;
     let mut items = plugin.node_items.iter();
-    leaf::each(&opened.files, &plugin.name, node, |leaf| {
+    overview.leaves(plugin, |leaf| {
         if open.as_ref().is_none_or(|open| open.as_deref() != leaf.node) {
             if open.is_some() {
                 writeln!(out, "</testsuite>")?;
