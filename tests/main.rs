@@ -17,6 +17,7 @@ mod images;
 mod local;
 mod packaging;
 mod plugins;
+mod podlogs;
 mod postprocess;
 mod query;
 mod refusal;

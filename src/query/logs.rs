@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{Answer, Fault, Query, Task, Trouble, component, plan, selector};
 use crate::clock;
 use crate::config;
-use crate::kube::{Request, Resource, Selector};
+use crate::kube::{self, Client, Request, Resource, Selector};
 use crate::pattern;
 
 /// Longer lines are handled in pieces of this size.
@@ -25,6 +25,11 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// No log of a container that is rotated takes longer or is larger; one that does not end is cut there.
 const LONGEST: Duration = Duration::from_secs(600);
 const LARGEST: u64 = 1 << 30;
+
+/// What the kubelet answers about a container that has not started yet as far as it knows, which is looked at so often.
+const NOT_STARTED: u16 = 400;
+const LOOK: Duration = Duration::from_secs(1);
+const LOOKS: usize = 3;
 
 /// Which pods' logs are wanted.
 pub(super) struct Choice {
@@ -39,6 +44,8 @@ pub(super) struct Log {
     pub(super) pod: String,
     pub(super) container: String,
     request: Request,
+    /// According to the cluster it is just being created.
+    starting: bool,
 }
 
 impl Choice {
@@ -144,14 +151,15 @@ impl Pods {
     ) -> Result<(), crate::kube::Error> {
         let mut take = |pod: Value| {
             if wanted(pod["metadata"]["namespace"].as_str().unwrap_or_default()) {
-                self.take(&pod, &query.config.limits.pod_logs);
+                self.take(&pod, query.config);
             }
             Ok(())
         };
         query.client.each(&Resource::PODS, namespace, selector, &mut take).map(|_| ())
     }
 
-    fn take(&mut self, pod: &Value, limits: &config::PodLogs) {
+    fn take(&mut self, pod: &Value, config: &config::Run) {
+        let limits = &config.limits.pod_logs;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let status = &pod["status"];
         // The kubelet has removed everything of an evicted pod.
@@ -160,6 +168,7 @@ impl Pods {
         if evicted || !self.seen.insert((namespace.clone(), name.clone())) {
             return;
         }
+        let ours = namespace == config.namespace && pod["metadata"]["labels"]["component"] == "sonobuoy";
         let states = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
         for kind in ["initContainers", "containers", "ephemeralContainers"] {
             for container in pod["spec"][kind].as_array().into_iter().flatten() {
@@ -169,14 +178,18 @@ impl Pods {
                 // A container that was never restarted has no earlier log, one that never ran has none at all.
                 let restarted =
                     state.is_some_and(|state| state["restartCount"].as_u64().unwrap_or_default() > 0);
-                let ran = state.map_or(status["phase"] != "Pending", |state| {
-                    state["state"]["waiting"].is_null() || restarted
-                });
+                let waiting = state.map_or(&Value::Null, |state| &state["state"]["waiting"]);
+                // What a cluster tells is seconds old: a quick plugin may have done all its work meanwhile.
+                let starting = ours
+                    && (waiting["reason"] == "ContainerCreating" || waiting["reason"] == "PodInitializing");
+                let ran = state
+                    .map_or(status["phase"] != "Pending", |_| waiting.is_null() || restarted || starting);
                 if !ran || (limits.previous && !restarted) {
                     continue;
                 }
                 let request = request(&namespace, &name, &container, limits);
-                self.logs.push(Log { namespace: namespace.clone(), pod: name.clone(), container, request });
+                let (namespace, pod) = (namespace.clone(), name.clone());
+                self.logs.push(Log { namespace, pod, container, request, starting });
             }
         }
     }
@@ -205,11 +218,23 @@ fn request(namespace: &str, pod: &str, container: &str, limits: &config::PodLogs
 }
 
 impl Log {
+    /// The log as a stream; `None` if the container was being created and still is.
+    fn open(&self, client: &Client, silence: Duration) -> Result<Option<impl Read>, kube::Error> {
+        for _ in 0..LOOKS {
+            match client.stream(&self.request, Some(silence)) {
+                Err(kube::Error::Api(refusal)) if self.starting && refusal.code == NOT_STARTED => {}
+                other => return other.map(Some),
+            }
+            client.stop().wait(LOOK);
+        }
+        Ok(None)
+    }
+
     pub(super) fn fetch(&self, query: &Query<'_>) -> Result<Answer, Fault> {
         let asked = query.client.config().request_timeout.unwrap_or(LONGEST);
         let end = Instant::now().checked_add(asked.min(LONGEST));
         let client = query.client.clone().within(asked.min(LONGEST));
-        let stream = client.stream(&self.request, Some(SILENCE.min(asked)))?;
+        let Some(stream) = self.open(&client, SILENCE.min(asked))? else { return Ok(Answer::default()) };
         let parts = [&self.namespace, &self.pod].map(|name| component(name));
         let place = format!("podlogs/{}/{}/logs/{}.txt", parts[0], parts[1], component(&self.container));
         let path = query.folder.join(&place);

@@ -459,6 +459,10 @@ pub(super) fn refuse(request: Request, no: &No, retry_after: Option<u64>, meta: 
 }
 
 /// A refusal for other files.
+pub(super) fn bad_request(request: Request, message: String) {
+    refuse(request, &No(400, "BadRequest".into(), message), None, json!({}));
+}
+
 pub(super) fn not_found(request: Request, message: &str) {
     refuse(request, &No(404, "NotFound".into(), message.into()), None, json!({}));
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tiny_http::{Header, Request, Response};
 
 use super::ApiServer;
-use super::answer::{Call, not_found};
+use super::answer::{Call, bad_request, not_found};
 use super::store::{Place, selected};
 
 /// A command that somebody wants to run in a container.
@@ -142,10 +142,25 @@ pub(super) fn endless(request: Request, line: &str) {
     while chunks.send(line.repeat(100).as_bytes()) {}
 }
 
+/// A container that is being created has no log, unless it is further than its status.
+fn waits(api: &ApiServer, place: &Place, key: &(String, String, String)) -> bool {
+    let state = api.lock();
+    let pod = state.store.get(place).unwrap_or_default();
+    let statuses = pod["status"]["containerStatuses"].as_array();
+    let waiting = statuses.into_iter().flatten().any(|status| {
+        status["name"] == key.2.as_str() && status["state"]["waiting"]["reason"] == "ContainerCreating"
+    });
+    waiting && !state.logs.contains_key(key)
+}
+
 pub(super) fn log(api: &ApiServer, call: &Call, place: &Place, request: Request) {
     let key = (place.namespace.clone(), place.name.clone(), call.get("container").to_owned());
     if api.lock().store.get(place).is_none() {
         return not_found(request, &format!("pods \"{}\" not found", place.name));
+    }
+    if waits(api, place, &key) {
+        let why = format!("container \"{}\" in pod \"{}\" is waiting to start", key.2, place.name);
+        return bad_request(request, why);
     }
     let peer = request.remote_addr().copied();
     let number = |name: &str| call.get(name).parse::<usize>().ok();
