@@ -112,7 +112,7 @@ impl Surroundings {
         Some(self.ask_api("/version", limit).and_then(|(answer, _)| Skew::of_api(&answer)))
     }
 
-    /// Waits for a worker that does not listen yet; one that answers anything else than its clock has none.
+    /// Waits for a worker that does not listen or answer yet; one that answers anything else than its clock has none.
     fn ask_relay(&self, limit: Duration) -> Option<Skew> {
         let port = self.relay?;
         let started = Instant::now();
@@ -121,8 +121,7 @@ impl Surroundings {
                 Ok(skew) => return Some(skew),
                 Err(error) => error,
             };
-            let cause = error.root_cause().downcast_ref::<io::Error>();
-            let starts = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::ConnectionRefused);
+            let starts = error.root_cause().is::<io::Error>();
             if !starts || started.elapsed() > WORKER_STARTS {
                 log::debug!("no clock from the worker: {error:#}");
                 return None;
