@@ -73,6 +73,20 @@ fn a_node_without_proc_says_so() {
 }
 
 #[test]
+fn files_that_cannot_be_read_are_named_and_the_others_told() {
+    // Root may read everything, but not a link to itself, nor a folder as a file.
+    let call = node(Sonobuoy::new("gather host-facts --chroot node")).file("node/proc/cpuinfo/x", "");
+    std::fs::remove_file(call.folder().join("node/proc/meminfo")).unwrap();
+    std::os::unix::fs::symlink("meminfo", call.folder().join("node/proc/meminfo")).unwrap();
+    let done = call.stdout_has("ansible_facts").run();
+    let facts = facts(&done.stdout);
+    assert_eq!(facts["ansible_distribution"], "Rocky");
+    for file in ["/proc/meminfo", "/proc/cpuinfo"] {
+        assert!(facts["sonobuoy_unread"][file].is_string(), "{file}: {}", facts["sonobuoy_unread"]);
+    }
+}
+
+#[test]
 fn a_file_that_is_a_pipe_or_endless_holds_nothing_up() {
     let call = Sonobuoy::new("gather host-facts --chroot node").file("node/etc/keep", "");
     let pipe = call.folder().join("node/etc/os-release");
