@@ -4,10 +4,10 @@
 //! YAML 1.1 says they are. Unknown keys are ignored, of keys that occur twice the last counts.
 
 use std::cell::Cell;
-use std::io::{self, BufRead, Read};
+use std::io::{self, Read};
 use std::rc::Rc;
 
-use libyaml_safer::{EventData, Parser, ScalarStyle};
+use libyaml_safer::{EventData, ScalarStyle};
 use serde_json::{Map, Value};
 
 use super::tree::DEPTH;
@@ -34,9 +34,9 @@ pub fn read(input: impl Read, visitor: &mut impl Visit) -> anyhow::Result<()> {
     let taken = Rc::new(Cell::new(0));
     // The parser gives up on a block of text that ends without a line feed.
     let input = Metered { input, taken: taken.clone() }.chain(&b"\n"[..]);
-    let input = io::BufReader::with_capacity(32 << 10, input);
-    let mut reader = Reader { parser: Parser::new(), taken };
-    reader.parser.set_input(input);
+    let mut input = io::BufReader::with_capacity(32 << 10, input);
+    let mut reader = Reader { parser: yaml::Events::new(), taken };
+    reader.parser.set_input(&mut input);
     loop {
         match reader.event()? {
             // No document at all is an item of which nothing is known.
@@ -72,8 +72,8 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-struct Reader<R: BufRead> {
-    parser: Parser<R>,
+struct Reader<'t> {
+    parser: yaml::Events<'t>,
     taken: Rc<Cell<u64>>,
 }
 
@@ -147,7 +147,7 @@ fn tell(step: Step, visitor: &mut dyn Visit) -> anyhow::Result<()> {
     }
 }
 
-impl<R: BufRead> Reader<R> {
+impl Reader<'_> {
     /// The rest of an item whose map was just begun.
     fn item(&mut self, visitor: &mut dyn Visit, depth: usize) -> anyhow::Result<()> {
         anyhow::ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");

@@ -12,7 +12,7 @@ mod write;
 use serde_json::{Number, Value};
 
 pub use json::read as json;
-pub use read::{Unreadable, document, documents, next_event};
+pub use read::{Events, Unreadable, document, documents, next_event};
 pub use scalar::resolve;
 pub use write::{escaped, key_text, write};
 

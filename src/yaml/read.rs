@@ -44,7 +44,7 @@ fn ended(text: &str) -> std::borrow::Cow<'_, str> {
 
 struct Reader<'t> {
     text: &'t str,
-    parser: Parser<&'t mut &'t [u8]>,
+    parser: Events<'t>,
     /// `None` while the anchored node is still being read.
     anchors: HashMap<String, Option<Node>>,
     nodes_left: usize,
@@ -54,14 +54,17 @@ struct Reader<'t> {
     place: Place,
 }
 
+/// The events of a text. Of one type, so that there is one copy of the parser's machine code.
+pub type Events<'t> = Parser<&'t mut (dyn BufRead + 't)>;
+
 /// The YAML reader gave up without a word.
 pub struct Unreadable;
 
 /// The next event of a parser, which must not be used again after [`Unreadable`].
 ///
 /// The parser panics on a few texts, such as `[!a,]`; `cli` keeps such a panic from being reported as a bug of ours.
-pub fn next_event<R: BufRead>(
-    parser: &mut Parser<R>,
+pub fn next_event(
+    parser: &mut Events<'_>,
 ) -> Result<Option<Result<Event, libyaml_safer::Error>>, Unreadable> {
     catch_unwind(AssertUnwindSafe(|| parser.next())).map_err(|_| Unreadable)
 }
@@ -80,8 +83,8 @@ struct Word {
 
 impl<'t> Reader<'t> {
     fn new(text: &'t str, bytes: &'t mut &'t [u8]) -> Self {
-        let mut parser = Parser::new();
-        parser.set_input_string(bytes);
+        let mut parser = Events::new();
+        parser.set_input(bytes);
         Self {
             text,
             parser,
