@@ -135,3 +135,11 @@ pub mod fuzzing {
 
 /// The version of this program, as `version --short` prints it and archives record it.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// Says that a test did not run, and why, where everybody sees it: what is printed is shown of failed tests only.
+#[cfg(test)]
+fn skipped(why: &str) {
+    use std::io::Write as _;
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+}

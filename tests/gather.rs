@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::support::Sonobuoy;
+use super::support::{Sonobuoy, skipped};
 
 /// A small node: what is not in it must be missing from the facts, not from the result.
 fn node(call: Sonobuoy) -> Sonobuoy {
@@ -99,8 +99,7 @@ fn a_file_that_is_a_pipe_or_endless_holds_nothing_up() {
 fn results_that_cannot_be_left_are_an_error() {
     Sonobuoy::new("gather host-facts --chroot / --output absent").status(1).stderr_has("absent").run();
     if !Path::new("/dev/full").exists() {
-        println!("skipped: no /dev/full here");
-        return;
+        return skipped("no /dev/full here");
     }
     let call = Sonobuoy::new("gather host-facts --chroot / --output out").file("out/keep", "");
     std::os::unix::fs::symlink("/dev/full", call.folder().join("out/host-facts.json.partial")).unwrap();
@@ -179,8 +178,7 @@ fn the_journal_is_read_below_another_root() {
         |path: &str| !String::from_utf8_lossy(&std::fs::read(path).unwrap()).contains("/ld-linux");
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
     let Some(busybox) = busybox.filter(|path| is_root && is_static(path)) else {
-        println!("skipped: no static busybox here, or not root");
-        return;
+        return skipped("no static busybox here, or not root");
     };
     let script = "#!/bin/busybox sh\nprintf '{\"MESSAGE\":\"%s\"}\\n' \"$*\"\n";
     let call = Sonobuoy::new("gather systemd-logs --unit a --unit b --priority err")
@@ -210,8 +208,7 @@ const MOVING: &[&str] = &[
 fn facts_are_those_of_ansible() {
     let ansible = Command::new("ansible").args(["localhost", "-m", "setup"]).stderr(Stdio::null()).output();
     let Ok(ansible) = ansible else {
-        println!("skipped: no ansible here");
-        return;
+        return skipped("ansible is not on this machine");
     };
     let text = String::from_utf8(ansible.stdout).unwrap();
     let theirs = facts(text.split_once("=>").unwrap().1);

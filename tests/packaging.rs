@@ -29,7 +29,7 @@ fn binaries(folder: &Folder) -> PathBuf {
 fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
-        println!("skipped: no {program} here");
+        super::support::skipped(&format!("{program} is not on this machine"));
     }
     found
 }

@@ -20,14 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn original() -> Option<String> {
     let program = std::env::var("SONOBUOY_ORIGINAL").ok();
     if program.is_none() {
-        skipped();
+        crate::skipped("SONOBUOY_ORIGINAL does not name the original program");
     }
     program
-}
-
-#[allow(clippy::print_stdout, reason = "it is for the one who runs the tests")]
-fn skipped() {
-    println!("skipped: SONOBUOY_ORIGINAL does not name the original program");
 }
 
 /// A worker of the original, ended with the test.

@@ -295,7 +295,6 @@ fn natural(key: &str) -> Vec<Token> {
 }
 
 #[cfg(test)]
-#[allow(clippy::print_stdout, reason = "a test says why it is skipped")]
 mod tests {
     use super::super::parse;
     use super::*;
@@ -371,7 +370,7 @@ mod tests {
             .stderr(std::process::Stdio::piped())
             .spawn();
         let Ok(mut python) = python else {
-            println!("skipped: no python3 on this machine");
+            crate::skipped("python3 is not on this machine");
             return;
         };
         // That reader refuses U+FFFE even where it is escaped in the text it reads.
@@ -381,7 +380,7 @@ mod tests {
         let output = python.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         if errors.contains("No module named 'yaml'") {
-            println!("skipped: python3 has no PyYAML on this machine");
+            crate::skipped("python3 has no PyYAML on this machine");
             return;
         }
         assert!(output.status.success(), "{errors}");

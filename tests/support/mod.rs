@@ -35,9 +35,12 @@ pub fn fixture_text(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Says that a test did not run, and why.
+/// Says that a test did not run, and why, where everybody sees it: what goes through `eprintln!` is shown of failed
+/// tests only.
 pub fn skipped(why: &str) {
-    eprintln!("skipped: {why}");
+    use std::io::Write as _;
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
 
 /// Where a program is, if this machine has it.
