@@ -38,6 +38,24 @@ pub fn roots() -> Result<RootCerts> {
     Ok(if found.is_empty() { RootCerts::WebPki } else { RootCerts::from(found) })
 }
 
+/// The error of a request, with the remedy if nobody here vouches for the server.
+pub fn explained(error: ureq::Error) -> anyhow::Error {
+    let tls = match &error {
+        ureq::Error::Rustls(tls) => Some(tls),
+        ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref()),
+        _ => None,
+    };
+    let unknown =
+        matches!(tls, Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)));
+    let error = anyhow::Error::new(error);
+    if unknown {
+        return error.context(
+            "this machine does not know who signed the server's certificate; name a file with the authority (PEM) in SSL_CERT_FILE",
+        );
+    }
+    error
+}
+
 fn among(
     named: Option<&Path>,
     bundles: &[&Path],

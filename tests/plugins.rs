@@ -247,7 +247,8 @@ fn a_server_of_the_company_is_believed_by_its_authority() {
         let call = Sonobuoy::new(&format!("gen {VERSION} -p https://localhost:{}/p.yaml", address.port()));
         call.file("ca.pem", &authority).file("folder/company.crt", &authority).file("folder/note", "none")
     };
-    call().status(1).stderr_has("UnknownIssuer").run();
+    let said = call().status(1).stderr_has("UnknownIssuer").run().stderr;
+    assert!(said.contains("name a file with the authority (PEM) in SSL_CERT_FILE"), "{said}");
     definition(&objects(call().env("SSL_CERT_FILE", "ca.pem")), "p");
     definition(&objects(call().env("SSL_CERT_DIR", "absent:folder")), "p");
     TcpStream::connect(address).unwrap().write_all(b"!").unwrap();

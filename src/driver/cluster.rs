@@ -289,9 +289,13 @@ fn complete_report(client: &kube::Client, launch: &Launch<'_>, finding: &mut Fin
     if let Finding::Failure(Failure { report, .. }) = finding
         && let Some(pod) = report.get_mut("pod")
         && let Some(name) = pod["metadata"]["name"].as_str()
-        && let Ok(whole) = client.get(&Resource::PODS, launch.namespace, name)
+        && let Ok(mut whole) = client.get(&Resource::PODS, launch.namespace, name)
         && whole["metadata"]["uid"] == pod["metadata"]["uid"]
     {
+        // Half of it, and of no use to a reader.
+        if let Some(meta) = whole["metadata"].as_object_mut() {
+            meta.remove("managedFields");
+        }
         *pod = whole;
     }
 }

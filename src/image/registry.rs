@@ -327,7 +327,7 @@ impl Client {
                 }
                 None => self.agent.run(request.body(())?),
             };
-            let answer = answer.with_context(|| format!("`{url}`"))?;
+            let answer = answer.map_err(trust::explained).with_context(|| format!("`{url}`"))?;
             // A token may have expired on the way.
             if answer.status() != StatusCode::UNAUTHORIZED || fresh {
                 return Ok(answer);
@@ -342,8 +342,10 @@ impl Client {
             return Ok(known.clone());
         }
         let url = format!("{}/v2/", self.base(image));
-        let answer =
-            self.repeat(|| self.agent.get(&url).call().with_context(|| format!("no answer from `{url}`")))?;
+        let answer = self.repeat(|| {
+            let answer = self.agent.get(&url).call().map_err(trust::explained);
+            answer.with_context(|| format!("no answer from `{url}`"))
+        })?;
         let value = if answer.status() == StatusCode::UNAUTHORIZED {
             let challenge = header(&answer, "www-authenticate").unwrap_or_default();
             let credential = credential::find(&image.registry)?;

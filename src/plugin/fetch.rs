@@ -26,7 +26,8 @@ pub fn fetch(url: &str, most: u64) -> anyhow::Result<Vec<u8>> {
         .https_only(url.starts_with("https:"))
         .build()
         .into();
-    let response = agent.get(url).call().with_context(|| format!("fetching `{url}`"))?;
+    let response =
+        agent.get(url).call().map_err(trust::explained).with_context(|| format!("fetching `{url}`"))?;
     if response.status().as_u16() > 399 {
         bail!("fetching `{url}`: the server answered {}", response.status());
     }
