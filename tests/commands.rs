@@ -78,33 +78,42 @@ fn modes_are_those_of_the_original() {
     assert_eq!(done.stdout.lines().count(), fixture_text("gen/modes.golden").lines().count());
 }
 
+#[track_caller]
+fn has_all(page: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(page.contains(part), "no {part:?}: {page}");
+    }
+}
+
 #[test]
 fn man_pages_are_written_for_every_command() {
     let done = Sonobuoy::new("man pages").env("SOURCE_DATE_EPOCH", "86400").run();
     let names = done.folder.join("pages").read_dir().unwrap().count();
     assert!(names > 30, "{names} pages");
     let page = done.folder.read("pages/sonobuoy-gen-plugin.1");
-    for part in [
-        ".TH SONOBUOY\\-GEN\\-PLUGIN 1 1970-01-02 \"sonobuoy v",
-        ".SH NAME\nsonobuoy\\-gen\\-plugin \\- Print a new plugin definition\n",
-        ".SH SYNOPSIS\n\\fBsonobuoy gen plugin\\fR",
-        ".TP\n\\fB\\-i\\fR, \\fB\\-\\-image\\fR \\fIIMAGE\\fR\nImage of its container\n.TP",
-        "[default: Job]\n[one of: Job, DaemonSet]\n",
-        "[default: \\&./run.sh]\n",
-        ".SH COMMANDS\n.TP\n\\fBsonobuoy\\-gen\\-plugin\\-e2e\\fR(1)\n",
-        ".SH SEE ALSO\n\\fBsonobuoy\\-gen\\fR(1)\n",
-    ] {
-        assert!(page.contains(part), "no {part:?}: {page}");
-    }
+    has_all(
+        &page,
+        &[
+            ".TH SONOBUOY\\-GEN\\-PLUGIN 1 1970-01-02 \"sonobuoy v",
+            ".SH NAME\nsonobuoy\\-gen\\-plugin \\- Print a new plugin definition\n",
+            ".SH SYNOPSIS\n\\fBsonobuoy gen plugin\\fR",
+            ".TP\n\\fB\\-i\\fR, \\fB\\-\\-image\\fR \\fIIMAGE\\fR\nImage of its container\n.TP",
+            "[default: Job]\n[one of: Job, DaemonSet]\n",
+            "[default: \\&./run.sh]\n",
+            ".SH COMMANDS\n.TP\n\\fBsonobuoy\\-gen\\-plugin\\-e2e\\fR(1)\n",
+            ".SH SEE ALSO\n\\fBsonobuoy\\-gen\\fR(1)\n",
+        ],
+    );
     let page = done.folder.read("pages/sonobuoy-run.1");
-    for part in [
-        "\\fB\\-\\-wait\\fR[=\\fIMINUTES\\fR]\n",
-        "\\e[Conformance\\e]]\n",
-        "aggregator\\(aqs",
-        "\\(gasonobuoy modes\\(ga",
-    ] {
-        assert!(page.contains(part), "no {part:?}: {page}");
-    }
+    has_all(
+        &page,
+        &[
+            "\\fB\\-\\-wait\\fR[=\\fIMINUTES\\fR]\n",
+            "\\e[Conformance\\e]]\n",
+            "aggregator\\(aqs",
+            "\\(gasonobuoy modes\\(ga",
+        ],
+    );
     assert!(!page.contains("logtostderr") && !page.contains("SH COMMANDS"), "{page}");
     assert!(done.folder.read("pages/sonobuoy.1").contains("\\-\\-local \\-p FILE "));
     let done = Sonobuoy::new("gen cli pages").run();
