@@ -2,8 +2,8 @@
 //!
 //! Owns the question whether a namespace was made by a run. Neither our manifests nor the original's mark it, so the
 //! answer is read from what a run leaves: its settings say that it has all rights, which makes it create its
-//! namespace, and its oldest object is hardly younger than the namespace. Any other namespace is only emptied of
-//! what belongs to the run. Waiting goes by watches; one thread ends them at the time limit.
+//! namespace, its oldest object is hardly younger than the namespace, and the same program made both, as the server
+//! notes it. Any other namespace is only emptied of what belongs to the run. Waiting goes by watches; one thread ends them at the time limit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -295,6 +295,8 @@ impl Run {
             let plugin = yaml::parse(text).unwrap_or_default();
             run.plugins.extend(plugin["sonobuoy-config"]["plugin-name"].as_str().map(str::to_owned));
         }
+        let (theirs, ours) = (managers(&home), managers(&settings));
+        let same = theirs.is_empty() || ours.is_empty() || !theirs.is_disjoint(&ours);
         let mut traces = vec![settings];
         for resource in [Resource::SERVICE_ACCOUNTS, Resource::PODS] {
             match client.list(&resource, namespace, &Selector::labels(COMPONENT)) {
@@ -307,9 +309,17 @@ impl Run {
         let own = created(&home)
             .zip(oldest)
             .is_some_and(|(made, oldest)| oldest.duration_since(made).unwrap_or_default() <= AT_ONCE);
-        run.relation = if own && permissions == "clusterAdmin" { Namespace::Own } else { Namespace::Foreign };
+        run.relation =
+            if own && same && permissions == "clusterAdmin" { Namespace::Own } else { Namespace::Foreign };
         Ok(run)
     }
+}
+
+/// The programs that wrote an object, its maker among them; empty where the server does not say, as before
+/// Kubernetes 1.18. `kubectl create namespace` is thereby another than the run that followed at once.
+fn managers(object: &Value) -> BTreeSet<&str> {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    entries.filter_map(|entry| entry["manager"].as_str()).filter(|name| !name.is_empty()).collect()
 }
 
 fn created(object: &Value) -> Option<SystemTime> {

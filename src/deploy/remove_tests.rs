@@ -92,6 +92,24 @@ fn a_namespace_that_was_there_before_stays_with_all_that_is_not_the_runs() {
 }
 
 #[test]
+fn a_namespace_made_by_another_program_just_before_the_run_stays() {
+    let of = |manager: &str| json!({"metadata": {"managedFields": [{"manager": manager}]}});
+    for (namespace, settings, stays) in [
+        ("kubectl-create", "sonobuoy", true),
+        ("sonobuoy", "sonobuoy", false),
+        ("kubectl-client-side-apply", "kubectl-client-side-apply", false),
+        ("", "sonobuoy", false),
+    ] {
+        let api = ApiServer::start();
+        run(&api, "one", 1, "clusterAdmin");
+        api.merge("/api/v1/namespaces/one", &of(namespace));
+        api.merge("/api/v1/namespaces/one/configmaps/sonobuoy-config-cm", &of(settings));
+        removal("one").issue(&client(&api)).unwrap();
+        assert_eq!(api.get("/api/v1/namespaces/one").is_some(), stays, "{namespace}, {settings}");
+    }
+}
+
+#[test]
 fn all_takes_what_e2e_tests_and_other_runs_left_behind() {
     let api = ApiServer::start();
     run(&api, "one", 1, "clusterAdmin");
