@@ -153,6 +153,7 @@ impl Work<'_> {
                 refused.extend(self.missing_right(object));
             }
         }
+        refused.extend(objects.iter().flat_map(|object| self.missing_claims(object, objects)));
         stop_at(&refused)?;
         // Namespaces that are not there, with their accounts, which pods are tried with; then all else can be tried.
         let first = |object: &Object<'_>| {
@@ -246,6 +247,31 @@ impl Work<'_> {
                 None
             }
         }
+    }
+
+    /// Volume claims of a pod that nobody made: it would wait for them for ever.
+    fn missing_claims(&self, object: &Object<'_>, all: &[Object<'_>]) -> Vec<String> {
+        let Object { value, namespace, .. } = object;
+        let volumes = value["spec"]["volumes"].as_array().filter(|_| object.resource == Resource::PODS);
+        let claims = volumes.into_iter().flatten();
+        let claims = claims.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
+        let absent = claims.filter(|claim| {
+            let comes = |other: &Object<'_>| {
+                other.resource == Resource::VOLUME_CLAIMS
+                    && other.name == *claim
+                    && other.namespace == *namespace
+            };
+            let found = || self.client.get(&Resource::VOLUME_CLAIMS, namespace, claim);
+            !all.iter().any(comes) && found().is_err_and(|error| error.is_not_found())
+        });
+        let say = |claim| {
+            format!(
+                "{}: there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`: make both before the run, \
+                 and use --skip-preflight=existingnamespace",
+                object.described()
+            )
+        };
+        absent.map(say).collect()
     }
 
     fn one(&mut self, object: &Object<'_>) -> Result<()> {
