@@ -185,8 +185,12 @@ fn a_killed_aggregator_goes_on_where_it_was() {
         cluster.api.remove(&cluster.path(&name));
         cluster.wait_for_status(|status| status.to_string().contains("deleted before its result"));
         aggregator.signal(signal);
-        let (code, _) = aggregator.end();
+        let (code, said) = aggregator.end();
         assert_ne!(code, 0);
+        assert!(
+            !said.contains("the last status could not be published"),
+            "who is told to end does not try for seconds: {said}"
+        );
         let run = |cluster: &Cluster| {
             let names = std::fs::read_dir(cluster.folder.join("runs")).unwrap();
             let mut names: Vec<_> =
@@ -267,6 +271,53 @@ fn time_limits_are_those_of_the_plugin_first() {
     }
     let tree = cluster.archive().text("plugins/named/sonobuoy_results.yaml");
     assert!(tree.contains("status: timeout"), "{tree}");
+}
+
+#[test]
+fn another_pod_with_the_same_volume_takes_the_run_up() {
+    let mut cluster = Cluster::new(&[]).plugin("p", "Job", "").plugin("q", "Job", "");
+    cluster.folder.write("runs/before.tar.gz", "of an earlier run");
+    let aggregator = cluster.start("");
+    assert_eq!(cluster.worker("p").send("global"), 200);
+    cluster.wait_for_status(|status| status["plugins"][0]["status"] == "complete");
+    cluster.worker("q");
+    aggregator.signal(rustix::process::Signal::KILL);
+    aggregator.end();
+
+    // Another pod has another identity and another address.
+    let root = "/api/v1/namespaces/sonobuoy";
+    let path = |plural: &str, object: &Value| {
+        format!("{root}/{plural}/{}", object["metadata"]["name"].as_str().unwrap())
+    };
+    let secrets = cluster.api.list(&format!("{root}/secrets"));
+    let mut left: Vec<String> = secrets.iter().map(|secret| path("secrets", secret)).collect();
+    left.extend(cluster.pods("q").iter().map(|pod| path("pods", pod)));
+    cluster.api.remove(&cluster.path("sonobuoy"));
+    cluster.own_pod(json!({"sonobuoy-component": "aggregator"}));
+    // What belonged to the first one has not gone yet.
+    for path in &left {
+        cluster.api.put(path, json!({"metadata": {"ownerReferences": [{"uid": "before"}]}}));
+    }
+    let port = cluster.settings["Server"]["bindport"].as_u64().unwrap();
+    cluster.settings["Server"]["advertiseaddress"] = format!("localhost:{port}").into();
+    let creations = || cluster.api.count("POST /api/v1/namespaces/sonobuoy/secrets");
+    let before = creations();
+    let aggregator = cluster.start("");
+    cluster.api.wait(|_| creations() > before + 1);
+    assert!(aggregator.said().contains("where it was left"), "{}", aggregator.said());
+    for path in &left {
+        cluster.api.remove(path);
+    }
+    assert_eq!(cluster.worker("q").send("global"), 200);
+    aggregator.ends_well();
+    let archive = cluster.archive();
+    for plugin in ["p", "q"] {
+        assert_eq!(archive.text(&format!("plugins/{plugin}/results/global/r.txt")), "of global\n");
+    }
+    assert!(
+        cluster.folder.join("runs/earlier/before.tar.gz").exists(),
+        "kept, and not taken for the run's own"
+    );
 }
 
 #[test]

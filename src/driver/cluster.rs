@@ -136,12 +136,15 @@ impl Cluster {
         }
     }
 
-    /// Creates an object. One that is there already, from before a restart, is taken over.
+    /// Creates an object. One that is there already, from before a restart, is taken over; one of a pod before this
+    /// goes with that pod, and is waited for.
     fn create(&self, resource: &Resource, object: &Value, stop: &Stop) -> anyhow::Result<()> {
         loop {
             match self.client.create(resource, &self.namespace, object) {
                 // Nobody knows whether it was carried out; its name makes sure that it is not there twice.
                 Err(kube::Error::Transport { stage: Stage::Sent, .. }) if !stop.wait(LOOK) => {}
+                Err(error)
+                    if error.already_exists() && self.is_left_over(resource, object) && !stop.wait(LOOK) => {}
                 Err(error) if !error.already_exists() => {
                     let name = object["metadata"]["name"].as_str().unwrap_or_default();
                     return Err(
@@ -150,6 +153,17 @@ impl Cluster {
                 }
                 _ => return Ok(()),
             }
+        }
+    }
+
+    /// Whether what has the name of `object` is owned by another pod than this, or just gone.
+    fn is_left_over(&self, resource: &Resource, object: &Value) -> bool {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        match self.client.get(resource, &self.namespace, name) {
+            Ok(found) => found["metadata"]["ownerReferences"][0]["uid"]
+                .as_str()
+                .is_some_and(|owner| owner != self.owner.1),
+            Err(error) => error.is_not_found(),
         }
     }
 

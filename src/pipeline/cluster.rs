@@ -16,6 +16,7 @@ use super::conduct::{self, Conduct};
 use super::outlook::Outlook;
 use super::{launch, pack, process};
 use crate::aggregator::{self, Aggregator, Settings};
+use crate::archive;
 use crate::backplane::server_config;
 use crate::driver::{self, Driver as _, Plugin};
 use crate::http::Server;
@@ -32,6 +33,8 @@ const SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-mas
 const STATE: &str = "state";
 /// Holds the uid of the pod whose run is over.
 const COMPLETE: &str = "complete";
+/// Where archives of earlier runs go.
+const EARLIER: &str = "earlier";
 /// Certificates outlive the time limit by this, for what comes before and after the plugins.
 const SLACK: Duration = Duration::from_secs(86_400);
 
@@ -65,7 +68,7 @@ impl Cluster<'_> {
     pub fn run(mut self, stop: &Stop) -> anyhow::Result<Outcome> {
         let pod = self.own_pod();
         match self.begun(pod.as_ref())? {
-            Begun::Fresh => {}
+            Begun::Fresh => self.put_aside(),
             Begun::Complete => {
                 log::info!("the run is complete; its archive is in `{}`", self.folder.display());
                 self.recall(pod.as_ref());
@@ -181,7 +184,9 @@ impl Cluster<'_> {
             log::info!("Results available at {}", path.display());
             Ok((archive, ()))
         };
-        conduct.run(|status| board.publish(status), finish, stop)?;
+        // Who is told to end could not send it any more, and the next container tells more.
+        let publish = |status: &status::Run| if stop.stopped() { Ok(()) } else { board.publish(status) };
+        conduct.run(publish, finish, stop)?;
         if let Err(error) = fs::remove_dir_all(run_dir) {
             log::warn!("cannot remove `{}`: {error}", run_dir.display());
         }
@@ -264,12 +269,25 @@ impl Cluster<'_> {
                 continue;
             }
             let settings = fs::read_to_string(folder.join(uuid).join("meta/config.json")).unwrap_or_default();
-            if settings == (config::Run { uuid: uuid.to_owned(), ..self.config.clone() }).to_json() {
+            let own = config::Run { uuid: uuid.to_owned(), ..self.config.clone() };
+            if wherever(&settings) == wherever(&own.to_json()) {
                 return Ok(Begun::Resumed(uuid.to_owned()));
             }
             log::warn!("run {uuid} was left in the middle with other settings; it is not taken up");
         }
         Ok(Begun::Fresh)
+    }
+
+    /// Archives of runs before this one, on a volume that outlives them, shall not be taken for its own.
+    fn put_aside(&self) {
+        let earlier = self.folder.join(EARLIER);
+        for path in archive::finished(self.folder).unwrap_or_default() {
+            let aside = earlier.join(path.file_name().unwrap_or_default());
+            match fs::create_dir_all(&earlier).and_then(|()| fs::rename(&path, &aside)) {
+                Ok(()) => log::info!("the archive of an earlier run is kept as `{}`", aside.display()),
+                Err(error) => log::warn!("cannot put `{}` aside: {error}", path.display()),
+            }
+        }
     }
 
     /// Shows the last status of a run that an earlier container brought to its end.
@@ -312,6 +330,13 @@ impl Cluster<'_> {
         }
         None
     }
+}
+
+/// The settings of a run without the address of the pod that conducts it: on a volume it is found by another pod, too.
+fn wherever(settings: &str) -> Value {
+    let mut settings: Value = serde_json::from_str(settings).unwrap_or_default();
+    settings["Server"]["advertiseaddress"] = Value::Null;
+    settings
 }
 
 enum Begun {

@@ -48,7 +48,8 @@ impl Peer {
 
     /// A connection of TLS; hands are shaken with the first byte.
     pub fn connect(&self) -> Talk {
-        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let host = self.address.rsplit_once(':').unwrap().0.to_owned();
+        let name = ServerName::try_from(host).unwrap();
         let connection = ClientConnection::new(Arc::clone(&self.config), name).unwrap();
         Talk(StreamOwned::new(connection, self.plain()))
     }
