@@ -108,7 +108,13 @@ fn the_pod_of_the_original_is_there_for_the_asking_and_its_image_never_restarts(
     assert!(pod["spec"]["containers"][0]["resources"].is_null() && pod["metadata"]["annotations"].is_null());
 
     let (api, _folder, config) = cluster();
-    run(&config, "--sonobuoy-image sonobuoy/sonobuoy:v0.57.5 --results-pvc disk").stderr_has("").run();
+    let original = "--sonobuoy-image sonobuoy/sonobuoy:v0.57.5 --results-pvc disk";
+    let missing = "there is no PersistentVolumeClaim `disk` in namespace `sonobuoy`";
+    run(&config, original).status(1).stderr_has(missing).stderr_has("nothing was created").run();
+    assert_eq!(created(&api), [""; 0]);
+    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    api.put("/api/v1/namespaces/sonobuoy/persistentvolumeclaims/disk", json!({}));
+    run(&config, &format!("{original} --skip-preflight=existingnamespace")).stderr_has("").run();
     let pod = api.get(POD).unwrap();
     assert_eq!(pod["spec"]["restartPolicy"], "Never");
     assert_eq!(pod["spec"]["volumes"][2]["persistentVolumeClaim"]["claimName"], "disk");
@@ -477,4 +483,43 @@ fn rules_of_redaction_travel_with_the_run_and_wrong_ones_create_nothing() {
     let map = api.get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm").unwrap();
     let settings: Value = serde_json::from_str(map["data"]["config.json"].as_str().unwrap()).unwrap();
     assert_eq!(settings["Redaction"], json!({"Text": ["card=\\d+"]}));
+}
+
+#[test]
+fn a_load_balancer_without_an_address_holds_up_no_run() {
+    let complete = |api: &ApiServer| annotate(api, &status("complete", &entry("complete", "passed")));
+    let call = |config: &str| run(config, "--status-service LoadBalancer --wait");
+
+    // The run is over before the address is there.
+    let (api, _folder, config) = cluster();
+    api.controller(move |api, change| {
+        if change.kind == "ADDED" && change.path.ends_with("/services/sonobuoy-status") {
+            complete(api);
+        }
+    });
+    let done = call(&config)
+        .arg("--credentials=c.json")
+        .stderr_has("waiting up to 3m0s for the address of its status service")
+        .stderr_has("the service `sonobuoy-status` had no address until now")
+        .run_any();
+    assert!(done.stdout.contains("The run is complete"), "{}", done.stdout);
+    assert!(!done.folder.join("c.json").exists());
+
+    // It comes while the run goes on.
+    let (api, folder, config) = cluster();
+    let file = folder.join("c.json");
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| call(&config).arg("--credentials").arg(&file).run_any());
+        api.wait(|api| api.count("GET /api/v1/namespaces/sonobuoy/services/sonobuoy-status") > 0);
+        assert!(!file.exists());
+        api.merge(
+            "/api/v1/namespaces/sonobuoy/services/sonobuoy-status",
+            &json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}}}),
+        );
+        api.wait(|_| file.exists());
+        complete(&api);
+        let done = running.join().unwrap();
+        assert!(done.stderr.contains("credentials are in"), "{}", done.stderr);
+    });
+    assert!(folder.read("c.json").contains("https://192.0.2.9:8443/"));
 }

@@ -52,16 +52,30 @@ pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
     };
     preflight(matches, &client, &objects, &namespace, &skip)?;
     deploy::apply(&client, &objects, &namespace)?;
-    if let Some(service) = &service {
-        let written = service.credentials(&client, &namespace).and_then(|found| found.write(&credentials));
+    // The run is there, and tells its status by its annotation as well.
+    let show_way = |client: &Client| {
+        let Some(service) = &service else { return };
+        let written = service.credentials(client, &namespace).and_then(|found| found.write(&credentials));
         match written {
             Ok(()) => log::info!("the run serves its status; credentials are in `{}`", credentials.display()),
-            // The run is there, and tells its status by its annotation as well.
             Err(error) => log::warn!("the status service cannot be used: {error:#}"),
         }
-    }
-    let Some(wait) = wait else { return Ok(ExitCode::SUCCESS) };
-    wait.wait(&client, &namespace)?;
+    };
+    let Some(wait) = wait else {
+        show_way(&client);
+        return Ok(ExitCode::SUCCESS);
+    };
+    // A load balancer may take longer than the run.
+    let over = client.stop().child();
+    let until_then = client.under(&over);
+    std::thread::scope(|scope| {
+        let shown = std::thread::Builder::new()
+            .name("credentials".into())
+            .spawn_scoped(scope, || show_way(&until_then));
+        let waited = shown.context("start a thread").and_then(|_| wait.wait(&client, &namespace));
+        over.stop();
+        waited
+    })?;
     afterwards.run(&client, &namespace)
 }
 

@@ -27,6 +27,8 @@ pub const NAME: &str = "sonobuoy-status";
 pub const PORT: i64 = 8443;
 /// Where the file is, unless told otherwise.
 pub const FILE: &str = "/tmp/sonobuoy.json";
+/// The kind that clouds bring.
+const BALANCER: &str = "LoadBalancer";
 /// Files that are older are those of runs that are long over.
 const FRESH: Duration = Duration::from_secs(48 * 3_600);
 /// Certificates are valid beyond any use of the file.
@@ -130,13 +132,32 @@ impl Service {
     /// Looks up where the service is reached, and says what belongs into the file.
     pub fn credentials(&self, client: &Client, namespace: &str) -> Result<Credentials> {
         let end = Instant::now() + ADDRESS_LIMIT;
+        let mut told = false;
         let address = loop {
             let service = client.get(&Resource::SERVICES, namespace, NAME)?;
-            if let Some(address) = self.address(client, &service)? {
+            if let Some(address) = address(&self.kind, client, &service)? {
                 break address;
             }
-            if Instant::now() > end || client.stop().wait(PAUSE) {
-                bail!("the service `{NAME}` got no address; the cluster may have no {}", self.kind);
+            if Instant::now() > end {
+                // Every load balancer stands before a port of the nodes.
+                let port = (self.kind == BALANCER).then(|| address("NodePort", client, &service));
+                let way = port.transpose()?.flatten().with_context(|| {
+                    let kind = &self.kind;
+                    format!("the service `{NAME}` got no address; the cluster may have no {kind}")
+                })?;
+                log::warn!(
+                    "the cluster gives the service `{NAME}` no {BALANCER}; a node's port is used instead"
+                );
+                break way;
+            }
+            if !std::mem::replace(&mut told, true) {
+                log::info!(
+                    "the run has begun; waiting up to {} for the address of its status service",
+                    clock::duration(ADDRESS_LIMIT)
+                );
+            }
+            if client.stop().wait(PAUSE) {
+                bail!("the service `{NAME}` had no address until now");
             }
         };
         Ok(Credentials {
@@ -147,37 +168,6 @@ impl Service {
             client_key: self.client.key_pem.clone(),
             server_name: NAME.into(),
             namespace: namespace.to_owned(),
-        })
-    }
-
-    fn address(&self, client: &Client, service: &Value) -> Result<Option<String>> {
-        let at = |host: &str, port: i64| {
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-        };
-        let known = |value: &Value| {
-            value.as_str().filter(|host| !host.is_empty() && *host != "None").map(str::to_owned)
-        };
-        Ok(match &*self.kind {
-            "NodePort" => {
-                let Some(port) = service["spec"]["ports"][0]["nodePort"].as_i64() else { return Ok(None) };
-                let nodes = client
-                    .list(&Resource::NODES, "", &Selector::all())
-                    .context("looking for a node's address")?;
-                let addresses = || {
-                    nodes.iter().flat_map(|node| node["status"]["addresses"].as_array().into_iter().flatten())
-                };
-                let of = |kind: &str| {
-                    addresses()
-                        .find(|address| address["type"] == kind)
-                        .and_then(|found| known(&found["address"]))
-                };
-                of("ExternalIP").or_else(|| of("InternalIP")).map(|host| at(&host, port))
-            }
-            "LoadBalancer" => {
-                let ingress = &service["status"]["loadBalancer"]["ingress"][0];
-                known(&ingress["ip"]).or_else(|| known(&ingress["hostname"])).map(|host| at(&host, PORT))
-            }
-            _ => known(&service["spec"]["clusterIP"]).map(|host| at(&host, PORT)),
         })
     }
 }
@@ -227,6 +217,34 @@ impl Credentials {
         };
         Ok(Client::new(config, stop)?)
     }
+}
+
+/// Where a service of a kind is reached; none if that is not known yet.
+fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String>> {
+    let at = |host: &str, port: i64| {
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    };
+    let known =
+        |value: &Value| value.as_str().filter(|host| !host.is_empty() && *host != "None").map(str::to_owned);
+    Ok(match kind {
+        "NodePort" => {
+            let Some(port) = service["spec"]["ports"][0]["nodePort"].as_i64() else { return Ok(None) };
+            let nodes = client
+                .list(&Resource::NODES, "", &Selector::all())
+                .context("looking for a node's address")?;
+            let addresses =
+                || nodes.iter().flat_map(|node| node["status"]["addresses"].as_array().into_iter().flatten());
+            let of = |kind: &str| {
+                addresses().find(|address| address["type"] == kind).and_then(|found| known(&found["address"]))
+            };
+            of("ExternalIP").or_else(|| of("InternalIP")).map(|host| at(&host, port))
+        }
+        BALANCER => {
+            let ingress = &service["status"]["loadBalancer"]["ingress"][0];
+            known(&ingress["ip"]).or_else(|| known(&ingress["hostname"])).map(|host| at(&host, PORT))
+        }
+        _ => known(&service["spec"]["clusterIP"]).map(|host| at(&host, PORT)),
+    })
 }
 
 /// Whether the file can be made: before anything else is.
