@@ -1,12 +1,12 @@
 //! `sonobuoy run --local`: a whole run on this machine.
 //!
 //! Says on stderr what happens, on stdout what came of it. The first Ctrl-C, SIGTERM or SIGHUP ends the plugins,
-//! keeps what has arrived and still makes the archive; the second ends at once, without archive.
+//! keeps what has arrived and still makes the archive; another one, a second later, ends at once, without archive.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::ArgMatches;
@@ -19,6 +19,8 @@ use crate::stop::Stop;
 
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
+/// Signals so close together are one wish: `timeout`, for one, asks a program and then its whole group.
+const ONE_WISH: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -32,7 +34,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let nodes = matches.get_one::<i64>("local-nodes").copied().unwrap_or(1);
     let nodes = usize::try_from(nodes).ok().filter(|nodes| (1..=1000).contains(nodes));
     let Some(nodes) = nodes else { bail!("--local-nodes takes a number from 1 to 1000") };
-    let local = Local {
+    let mut local = Local {
         definitions: &definitions,
         config: plan.run,
         nodes,
@@ -40,7 +42,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         program: std::env::current_exe().context("cannot find this program's own file")?,
         worker_env: worker_env(),
     };
-    local.check()?;
+    let work = local.prepare()?;
     std::fs::create_dir_all(&local.out).with_context(|| format!("cannot make `{}`", local.out.display()))?;
     // Hours of work are not lost to a folder that could have been looked at before.
     rustix::fs::access(&local.out, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).with_context(
@@ -54,9 +56,10 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 
     let stop = Stop::new();
     let asked = stop.clone();
-    let again = AtomicBool::new(false);
+    let mut first: Option<Instant> = None;
     signal::on(&[signal::SIGHUP, signal::SIGINT, signal::SIGTERM], move || {
-        if again.swap(true, Ordering::SeqCst) {
+        if first.get_or_insert_with(Instant::now).elapsed() >= ONE_WISH {
+            log::warn!("ended without an archive; what there is of the run stays in `{}`", work.display());
             driver::local::end_strays();
             std::process::exit(i32::from(INTERRUPTED));
         }

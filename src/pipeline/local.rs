@@ -50,20 +50,26 @@ pub struct Ended {
 }
 
 impl Local<'_> {
-    /// Checks that all plugins can run here, before anything is started or written.
-    pub fn check(&self) -> anyhow::Result<()> {
-        self.definitions.iter().try_for_each(driver::local::check)
+    /// Checks that all plugins can run here, before anything is started or written. Gives the folder that the run will
+    /// have while it goes on.
+    pub fn prepare(&mut self) -> anyhow::Result<PathBuf> {
+        self.definitions.iter().try_for_each(driver::local::check)?;
+        if self.config.uuid.is_empty() {
+            self.config.uuid = config::new_uuid();
+        }
+        Ok(self.work())
     }
 
-    /// Runs everything; `watch` is told of each change of the status. A stop ends the plugins; what has arrived until
+    fn work(&self) -> PathBuf {
+        std::env::temp_dir().join(format!("sonobuoy-{}", self.config.uuid))
+    }
+
+    /// Runs everything, once prepared; `watch` is told of each change of the status. A stop ends the plugins; what has arrived until
     /// then is processed and packed all the same.
     pub fn run(mut self, watch: impl FnMut(&status::Run) + Send, stop: &Stop) -> anyhow::Result<Ended> {
         let started = SystemTime::now();
         self.config.version = crate::VERSION.into();
-        if self.config.uuid.is_empty() {
-            self.config.uuid = config::new_uuid();
-        }
-        let work = std::env::temp_dir().join(format!("sonobuoy-{}", self.config.uuid));
+        let work = self.work();
         fs::DirBuilder::new()
             .mode(0o700)
             .create(&work)
