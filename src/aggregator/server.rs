@@ -79,12 +79,8 @@ fn action(method: &str, path: &str, caller: Option<&str>) -> Result<Action, Resp
 
 fn submit(store: &Store, id: &ResultId, request: &mut Request) -> Response {
     let header = |name: &str| request.headers.get(name).map(str::to_owned);
-    let digest = match header(DIGEST_HEADER).as_deref().map(wanted_digest) {
-        Some(Err(())) => {
-            return Response::text(400, format_args!("`{DIGEST_HEADER}` is not `sha-256=:<base64>:`"));
-        }
-        Some(Ok(digest)) => digest,
-        None => None,
+    let Ok(digest) = wanted_digest(request.headers.all(DIGEST_HEADER)) else {
+        return Response::text(400, format_args!("`{DIGEST_HEADER}` is not one `sha-256=:<base64>:`"));
     };
     let (kind, disposition) = (header("Content-Type"), header("Content-Disposition"));
     let is_error = header(ERROR_HEADER).is_some();
@@ -146,17 +142,25 @@ fn unexpected(id: &ResultId) -> Response {
     Response::text(403, format_args!("`{id}`: {}", Refusal::Unexpected))
 }
 
-/// The SHA-256 in a `Repr-Digest` (RFC 9530); `Ok(None)` if it holds only other kinds of digest.
-fn wanted_digest(header: &str) -> Result<Option<[u8; 32]>, ()> {
-    for member in header.split(',') {
+/// The SHA-256 in all lines of `Repr-Digest` (RFC 9530); `Ok(None)` if they hold only other kinds of digest. Two that
+/// differ are refused, as it cannot be told which one is meant.
+fn wanted_digest<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Option<[u8; 32]>, ()> {
+    let mut wanted = None;
+    for member in lines.flat_map(|line| line.split(',')) {
         let (kind, value) = member.trim().split_once('=').ok_or(())?;
-        let value = value.strip_prefix(':').and_then(|value| value.strip_suffix(':')).ok_or(())?;
+        let (value, parameters) = value.strip_prefix(':').and_then(|value| value.split_once(':')).ok_or(())?;
+        if !parameters.is_empty() && !parameters.starts_with(';') {
+            return Err(());
+        }
         if kind.eq_ignore_ascii_case("sha-256") {
             let bytes = STANDARD.decode(value).map_err(|_| ())?;
-            return bytes.try_into().map(Some).map_err(|_| ());
+            let digest = bytes.try_into().map_err(|_| ())?;
+            if *wanted.get_or_insert(digest) != digest {
+                return Err(());
+            }
         }
     }
-    Ok(None)
+    Ok(wanted)
 }
 
 #[cfg(test)]
@@ -192,12 +196,23 @@ mod tests {
 
     #[test]
     fn digests_are_those_of_rfc_9530() {
-        let zeros = STANDARD.encode([0; 32]);
-        assert_eq!(wanted_digest(&format!("sha-256=:{zeros}:")), Ok(Some([0; 32])));
-        assert_eq!(wanted_digest(&format!("sha-512=:AA==:, SHA-256=:{zeros}:")), Ok(Some([0; 32])));
-        assert_eq!(wanted_digest("sha-512=:AA==:"), Ok(None));
+        let (zeros, ones) = (STANDARD.encode([0; 32]), STANDARD.encode([1; 32]));
+        let zeros = format!("sha-256=:{zeros}:");
+        let check = |lines: &[&str], expected| {
+            assert_eq!(wanted_digest(lines.iter().copied()), expected, "{lines:?}");
+        };
+        check(&[], Ok(None));
+        check(&[&zeros], Ok(Some([0; 32])));
+        check(&[&format!("sha-512=:AA==:, {}", zeros.replace("sha", "SHA"))], Ok(Some([0; 32])));
+        check(&[&format!("{zeros};q=1")], Ok(Some([0; 32])));
+        check(&["sha-512=:AA==:"], Ok(None));
+        check(&["sha-512=:AA==:", &zeros], Ok(Some([0; 32])));
+        check(&[&zeros, &zeros], Ok(Some([0; 32])));
+        check(&[&zeros, &format!("sha-256=:{ones}:")], Err(()));
         for bad in ["", "sha-256", "sha-256=AA==", "sha-256=:AA==:", "sha-256=:%%:", "sha-256=::"] {
-            assert_eq!(wanted_digest(bad), Err(()), "{bad}");
+            check(&[bad], Err(()));
+            check(&[&zeros, bad], Err(()));
         }
+        check(&[&format!("{zeros}x")], Err(()));
     }
 }
