@@ -152,6 +152,10 @@ enum Look {
 
 fn look(path: &Path) -> Look {
     let read = || {
+        // Opening a pipe waits for whoever writes into it, for ever.
+        if !path.metadata()?.is_file() {
+            return Err(std::io::Error::other("it is no regular file"));
+        }
         let mut content = Vec::new();
         std::fs::File::open(path)?.take(CONTENT_LIMIT).read_to_end(&mut content)?;
         Ok::<_, std::io::Error>(content)
@@ -379,5 +383,14 @@ mod tests {
         };
         stop.stop();
         assert_eq!(waiter.join().unwrap(), Found::Stopped);
+    }
+
+    #[test]
+    fn a_pipe_in_its_place_is_unusable_and_keeps_nobody() {
+        let folder = Folder::new("pipe");
+        let (pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+        rustix::fs::mknodat(rustix::fs::CWD, folder.0.join(DONE_FILE), pipe, mode, 0).unwrap();
+        let found = wait(&folder.0, Duration::ZERO, Others::Unknown, &Stop::new());
+        assert!(matches!(&found, Found::Unusable(why) if why.contains("no regular file")), "{found:?}");
     }
 }
