@@ -12,9 +12,11 @@ use crate::protocol::{Progress, ResultId};
 const MOST_FAILURES: usize = 20_000;
 
 /// Reads a body as the readers of existing plugins do: any case of keys, unknown keys and whatever follows the
-/// object ignored, null the same as absent. `None` if it is no update.
+/// object ignored, null the same as absent, what is not UTF-8 replaced. `None` if it is no update.
 pub(super) fn decode(body: &[u8]) -> Option<Progress> {
-    let value = serde_json::Deserializer::from_slice(body).into_iter::<Value>().next()?.ok()?;
+    // Names of tests and messages come from anywhere.
+    let text = String::from_utf8_lossy(body);
+    let value = serde_json::Deserializer::from_str(&text).into_iter::<Value>().next()?.ok()?;
     let object = match value {
         Value::Null => return Some(Progress::default()),
         Value::Object(object) => object,
@@ -118,6 +120,12 @@ mod tests {
         let progress = after(&[r#"{"name":"x","node":"y","timestamp":"0001-01-01T00:00:00Z"}"#]);
         assert_eq!((progress.name.as_str(), progress.node.as_str()), ("p", "global"));
         assert_eq!(progress.timestamp, "now");
+    }
+
+    #[test]
+    fn what_is_not_utf_8_costs_a_letter_and_not_the_update() {
+        let progress = decode(b"{\"msg\":\"caf\xe9\",\"completed\":1}").unwrap();
+        assert_eq!((progress.msg.as_str(), progress.completed), ("caf\u{fffd}", 1));
     }
 
     #[test]
