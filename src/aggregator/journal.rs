@@ -1,8 +1,8 @@
 //! The journal of a run: what was expected and what was accepted, in the order in which it became true.
 //!
-//! One JSON object a line, appended with one write and synced before anybody is told. Knows nothing of the files
-//! that hold the results. Needs no lock: the file is opened for appending, and every record *begins* with the line
-//! break, so a record that was cut by a crash or a full disk spoils no other.
+//! One JSON object a line behind its checksum, appended with one write and synced before anybody is told. Knows nothing of
+//! the files that hold the results. Needs no lock: the file is opened for appending, and every record *begins* with the
+//! line break, so a record that was cut by a crash or a full disk spoils no other.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -65,10 +65,28 @@ impl Journal {
 
     /// Appends `record`; it is on the disk when this returns.
     pub(super) fn append(&self, record: &Record) -> std::io::Result<()> {
-        let line = format!("\n{}", serde_json::to_string(record)?);
-        (&self.file).write_all(line.as_bytes())?;
+        (&self.file).write_all(line(record)?.as_bytes())?;
         self.file.sync_data()
     }
+}
+
+fn line(record: &Record) -> serde_json::Result<String> {
+    let json = serde_json::to_string(record)?;
+    Ok(format!("\n{} {json}", checksum(json.as_bytes())))
+}
+
+/// A name with one wrong letter would still be a name, and its result waited for until the end.
+fn checksum(json: &[u8]) -> String {
+    let mut sum = flate2::Crc::new();
+    sum.update(json);
+    format!("{:08x}", sum.sum())
+}
+
+/// The record of one line, if nothing of it was torn or changed.
+fn parse(line: &[u8]) -> Option<Record> {
+    let (sum, json) = line.trim_ascii().split_at_checked(8)?;
+    let json = json.strip_prefix(b" ")?;
+    (sum == checksum(json).as_bytes()).then(|| serde_json::from_slice(json).ok()).flatten()
 }
 
 /// All whole records. Torn ones are left out: whoever wrote them was never told that they stand.
@@ -80,10 +98,10 @@ fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
         if input.by_ref().take(LONGEST_RECORD).read_until(b'\n', &mut line)? == 0 {
             return Ok(records);
         }
-        match serde_json::from_slice(&line) {
-            Ok(record) => records.push(record),
-            Err(_) if line.trim_ascii().is_empty() => {}
-            Err(error) => log::warn!("a torn record in the journal is left out: {error}"),
+        match parse(&line) {
+            Some(record) => records.push(record),
+            None if line.trim_ascii().is_empty() => {}
+            None => log::warn!("a damaged record in the journal is left out"),
         }
     }
 }
@@ -102,10 +120,7 @@ mod tests {
     }
 
     fn text() -> Vec<u8> {
-        records()
-            .iter()
-            .flat_map(|record| format!("\n{}", serde_json::to_string(record).unwrap()).into_bytes())
-            .collect()
+        records().iter().flat_map(|record| line(record).unwrap().into_bytes()).collect()
     }
 
     #[test]
@@ -144,6 +159,20 @@ mod tests {
                 text[at] = pair[1];
             }
             assert!(replay(&text[..]).unwrap().len() <= 4);
+        }
+    }
+
+    #[test]
+    fn a_wrong_byte_costs_its_record_and_never_makes_another() {
+        let text = text();
+        for at in 0..text.len() {
+            for flip in [0x01, 0x02, 0x20, 0x80] {
+                let mut text = text.clone();
+                text[at] ^= flip;
+                let replayed = replay(&text[..]).unwrap();
+                assert!(replayed.iter().all(|record| records().contains(record)), "{at}: {replayed:?}");
+                assert!(replayed.len() >= records().len() - 2, "{at}");
+            }
         }
     }
 }
