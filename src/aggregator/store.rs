@@ -9,6 +9,7 @@
 //! Two uploads of the same result may run at once: the first that is complete wins, the other is a duplicate.
 //! Nothing is written or read under the lock. Does not know HTTP, nor who may send. Starts no thread.
 
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -241,7 +242,7 @@ impl Store {
         let stored = if upload.is_error {
             read_all(&mut intake).map(Some)
         } else {
-            self.store_body(&mut intake, upload.kind, upload.disposition, place)
+            self.store_body(id, &mut intake, upload.kind, upload.disposition, place)
         };
         if let Some(trouble) = intake.trouble() {
             return Err(refusal(trouble, most, self.limits.reserve));
@@ -264,6 +265,7 @@ impl Store {
     /// Writes a body into the folder `place`; hands it back instead if it turns out to be a report of an error.
     fn store_body<R: Read>(
         &self,
+        id: &ResultId,
         intake: &mut Intake<'_, R>,
         kind: Option<&str>,
         disposition: Option<&str>,
@@ -278,7 +280,11 @@ impl Store {
             }
         }
         if kind == Some(GZIP) {
-            archive::unpack(start.chain(intake.by_ref()), place, &self.limits.unpacked)?;
+            let skipped =
+                archive::unpack(start.chain(intake.by_ref()), place, &self.limits.unpacked)?.skipped;
+            if skipped > 0 {
+                log::warn!("`{id}`: {skipped} entries of its archive were left out");
+            }
             // The archive may end before the body does.
             intake.copy_to(&mut io::sink()).map_err(anyhow::Error::from)?;
             sync_tree(place)?;
@@ -372,10 +378,16 @@ impl Store {
     /// Brings the state to what journal and disk say together. A result that is in place but not journalled is
     /// whole, since it was renamed there; its sender was not told, and will be told so when it tries again.
     fn resume(&self, records: Vec<Record>) -> anyhow::Result<()> {
-        let mut failed = std::collections::HashMap::new();
+        let (mut failed, mut accepted) = (HashMap::new(), HashSet::new());
         for record in records {
-            if let Record::Failed { id, error, timed_out, .. } = record {
-                failed.insert(id, Standing::Failed { error, timed_out });
+            match record {
+                Record::Failed { id, error, timed_out, .. } => {
+                    failed.insert(id, Standing::Failed { error, timed_out });
+                }
+                Record::Accepted { id, .. } => {
+                    accepted.insert(id);
+                }
+                Record::Expected(_) => {}
             }
         }
         let ids: Vec<ResultId> = self.lock().ids().cloned().collect();
@@ -387,6 +399,9 @@ impl Store {
             } else if let (Some(standing), true) = (failed.remove(&id), errors.is_dir()) {
                 self.lock().settle(&id, standing);
             } else {
+                if accepted.contains(&id) {
+                    log::error!("`{id}` had come, but `{}` is gone: it is awaited again", results.display());
+                }
                 remove(&errors)?;
             }
         }
