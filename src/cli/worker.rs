@@ -3,7 +3,6 @@
 //! Starts the thread `containers` in a pod, and joins it: it watches whether the other containers have ended.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::ArgMatches;
@@ -13,10 +12,8 @@ use super::{lifeline, signal};
 use crate::kube::{Client, Config, Event, Options, Resource, Selector};
 use crate::logger;
 use crate::stop::Stop;
-use crate::worker::{self, Others, Scope, Settings};
+use crate::worker::{self, End, Others, Scope, Settings};
 
-/// What the watch found is looked at so often.
-const LOOK: Duration = Duration::from_millis(500);
 /// An account that may read its pod and not watch it asks so often.
 const ASK: Duration = Duration::from_secs(5);
 
@@ -42,13 +39,13 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let settings = Settings::read(scope, |name| std::env::var(name).ok())?;
     // Whoever runs plugins without Kubernetes names a file that it makes when all other processes have ended well.
     if let Some(path) = variable("SONOBUOY_OTHERS_ENDED_FILE") {
-        worker::run(&settings, Others::Marker(path.into()), &term)?;
+        worker::run(&settings, &Others::Marker(path.into()), &term)?;
     } else {
         // Ends after the worker, not with `term`: within the grace of a pod others may still end.
         let over = Stop::new();
         match Pod::read(&variable, &over) {
             Some(pod) => beside(&pod, &over, |others| worker::run(&settings, others, &term))?,
-            None => worker::run(&settings, Others::Unknown, &term)?,
+            None => worker::run(&settings, &Others::Unknown, &term)?,
         }
     }
     worker::linger(sleep, &term);
@@ -83,24 +80,23 @@ impl Pod {
         }
     }
 
-    /// Waits until all other containers have ended well.
-    fn wait(&self) -> bool {
+    /// Tells when all other containers have ended well.
+    fn watch(&self, end: &End) {
         for event in self.client.watch(&Resource::PODS, &self.namespace, &Selector::name(&self.name)) {
             match event {
-                Ok(Event::Applied(pod)) if ended(&pod, &self.worker) => return true,
+                Ok(Event::Applied(pod)) if self.tell(&pod, end) => return,
                 Ok(_) => {}
-                Err(error) if error.is_forbidden() => return self.poll(),
+                Err(error) if error.is_forbidden() => return self.poll(end),
                 Err(error) => log::warn!("cannot watch the containers of `{}`: {error}", self.name),
             }
         }
-        false
     }
 
-    fn poll(&self) -> bool {
+    fn poll(&self, end: &End) {
         let mut told = false;
         loop {
             match self.client.get(&Resource::PODS, &self.namespace, &self.name) {
-                Ok(pod) if ended(&pod, &self.worker) => return true,
+                Ok(pod) if self.tell(&pod, end) => return,
                 Err(error) if !told => {
                     told = true;
                     log::warn!("cannot see whether the containers of `{}` have ended: {error}", self.name);
@@ -108,24 +104,31 @@ impl Pod {
                 _ => {}
             }
             if self.client.stop().wait(ASK) {
-                return false;
+                return;
             }
         }
+    }
+
+    fn tell(&self, pod: &Value, end: &End) -> bool {
+        let ended = ended(pod, &self.worker);
+        if ended {
+            // In a pod that is always restarted they come again.
+            if pod["spec"]["restartPolicy"] != "Always" {
+                end.for_good.stop();
+            }
+            end.well.stop();
+        }
+        ended
     }
 }
 
 /// Runs `work` while the other containers are watched.
-fn beside<T>(
-    pod: &Pod,
-    over: &Stop,
-    work: impl FnOnce(Others<'_>) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    let all_ended = AtomicBool::new(false);
+fn beside<T>(pod: &Pod, over: &Stop, work: impl FnOnce(&Others) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let end = End::default();
     std::thread::scope(|scope| {
-        let watch = || all_ended.store(pod.wait(), Ordering::SeqCst);
+        let watch = || pod.watch(&end);
         std::thread::Builder::new().name("containers".into()).spawn_scoped(scope, watch)?;
-        let outcome =
-            work(Others::Ask { ended: Box::new(|| Ok(all_ended.load(Ordering::SeqCst))), every: LOOK });
+        let outcome = work(&Others::Told(end.clone()));
         over.stop();
         outcome
     })

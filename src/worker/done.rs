@@ -15,7 +15,7 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecursiveMode, Watcher as _};
 
 use crate::protocol::DONE_FILE;
-use crate::stop::Stop;
+use crate::stop::{Hook, Stop};
 
 /// The longest time between two looks.
 const POLL: Duration = Duration::from_secs(1);
@@ -27,18 +27,36 @@ const SETTLED_WRONG: Duration = Duration::from_secs(2);
 const CONTENT_LIMIT: u64 = 64 * 1024;
 
 /// How a worker learns that all other containers of its pod have ended well.
-pub enum Others<'a> {
+pub enum Others {
     /// Not at all: only the done file counts.
     Unknown,
-    /// By asking from time to time.
-    Ask {
-        /// Whether they have.
-        ended: Box<dyn FnMut() -> anyhow::Result<bool> + 'a>,
-        /// How often to ask.
-        every: Duration,
-    },
-    /// By a file that is made when they have.
+    /// By whoever watches them.
+    Told(End),
+    /// By a file that is made when they have, for good.
     Marker(PathBuf),
+}
+
+/// The end of the other containers.
+#[derive(Clone, Default)]
+pub struct End {
+    /// All of them have ended well, at least once.
+    pub well: Stop,
+    /// None of them is started again: nobody is left who could change a result.
+    pub for_good: Stop,
+}
+
+impl Others {
+    /// Whether they have ended, and whether for good.
+    fn ended(&self) -> (bool, bool) {
+        match self {
+            Self::Unknown => (false, false),
+            Self::Told(end) => (end.well.stopped(), end.for_good.stopped()),
+            Self::Marker(file) => {
+                let there = file.exists();
+                (there, there)
+            }
+        }
+    }
 }
 
 /// How the waiting ended.
@@ -54,14 +72,16 @@ pub(super) enum Found {
     Stopped,
 }
 
-/// Waits until the plugin is done. A done file counts `delay` after it was first seen, with what it then holds.
-pub(super) fn wait(dir: &Path, delay: Duration, mut others: Others<'_>, stop: &Stop) -> Found {
+/// Waits until the plugin is done. A done file counts `delay` after it was first seen, with what it then holds, or
+/// as soon as nobody is left who could change it.
+pub(super) fn wait(dir: &Path, delay: Duration, others: &Others, stop: &Stop) -> Found {
     let path = dir.join(DONE_FILE);
-    let mut watch = Watch::new(dir, &others, stop);
-    let mut asked = Instant::now();
+    let mut watch = Watch::new(dir, others, stop);
     let mut seen: Option<Seen> = None;
     loop {
         let wake = watch.arm();
+        // Before the look: the last of them may write the file in its last moment.
+        let (ended, last) = others.ended();
         let look = look(&path);
         seen = match (look, seen) {
             (Look::Absent, _) => None,
@@ -73,35 +93,12 @@ pub(super) fn wait(dir: &Path, delay: Duration, mut others: Others<'_>, stop: &S
             }),
         };
         let pause = match &seen {
-            Some(seen) => {
-                // Once nobody is left who could change it, it is what it will be.
-                let last = matches!(&others, Others::Marker(file) if file.exists());
-                match seen.judge(dir, if last { Duration::ZERO } else { delay }, last) {
-                    Ok(found) => return found,
-                    Err(pause) => pause.min(POLL),
-                }
-            }
-            None => {
-                let ended = match &mut others {
-                    Others::Unknown => false,
-                    Others::Marker(file) => file.exists(),
-                    Others::Ask { ended, every } => {
-                        let due = asked.elapsed() >= *every;
-                        if due {
-                            asked = Instant::now();
-                        }
-                        due && ended().unwrap_or_else(|error| {
-                            log::warn!("cannot see whether the other containers have ended: {error:#}");
-                            false
-                        })
-                    }
-                };
-                // The last of them may have written the file after the look above.
-                if ended && !path.exists() {
-                    return Found::OthersEnded;
-                }
-                if ended { Duration::ZERO } else { POLL }
-            }
+            Some(seen) => match seen.judge(dir, if last { Duration::ZERO } else { delay }, last) {
+                Ok(found) => return found,
+                Err(pause) => pause.min(POLL),
+            },
+            None if ended => return Found::OthersEnded,
+            None => POLL,
         };
         wake.wait(pause);
         if stop.stopped() {
@@ -183,7 +180,7 @@ fn named(dir: &Path, content: &[u8]) -> Result<PathBuf, String> {
     }
 }
 
-/// Wakes whoever waits when something happens to the done file or the marker.
+/// Wakes whoever waits when something happens to the done file or the marker, or when the end of the others is told.
 struct Watch {
     stop: Stop,
     bell: Arc<Mutex<Stop>>,
@@ -191,17 +188,26 @@ struct Watch {
     names: Vec<OsString>,
     watcher: Option<notify::RecommendedWatcher>,
     complained: bool,
+    _hooks: Vec<Hook>,
 }
 
 impl Watch {
-    fn new(dir: &Path, others: &Others<'_>, stop: &Stop) -> Self {
+    fn new(dir: &Path, others: &Others, stop: &Stop) -> Self {
         let (mut folders, mut names) = (vec![dir.to_owned()], vec![OsString::from(DONE_FILE)]);
         if let Others::Marker(file) = others {
             folders.extend(file.parent().map(Path::to_owned));
             names.extend(file.file_name().map(OsString::from));
         }
         let bell = Arc::new(Mutex::new(stop.child()));
-        Self { stop: stop.clone(), bell, folders, names, watcher: None, complained: false }
+        let hook = |told: &Stop| {
+            let bell = Arc::clone(&bell);
+            told.on_stop(move || bell.lock().unwrap_or_else(PoisonError::into_inner).stop())
+        };
+        let hooks = match others {
+            Others::Told(end) => vec![hook(&end.well), hook(&end.for_good)],
+            _ => Vec::new(),
+        };
+        Self { stop: stop.clone(), bell, folders, names, watcher: None, complained: false, _hooks: hooks }
     }
 
     /// Makes sure that events are heard, if they can be, and hands out what the next one ends.
@@ -278,7 +284,7 @@ mod tests {
         fs::write(folder.0.join("report.txt"), "x").unwrap();
         let content = content.replace("DIR", folder.0.to_str().unwrap());
         fs::write(folder.0.join(DONE_FILE), content).unwrap();
-        let found = wait(&folder.0, Duration::ZERO, Others::Unknown, &Stop::new());
+        let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
         match (found, expected(&folder.0)) {
             (Found::Path(path), Ok(expected)) => assert_eq!(path, expected, "{name}"),
             (Found::Unusable(why), Err(expected)) => assert!(why.contains(expected), "{name}: {why}"),
@@ -317,7 +323,7 @@ mod tests {
                 fs::write(done, text).unwrap();
             })
         };
-        assert_eq!(wait(&dir, Duration::ZERO, Others::Unknown, &Stop::new()), Found::Path(whole));
+        assert_eq!(wait(&dir, Duration::ZERO, &Others::Unknown, &Stop::new()), Found::Path(whole));
         writer.join().unwrap();
     }
 
@@ -332,7 +338,7 @@ mod tests {
         write("first");
         let waiter = {
             let dir = dir.clone();
-            std::thread::spawn(move || wait(&dir, Duration::from_millis(600), Others::Unknown, &Stop::new()))
+            std::thread::spawn(move || wait(&dir, Duration::from_millis(600), &Others::Unknown, &Stop::new()))
         };
         let pause = |millis| Stop::new().wait(Duration::from_millis(millis));
         pause(200);
@@ -353,23 +359,37 @@ mod tests {
         fs::write(&marker, "").unwrap();
         let dir = folder.0.join("results");
         fs::create_dir(&dir).unwrap();
-        let wait = || wait(&dir, Duration::ZERO, Others::Marker(marker.clone()), &Stop::new());
+        let others = Others::Marker(marker);
+        let wait = || wait(&dir, Duration::ZERO, &others, &Stop::new());
         assert_eq!(wait(), Found::OthersEnded);
         fs::write(dir.join(DONE_FILE), format!("{}\n", dir.display())).unwrap();
         assert_eq!(wait(), Found::Path(dir.clone()));
         // The delay is for those who may still change it.
-        let stop = Stop::new();
-        let found = super::wait(&dir, Duration::from_secs(3600), Others::Marker(marker.clone()), &stop);
+        let found = super::wait(&dir, Duration::from_secs(3600), &others, &Stop::new());
         assert_eq!(found, Found::Path(dir.clone()));
     }
 
     #[test]
-    fn asking_goes_on_after_an_error() {
-        let folder = Folder::new("ask");
-        let mut answers = vec![Ok(true), Ok(false), Err(anyhow::anyhow!("away"))];
-        let ended = Box::new(|| answers.pop().unwrap());
-        let others = Others::Ask { ended, every: Duration::from_millis(1) };
-        assert_eq!(wait(&folder.0, Duration::ZERO, others, &Stop::new()), Found::OthersEnded);
+    fn the_end_is_told_to_whoever_waits() {
+        let folder = Folder::new("told");
+        let dir = folder.0.clone();
+        let waiter = |delay: u64| {
+            let (dir, end) = (dir.clone(), End::default());
+            let others = Others::Told(end.clone());
+            let wait = move || wait(&dir, Duration::from_secs(delay), &others, &Stop::new());
+            (std::thread::spawn(wait), end)
+        };
+        let (waiting, end) = waiter(0);
+        end.well.stop();
+        assert_eq!(waiting.join().unwrap(), Found::OthersEnded);
+
+        fs::write(dir.join(DONE_FILE), format!("{}\n", dir.display())).unwrap();
+        let (waiting, end) = waiter(3600);
+        end.well.stop();
+        Stop::new().wait(Duration::from_millis(300));
+        assert!(!waiting.is_finished(), "what may be started again may change it");
+        end.for_good.stop();
+        assert_eq!(waiting.join().unwrap(), Found::Path(dir.clone()));
     }
 
     #[test]
@@ -378,7 +398,7 @@ mod tests {
         let waiter = {
             let stop = stop.clone();
             std::thread::spawn(move || {
-                wait(Path::new("/does/not/exist"), Duration::ZERO, Others::Unknown, &stop)
+                wait(Path::new("/does/not/exist"), Duration::ZERO, &Others::Unknown, &stop)
             })
         };
         stop.stop();

@@ -1,7 +1,7 @@
 //! The worker: waits beside a plugin for its `done` file and submits what that names.
 //!
 //! Owns the way from a finished producer to a submission, and what is said to the aggregator meanwhile: progress
-//! and heartbeats. Does not know Kubernetes: whether the other containers have ended is asked of [`Others`].
+//! and heartbeats. Does not know Kubernetes: whether the other containers have ended, [`Others`] tells.
 //! Starts the threads `grace`, `heartbeat` and `relay`, and joins them.
 
 mod done;
@@ -19,13 +19,13 @@ use crate::client::{self, Client, Retry};
 use crate::stop::Stop;
 use done::Found;
 
-pub use done::Others;
+pub use done::{End, Others};
 pub use settings::{Scope, Settings};
 
 /// Waits for the result of this worker's plugin and submits it. `term` is the request to end: the worker then goes
 /// on for the grace that a pod is given, so that a result that is nearly there still arrives; after that it ends
 /// without one, which is no error.
-pub fn run(settings: &Settings, others: Others<'_>, term: &Stop) -> anyhow::Result<()> {
+pub fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::Result<()> {
     let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
     // `asked` and `over` end with this call, whatever becomes of `term`.
     let (asked, over) = (term.child(), Stop::new());
@@ -67,12 +67,7 @@ pub fn linger(seconds: i64, term: &Stop) {
     };
 }
 
-fn wait_and_submit(
-    settings: &Settings,
-    client: &Client,
-    others: Others<'_>,
-    over: &Stop,
-) -> anyhow::Result<()> {
+fn wait_and_submit(settings: &Settings, client: &Client, others: &Others, over: &Stop) -> anyhow::Result<()> {
     let submitted = match done::wait(&settings.results_dir, settings.done_delay, others, over) {
         Found::Path(path) => {
             log::info!("the plugin is done, its result is `{}`", path.display());
