@@ -274,6 +274,38 @@ fn time_limits_are_those_of_the_plugin_first() {
 }
 
 #[test]
+fn a_controller_that_may_make_no_pods_is_asked_why() {
+    let cluster = Cluster::new(&["a"]).plugin("p", "DaemonSet", "").set("Graces", json!({"NoPod": "1s"}));
+    cluster.api.controller(|api, change| {
+        if change.kind == "ADDED" && change.path.contains("/daemonsets/") {
+            let event = |name: &str, time: &str, message: &str| {
+                api.put(
+                    &format!("/api/v1/namespaces/sonobuoy/events/{name}"),
+                    json!({
+                        "involvedObject": {"name": change.object["metadata"]["name"]}, "type": "Warning",
+                        "lastTimestamp": time, "message": message,
+                    }),
+                );
+            };
+            event(
+                "later",
+                "2024-01-01T00:00:02Z",
+                "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\"",
+            );
+            event("before", "2024-01-01T00:00:01Z", "something else");
+        }
+    });
+    cluster.start("").ends_well();
+    let error = cluster.error("p", "a");
+    assert!(error.contains("No pod was scheduled on node a"), "{error}");
+    assert!(
+        error.contains("violates PodSecurity") && error.contains("give the plugin a securityContext"),
+        "{error}"
+    );
+    assert!(!error.contains("something else"), "{error}");
+}
+
+#[test]
 fn another_pod_with_the_same_volume_takes_the_run_up() {
     let mut cluster = Cluster::new(&[]).plugin("p", "Job", "").plugin("q", "Job", "");
     cluster.folder.write("runs/before.tar.gz", "of an earlier run");

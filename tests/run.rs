@@ -212,7 +212,7 @@ fn a_namespace_that_is_going_is_named_with_what_holds_it_up() {
                 {"type": "NamespaceFinalizersRemaining", "status": "True", "message": "finalizers remain: x/y"}]},
         }),
     );
-    run(&config, "").status(1).stderr_has("namespace `sonobuoy` is being deleted").run();
+    run(&config, "").status(1).stderr_has("`sonobuoy` is being deleted (finalizers remain: x/y)").run();
     run(&config, "--skip-preflight").status(1).stderr_has("being deleted (finalizers remain: x/y)").run();
 }
 

@@ -367,7 +367,7 @@ fn lends_account(object: &Object<'_>, all: &[Object<'_>]) -> Option<Value> {
 }
 
 /// What holds up the end of a namespace, as its conditions say.
-fn held_up(namespace: &Value) -> String {
+pub(super) fn held_up(namespace: &Value) -> String {
     let conditions = namespace["status"]["conditions"].as_array().into_iter().flatten();
     let messages = conditions
         .filter(|condition| condition["status"] == "True")

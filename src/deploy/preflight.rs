@@ -3,6 +3,7 @@
 //! All checks are made, and all that fail are told. What an account may not look at is no failure: the run may well
 //! succeed. Whether the cluster takes the objects themselves is tried by [`super::apply()`].
 
+use super::apply::held_up;
 use crate::kube::{Client, Error, Resource, Selector};
 
 /// Older servers lack what a run needs.
@@ -89,8 +90,9 @@ impl Preflight<'_> {
             ),
             Some(_) if !self.makes_namespace => return Ok(()),
             Some(found) if !found["metadata"]["deletionTimestamp"].is_null() => format!(
-                "namespace `{namespace}` is being deleted: wait with `sonobuoy delete -n {namespace} --wait`, then try \
-                 again"
+                "namespace `{namespace}` is being deleted{}: wait with `sonobuoy delete -n {namespace} --wait`, then \
+                 try again",
+                held_up(&found)
             ),
             Some(_) => format!(
                 "namespace `{namespace}` exists already: remove an earlier run with `sonobuoy delete -n {namespace} \

@@ -15,6 +15,10 @@ pub fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<Str
         _ if says("exceeded quota") || says("failed quota") => {
             format!("raise the quota of namespace `{namespace}`, or use another namespace with `-n`")
         }
+        _ if says(" per Container is ") || says(" per Pod is ") => format!(
+            "the limit range of namespace `{namespace}` forbids it: change that, use another namespace with `-n`, or leave \
+             requests and limits to it with `--harden off`"
+        ),
         _ if says("failed calling webhook") => {
             "the webhook does not answer: repair it, or take this namespace out of its configuration".into()
         }
@@ -72,6 +76,12 @@ mod tests {
             "enforce=privileged",
         );
         check(403, "Forbidden", "pods is forbidden: exceeded quota: q", "raise the quota");
+        check(
+            403,
+            "Forbidden",
+            "maximum memory usage per Container is 256Mi, but limit is 512Mi",
+            "limit range",
+        );
         check(500, "InternalError", "Internal error occurred: failed calling webhook \"w\"", "repair it");
         check(403, "Forbidden", "admission webhook \"w\" denied the request: no", "policy of the cluster");
         check(

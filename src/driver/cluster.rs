@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::monitor::{Monitor, Seen};
+use super::monitor::{Monitor, NO_POD, Seen};
 use super::node::refusal;
 use super::pod::Launch;
 use super::{Driver, Plugin};
@@ -147,9 +147,11 @@ impl Cluster {
                     if error.already_exists() && self.is_left_over(resource, object) && !stop.wait(LOOK) => {}
                 Err(error) if !error.already_exists() => {
                     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                    return Err(
-                        anyhow::Error::new(error).context(format!("creating {} `{name}`", resource.kind))
-                    );
+                    let what = format!("creating {} `{name}`", resource.kind);
+                    return Err(match remedy(&error.to_string()) {
+                        Some(remedy) => anyhow::anyhow!("{what}: {error}; {remedy}"),
+                        None => anyhow::Error::new(error).context(what),
+                    });
                 }
                 _ => return Ok(()),
             }
@@ -207,8 +209,10 @@ impl Cluster {
                         stop.wait(LOOK);
                     }
                 }
+                let mut why = None;
                 for mut finding in monitor.check(SystemTime::now()) {
                     complete_report(client, launch, &mut finding);
+                    explain(client, launch, &mut finding, &mut why);
                     if findings.send(finding).is_err() {
                         return;
                     }
@@ -296,6 +300,47 @@ fn shrink_pod(pod: &mut Value) {
         },
         "status": pod["status"],
     });
+}
+
+/// What to do about a pod that may not be made.
+fn remedy(refusal: &str) -> Option<&'static str> {
+    let says = |words: &str| refusal.contains(words);
+    if says("violates PodSecurity") {
+        Some(
+            "give the plugin a securityContext that the namespace allows, or label the namespace \
+             `pod-security.kubernetes.io/enforce=privileged`",
+        )
+    } else if says("exceeded quota") || says("failed quota") {
+        Some("raise the quota of the namespace, or give the plugin's containers smaller `resources`")
+    } else {
+        None
+    }
+}
+
+/// Adds why the controller makes no pod, as its last event tells. It is asked once for all nodes of a batch.
+fn explain(client: &kube::Client, launch: &Launch<'_>, finding: &mut Finding, why: &mut Option<String>) {
+    let mut sentence = match finding {
+        Finding::Trouble(_, Some(trouble)) => trouble.clone(),
+        Finding::Failure(failure) => failure.error().to_owned(),
+        _ => return,
+    };
+    if !NO_POD.iter().any(|words| sentence.starts_with(words)) {
+        return;
+    }
+    let why = why.get_or_insert_with(|| {
+        let events = Selector::fields(format!("involvedObject.name={},type=Warning", launch.object_name()));
+        let found = client.list(&Resource::EVENTS, launch.namespace, &events).unwrap_or_default();
+        let last = found.iter().max_by_key(|event| event["lastTimestamp"].as_str().map(str::to_owned));
+        let said = last.and_then(|event| event["message"].as_str()).unwrap_or_default();
+        let remedy = remedy(said).map(|remedy| format!("; {remedy}"));
+        if said.is_empty() { String::new() } else { format!(": {said}{}", remedy.unwrap_or_default()) }
+    });
+    sentence.push_str(why);
+    match finding {
+        Finding::Failure(failure) => drop(failure.report.insert("error".into(), sentence.into())),
+        Finding::Trouble(_, trouble) => *trouble = Some(sentence),
+        Finding::Expect(_) => {}
+    }
 }
 
 /// Puts the whole pod into the report of its failure, as long as the API still has it.

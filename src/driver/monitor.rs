@@ -34,6 +34,9 @@ pub enum Seen {
 /// Said of the one pod of a plugin, whether it was ever seen or not.
 const DELETED: &str = "the plugin's pod was deleted before its result arrived";
 
+/// What begins the words about a node that the DaemonSet's controller makes no pod for, and its trouble before that.
+pub const NO_POD: [&str; 2] = ["No pod was scheduled on node", "no pod on the node yet"];
+
 /// How many pods a plugin has, and where.
 enum Scope {
     /// One; the node it runs on, once known.
@@ -184,14 +187,15 @@ impl Monitor {
                     failures.push((id, format!("{}{refusal}", Failure::SKIPPED), None));
                 } else if self.listed && passed(self.progress, self.grace.no_pod, now) {
                     let waited = self.grace.no_pod.as_secs();
+                    let [words, _] = NO_POD;
                     let reason = format!(
-                        "No pod was scheduled on node {name} within {waited} s of the last one that was. \
+                        "{words} {name} within {waited} s of the last one that was. \
                          Check tolerations for plugin {}, and the events of its DaemonSet",
                         self.plugin
                     );
                     failures.push((id, reason, None));
                 } else if passed(self.progress, self.grace.no_pod / 4, now) {
-                    troubles.insert(id, "no pod on the node yet".into());
+                    troubles.insert(id, NO_POD[1].into());
                 }
             }
         }

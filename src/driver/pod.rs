@@ -172,6 +172,11 @@ impl Launch<'_> {
         if !args.is_null() {
             worker["args"] = args;
         }
+        let own = &self.definition.spec["securityContext"];
+        // A plugin made for the `restricted` level of Pod Security shall not fail by the container beside it.
+        if own["allowPrivilegeEscalation"] == false {
+            worker["securityContext"] = own.clone();
+        }
         worker
     }
 
@@ -281,6 +286,19 @@ mod tests {
 
     fn names(list: &Value) -> Vec<&str> {
         list.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_worker_is_as_restricted_as_its_plugin() {
+        let check = |context: Value, expected: Value| {
+            let spec = json!({"name": "main", "image": "i", "securityContext": context});
+            with_launch(&Definition::new("p", Driver::Job, spec), |launch| {
+                assert_eq!(launch.worker()["securityContext"], expected);
+            });
+        };
+        let restricted = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true});
+        check(restricted.clone(), restricted);
+        check(json!({"privileged": true}), Value::Null);
     }
 
     #[test]

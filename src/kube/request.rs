@@ -42,6 +42,7 @@ macro_rules! resources {
 impl Resource {
     resources! {
         PODS = "" "v1" "pods" "Pod" true;
+        EVENTS = "" "v1" "events" "Event" true;
         VOLUME_CLAIMS = "" "v1" "persistentvolumeclaims" "PersistentVolumeClaim" true;
         NODES = "" "v1" "nodes" "Node" false;
         NAMESPACES = "" "v1" "namespaces" "Namespace" false;
