@@ -38,22 +38,30 @@ pub fn roots() -> Result<RootCerts> {
     Ok(if found.is_empty() { RootCerts::WebPki } else { RootCerts::from(found) })
 }
 
-/// The error of a request, with the remedy if nobody here vouches for the server.
+/// The error of a request, with the remedy if nobody here vouches for the server, or if it does not speak TLS at all.
 pub fn explained(error: ureq::Error) -> anyhow::Error {
-    let tls = match &error {
+    use rustls::{CertificateError::UnknownIssuer, Error};
+    let remedy = match tls(&error) {
+        Some(Error::InvalidCertificate(UnknownIssuer)) => {
+            "this machine does not know who signed the server's certificate; name a file with the authority (PEM) in SSL_CERT_FILE"
+        }
+        Some(Error::InvalidMessage(_)) => "the server does not speak TLS",
+        _ => return error.into(),
+    };
+    anyhow::Error::new(error).context(remedy)
+}
+
+/// Whether a server was reached, but not trusted, which no other try changes.
+pub fn is_distrust(error: &ureq::Error) -> bool {
+    tls(error).is_some()
+}
+
+fn tls(error: &ureq::Error) -> Option<&rustls::Error> {
+    match error {
         ureq::Error::Rustls(tls) => Some(tls),
         ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref()),
         _ => None,
-    };
-    let unknown =
-        matches!(tls, Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)));
-    let error = anyhow::Error::new(error);
-    if unknown {
-        return error.context(
-            "this machine does not know who signed the server's certificate; name a file with the authority (PEM) in SSL_CERT_FILE",
-        );
     }
-    error
 }
 
 fn among(

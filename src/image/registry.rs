@@ -48,12 +48,14 @@ pub struct Client {
     agent: ureq::Agent,
     /// Headers of authorisation by host, repository and right.
     known: Mutex<HashMap<(String, String, bool), Option<String>>>,
+    /// Which hosts of this machine speak TLS.
+    near: Mutex<HashMap<String, bool>>,
     plain: bool,
     stop: Stop,
 }
 
 impl Client {
-    /// Access over HTTPS; with `plain` over HTTP, which loopback addresses get in any case.
+    /// Access over HTTPS; with `plain` over HTTP, which loopback addresses get as well unless they want TLS.
     pub fn new(plain: bool, stop: &Stop) -> Result<Self> {
         let tls = TlsConfig::builder()
             .root_certs(trust::roots()?)
@@ -69,7 +71,7 @@ impl Client {
             .user_agent(format!("sonobuoy/{}", crate::VERSION))
             .build()
             .into();
-        Ok(Self { agent, known: Mutex::default(), plain, stop: stop.clone() })
+        Ok(Self { agent, known: Mutex::default(), near: Mutex::default(), plain, stop: stop.clone() })
     }
 
     /// Whether the registry has an image; its digest if it tells.
@@ -288,7 +290,22 @@ impl Client {
         let host = image.host();
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         let near = ["localhost", "127.0.0.1", "[::1]"].contains(&name);
-        format!("{}://{host}", if self.plain || near { "http" } else { "https" })
+        format!("{}://{host}", if self.plain || near && !self.wants_tls(host) { "http" } else { "https" })
+    }
+
+    /// Whether a server of this machine does not like plain HTTP; one that cannot be reached is spoken to plainly.
+    fn wants_tls(&self, host: &str) -> bool {
+        let mut near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = near.get(host) {
+            return *known;
+        }
+        let tls = match self.agent.get(format!("http://{host}/v2/")).call() {
+            Ok(answer) => answer.status() == StatusCode::BAD_REQUEST,
+            Err(ureq::Error::Io(error)) => error.kind() != std::io::ErrorKind::ConnectionRefused,
+            Err(error) => !matches!(error, ureq::Error::HostNotFound | ureq::Error::Timeout(_)),
+        };
+        near.insert(host.to_owned(), tls);
+        tls
     }
 
     /// Where an upload goes on; relative places are of the same registry.
@@ -307,15 +324,16 @@ impl Client {
         headers: &[(&str, &str)],
         body: Option<(&Path, u64, u64)>,
     ) -> Result<Response<Body>> {
-        let mut fresh = false;
+        // Blobs may live with others, who must not get our secrets.
+        let own = url.strip_prefix(&self.base(image)).is_some_and(|rest| rest.starts_with('/'));
+        let mut wanted = None;
         loop {
-            let authorisation = self.authorise(image, push, fresh)?;
+            let authorisation = if own { self.authorise(image, push, wanted.as_deref())? } else { None };
             let mut request = ureq::http::Request::builder().method(method).uri(url);
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            // Blobs may live with others, who must not get our secrets.
-            if let Some(value) = authorisation.filter(|_| url.starts_with(&self.base(image))) {
+            if let Some(value) = authorisation {
                 request = request.header("Authorization", value);
             }
             let answer = match body {
@@ -328,30 +346,35 @@ impl Client {
                 None => self.agent.run(request.body(())?),
             };
             let answer = answer.map_err(trust::explained).with_context(|| format!("`{url}`"))?;
-            // A token may have expired on the way.
-            if answer.status() != StatusCode::UNAUTHORIZED || fresh {
+            // A token may have expired on the way, and whoever lets everybody read may want a name from who writes.
+            let again = own && wanted.is_none() && answer.status() == StatusCode::UNAUTHORIZED;
+            wanted = if again { challenge(&answer) } else { None };
+            if wanted.is_none() {
                 return Ok(answer);
             }
-            fresh = true;
         }
     }
 
-    fn authorise(&self, image: &Reference, push: bool, fresh: bool) -> Result<Option<String>> {
+    /// The header for a request, by what the registry `wanted` of the last one or else wants in general.
+    fn authorise(&self, image: &Reference, push: bool, wanted: Option<&str>) -> Result<Option<String>> {
         let key = (image.registry.clone(), image.repository.clone(), push);
-        if !fresh && let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(known.clone());
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(known) = known().filter(|_| wanted.is_none()) {
+            return Ok(known);
         }
-        let url = format!("{}/v2/", self.base(image));
-        let answer = self.repeat(|| {
+        let asked = if wanted.is_none() {
+            let url = format!("{}/v2/", self.base(image));
             let answer = self.agent.get(&url).call().map_err(trust::explained);
-            answer.with_context(|| format!("no answer from `{url}`"))
-        })?;
-        let value = if answer.status() == StatusCode::UNAUTHORIZED {
-            let challenge = header(&answer, "www-authenticate").unwrap_or_default();
-            let credential = credential::find(&image.registry)?;
-            self.answer_challenge(&challenge, image, push, credential)?
+            let answer = answer.with_context(|| format!("no answer from `{url}`"))?;
+            challenge(&answer).filter(|_| answer.status() == StatusCode::UNAUTHORIZED)
         } else {
             None
+        };
+        let value = match wanted.or(asked.as_deref()) {
+            Some(challenge) => {
+                self.answer_challenge(challenge, image, push, credential::find(&image.registry)?)?
+            }
+            None => None,
         };
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, value.clone());
         Ok(value)
@@ -370,9 +393,9 @@ impl Client {
             |user: &str, password: &str| format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
         if scheme.eq_ignore_ascii_case("basic") {
             let Some(Credential::Password(user, password)) = credential else {
-                bail!(
+                bail!(Final(format!(
                     "registry `{registry}` wants a name and a password; give them by `docker login {registry}` or in config.json"
-                );
+                )));
             };
             return Ok(Some(basic(&user, &password)));
         }
@@ -429,10 +452,13 @@ impl Client {
                 Ok(answer) => {
                     answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS
                 }
-                Err(error) => error.is::<ureq::Error>(),
+                Err(error) => error.downcast_ref().is_some_and(|error| !trust::is_distrust(error)),
             };
             if !passing || tries >= TRIES || self.pause(tries) {
                 return outcome;
+            }
+            if let Err(error) = &outcome {
+                log::info!("{error:#}; trying again");
             }
             tries += 1;
         }
@@ -460,6 +486,13 @@ fn header(answer: &Response<Body>, name: &str) -> Option<String> {
     Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
 }
 
+/// What a registry wants to see first; tokens if it knows several ways.
+fn challenge(answer: &Response<Body>) -> Option<String> {
+    let all = answer.headers().get_all("www-authenticate").iter().filter_map(|value| value.to_str().ok());
+    let bearer = |text: &&str| text.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
+    all.max_by_key(bearer).map(ToOwned::to_owned)
+}
+
 /// What a registry says when it does not do what it was asked.
 fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let status = answer.status();
@@ -468,6 +501,10 @@ fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let document: Value = serde_json::from_slice(&text).unwrap_or_default();
     let said = document["errors"][0]["message"].as_str().or_else(|| document["errors"][0]["code"].as_str());
     match (status, said) {
+        (StatusCode::UNAUTHORIZED, said) => anyhow!(
+            "`{url}`: {status}: {}; an account that may is named by `docker login` or in config.json",
+            said.unwrap_or("not allowed")
+        ),
         (_, Some(said)) => anyhow!("`{url}`: {status}: {said}"),
         (StatusCode::NOT_FOUND, None) => anyhow!("`{url}`: not there"),
         (_, None) => anyhow!("`{url}`: the registry answers {status}"),
