@@ -19,7 +19,12 @@ const LONGEST: u64 = 8 << 20;
 /// Under which name an image is to be known to a runtime.
 const NAME: &str = "io.containerd.image.name";
 
+/// What the layout itself calls a tag; some write the whole name.
+const TAG: &str = "org.opencontainers.image.ref.name";
+
 /// Writes images and everything in `store` into one file; the same images give the same bytes.
+///
+/// Docker's own list knows one platform of each: this machine's if it is there.
 pub fn write(store: &Store, images: &[Stored], path: &Path) -> Result<()> {
     let shown = || format!("cannot write `{}`", path.display());
     let partial = path.with_extension("tar.partial");
@@ -29,16 +34,18 @@ pub fn write(store: &Store, images: &[Stored], path: &Path) -> Result<()> {
     for image in images {
         let mut entry = image.root.to_value();
         let tag = image.name.tag.as_deref().unwrap_or_default();
-        entry["annotations"] =
-            json!({ NAME: image.name.to_string(), "org.opencontainers.image.ref.name": tag });
+        entry["annotations"] = json!({ NAME: image.name.to_string(), TAG: tag });
         index.push(entry);
-        if !image.root.is_index() {
-            let all = parts(&store.manifest(&image.root)?, &image.name)?;
+        if let Some(root) = store.single(&image.root)? {
+            let all = parts(&store.manifest(&root)?, &image.name)?;
+            // Docker takes no name with a digest; without a tag the image has none there.
+            let mut name = image.name.clone();
+            let names = name.digest.take().is_none() || name.tag.is_some();
             let place = |blob: &Descriptor| hash_of(&blob.digest).map(|hash| format!("blobs/sha256/{hash}"));
             if let Some((config, layers)) = all.split_first() {
                 docker.push(json!({
                     "Config": place(config),
-                    "RepoTags": [image.name.to_string()],
+                    "RepoTags": names.then(|| vec![name.to_string()]),
                     "Layers": layers.iter().map(place).collect::<Vec<_>>(),
                 }));
             }
@@ -89,11 +96,14 @@ pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
             keep(&mut entry, hash, &blob).with_context(broken)?;
         }
     }
-    let index = index.with_context(|| format!("`{shown}` has no index.json: it is no OCI archive"))?;
+    let index = index.with_context(|| {
+        format!("`{shown}` has no index.json: it is no OCI archive; `skopeo copy docker-archive:… oci-archive:…` makes one of docker's old form")
+    })?;
     let mut images = Vec::new();
     for entry in index["manifests"].as_array().into_iter().flatten() {
         let root = Descriptor::read(entry).with_context(broken)?;
-        if let Some(name) = entry["annotations"][NAME].as_str() {
+        let whole = entry["annotations"][TAG].as_str().filter(|name| name.contains('/'));
+        if let Some(name) = entry["annotations"][NAME].as_str().or(whole) {
             images.push(Stored { name: Reference::parse(name)?, root });
         }
     }

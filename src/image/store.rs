@@ -37,6 +37,15 @@ impl Platform {
         }
     }
 
+    /// Whether an entry of an index is for it.
+    fn fits(&self, entry: &Value) -> bool {
+        let platform = &entry["platform"];
+        match self {
+            Self::All => true,
+            Self::One(os, arch) => platform["os"] == **os && platform["architecture"] == **arch,
+        }
+    }
+
     /// That of this machine.
     pub fn here() -> Self {
         let arch = match std::env::consts::ARCH {
@@ -97,22 +106,33 @@ impl Store {
         serde_json::from_slice(&bytes).with_context(|| format!("{} is no manifest", blob.digest))
     }
 
+    /// The manifest of one platform: this machine's, else the first.
+    pub(super) fn single(&self, root: &Descriptor) -> Result<Option<Descriptor>> {
+        if !root.is_index() {
+            return Ok(Some(root.clone()));
+        }
+        let index = self.manifest(root)?;
+        let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let here = Platform::here();
+        let chosen = all.iter().find(|entry| here.fits(entry)).or(all.first());
+        Ok(chosen.and_then(Descriptor::read).filter(|chosen| !chosen.is_index()))
+    }
+
     /// Brings an image here, all of it.
     pub fn pull(&self, client: &Client, name: &Reference, platform: &Platform) -> Result<Stored> {
         let (root, bytes) = client.manifest(name, name.wanted())?;
-        if !root.is_index() {
-            self.pull_manifest(client, name, &root, &bytes, 0)?;
-            return Ok(Stored { name: name.clone(), root });
-        }
-        let Platform::One(os, arch) = platform else {
+        let one = match platform {
+            // What is named by a digest has it only with all its platforms.
+            Platform::One(os, arch) if root.is_index() && name.digest.is_none() => Some((os, arch)),
+            _ => None,
+        };
+        let Some((os, arch)) = one else {
             self.pull_manifest(client, name, &root, &bytes, 0)?;
             return Ok(Stored { name: name.clone(), root });
         };
         let index: Value = serde_json::from_slice(&bytes)?;
         let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let fits =
-            |entry: &&Value| entry["platform"]["os"] == **os && entry["platform"]["architecture"] == **arch;
-        let Some(chosen) = all.iter().find(fits).and_then(Descriptor::read) else {
+        let Some(chosen) = all.iter().find(|entry| platform.fits(entry)).and_then(Descriptor::read) else {
             let known: Vec<String> = all
                 .iter()
                 .filter_map(|entry| {
