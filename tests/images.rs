@@ -1,7 +1,11 @@
 //! `images`: lists from definitions, and images on their way between registries and archives.
 
-use super::support::Sonobuoy;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::Command;
+
 use super::support::registry::{Habits, Registry, digest};
+use super::support::{Folder, Sonobuoy};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -128,6 +132,175 @@ fn inspect_says_what_is_there() {
     call(&missing)
         .status(1)
         .stdout(&format!("{missing} missing\n"))
-        .stderr_has("1 images are not there")
+        .stderr_has("1 of the images were not found")
         .run();
+}
+
+#[test]
+fn who_may_read_without_a_name_gives_one_for_writing() {
+    let from = Registry::start(Habits::default());
+    fill(&from, "tool", false);
+    let login = Some(("me".to_owned(), "secret".to_owned()));
+    let to = Registry::start(Habits { login, open: true, ..Habits::default() });
+    let image = format!("{}/tool:1", from.host());
+    let push = || {
+        let call = Sonobuoy::new("images push -p p.yaml --custom-registry").arg(to.host());
+        call.file("p.yaml", plugin(&image))
+    };
+    push().status(1).stderr_has("401").run();
+    let auth = format!("{{\"auths\":{{\"{}\":{{\"username\":\"me\",\"password\":\"secret\"}}}}}}", to.host());
+    push().file(".docker/config.json", &auth).stdout_has("/tool:1\n").stderr_has("2 new blobs").run();
+    // A helper says the same without a secret in a file.
+    let helper = "#!/bin/sh\nread server\necho '{\"Username\":\"me\",\"Secret\":\"secret\"}'\n";
+    let call = push().file(".docker/config.json", "{\"credsStore\":\"fake\"}");
+    let path = programs(&call, &[("docker-credential-fake", helper)]);
+    call.env("PATH", path).stdout_has("/tool:1\n").stderr_has(": 0 new blobs").run();
+}
+
+/// Programs in a folder of a call, and the path with it in front.
+fn programs(call: &Sonobuoy, scripts: &[(&str, &str)]) -> String {
+    let folder = call.folder().join("bin");
+    std::fs::create_dir(&folder).unwrap();
+    for (name, script) in scripts {
+        std::fs::write(folder.join(name), script).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.join(name), mode).unwrap();
+    }
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
+}
+
+/// A file of an archive.
+fn inside(folder: &Folder, archive: &str, name: &str) -> serde_json::Value {
+    let tar = Command::new("tar").arg("xOf").arg(folder.join(archive)).arg(name).output().unwrap();
+    serde_json::from_slice(&tar.stdout).unwrap()
+}
+
+#[test]
+fn a_name_with_a_digest_stays_true_and_docker_gets_one_that_it_takes() {
+    let registry = Registry::start(Habits::default());
+    let (root, _) = fill(&registry, "tool", false);
+    let host = registry.host();
+    for (name, platform, tags) in [
+        (format!("{host}/tool@{root}"), "amd64", serde_json::Value::Null),
+        (format!("{host}/tool:1@{root}"), "amd64", [format!("{host}/tool:1")].as_slice().into()),
+        (format!("{host}/tool:1"), "all", [format!("{host}/tool:1")].as_slice().into()),
+    ] {
+        let call = Sonobuoy::new("images download -p p.yaml -o i.tar --platform").arg(platform);
+        let done = call.file("p.yaml", plugin(&name)).stdout("i.tar\n").run_any();
+        let index = inside(&done.folder, "i.tar", "index.json");
+        assert_eq!(index["manifests"][0]["digest"], *root, "{name}: every platform");
+        assert_eq!(index["manifests"][0]["annotations"]["io.containerd.image.name"], *name);
+        let docker = inside(&done.folder, "i.tar", "manifest.json");
+        assert_eq!(docker[0]["RepoTags"], tags, "{name}");
+        assert_eq!(docker[0]["Layers"].as_array().map(Vec::len), Some(1), "{name}");
+        let config = inside(&done.folder, "i.tar", docker[0]["Config"].as_str().unwrap());
+        assert_eq!(config["architecture"], here());
+    }
+}
+
+#[test]
+fn archives_of_other_programs_are_pushed() {
+    let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
+    fill(&from, "tool", false);
+    let image = format!("{}/tool:1", from.host());
+    let call = Sonobuoy::new("images download -p p.yaml -o i.tar").file("p.yaml", plugin(&image));
+    let done = call.stdout("i.tar\n").run_any();
+    let mut index = inside(&done.folder, "i.tar", "index.json");
+    // As skopeo and podman write it.
+    index["manifests"][0]["annotations"] = serde_json::json!({ "org.opencontainers.image.ref.name": image });
+    std::fs::create_dir(done.folder.join("layout")).unwrap();
+    let tar = |words: &[&str]| {
+        let call = Command::new("tar").args(words).current_dir(done.folder.join("layout")).status();
+        assert!(call.unwrap().success(), "{words:?}");
+    };
+    tar(&["xf", "../i.tar"]);
+    done.folder.write("layout/index.json", index.to_string());
+    tar(&["cf", "../i.tar", "."]);
+    tar(&["cf", "../old.tar", "manifest.json", "blobs"]);
+    let push = |archive: &str| {
+        let call = Sonobuoy::new("images push --archive a.tar --custom-registry").arg(to.host());
+        call.file("a.tar", std::fs::read(done.folder.join(archive)).unwrap())
+    };
+    push("i.tar").stdout(&format!("{}/tool:1\n", to.host())).run_any();
+    push("old.tar").status(1).stderr_has("no OCI archive").run();
+}
+
+/// Go's servers answer plain HTTP so where they want TLS.
+#[test]
+fn a_registry_of_this_machine_may_want_tls() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = server.local_addr().unwrap().to_string();
+    let thread = std::thread::spawn(move || {
+        loop {
+            let mut stream = server.accept().unwrap().0;
+            let mut bytes = [0; 4_096];
+            let length = stream.read(&mut bytes).unwrap();
+            match bytes[..length].first() {
+                Some(b'G') => stream
+                    .write_all(
+                        b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
+                    )
+                    .unwrap(),
+                // No more than that it is spoken to in TLS is wanted: an alert of a failed handshake ends it.
+                Some(0x16) => return stream.write_all(&[0x15, 3, 3, 0, 2, 2, 40]).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    let call = Sonobuoy::new("images inspect -p p.yaml").file("p.yaml", plugin(&format!("{host}/tool:1")));
+    call.status(1).stdout_has(&format!("no answer from `https://{host}/v2/`")).run_any();
+    thread.join().unwrap();
+}
+
+/// Docker's part, with a stand-in that knows images by their names.
+#[test]
+fn what_docker_cannot_do_with_one_image_it_does_with_the_others() {
+    let docker = r#"#!/bin/sh
+echo "$*" >> log
+case "$*" in
+*absent*) echo "no such image" >&2; exit 1 ;;
+"inspect --type=image reg.local/here:1" | "inspect --type=image registry.k8s.io/conformance:v1.30.0") ;;
+inspect*) exit 1 ;;
+*--list-images) echo reg.local/of-the-tests:1 ;;
+*) echo progress of docker ;;
+esac
+"#;
+    let own = format!("localhost/sonobuoy:v{}", env!("CARGO_PKG_VERSION"));
+    let call = |words: &str| {
+        let mut call = Sonobuoy::new(words);
+        for name in ["absent", "here", "other"] {
+            call = call.file(&format!("{name}.yaml"), plugin(&format!("reg.local/{name}:1")));
+        }
+        let path = programs(&call, &[("docker", docker)]);
+        call.env("PATH", path)
+    };
+    let three = "-p absent.yaml,here.yaml,other.yaml";
+    let done =
+        call(&format!("images pull {three}")).status(1).stdout("").stderr_has("failed with 1 image").run();
+    assert!(
+        done.stderr.contains("progress of docker")
+            && done.stderr.contains(&format!("{own} is in no registry"))
+    );
+    let pulled = |done: &super::support::command::Done| {
+        let log = done.folder.read("log");
+        log.lines().filter(|line| !line.starts_with("inspect")).map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        pulled(&done),
+        ["pull reg.local/absent:1", "pull reg.local/absent:1", "pull reg.local/other:1"]
+    );
+    let done =
+        call(&format!("images delete {three}")).status(1).stdout("").stderr_has("failed with 1 image").run();
+    assert_eq!(
+        pulled(&done)[1..],
+        ["rmi reg.local/absent:1", "rmi reg.local/here:1", "rmi reg.local/other:1"]
+    );
+    // The conformance image that is here is asked without a registry.
+    let done = call("images list -p e2e --kubernetes-version v1.30.0")
+        .stdout_has("reg.local/of-the-tests:1\n")
+        .run();
+    assert_eq!(
+        pulled(&done),
+        ["run --rm --entrypoint=e2e.test registry.k8s.io/conformance:v1.30.0 --list-images"]
+    );
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ArgMatches;
 use serde_json::Value;
 
@@ -19,6 +19,9 @@ use crate::{config, yaml};
 
 /// Stands in images for the version of the cluster.
 const VERSION_VARIABLE: &str = "$SONOBUOY_K8S_VERSION";
+
+/// Where images are that no registry has.
+const LOCAL: &str = "localhost/";
 
 /// Runs the command.
 pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
@@ -41,27 +44,37 @@ fn list(matches: &ArgMatches) -> Result<()> {
 }
 
 fn pull(matches: &ArgMatches) -> Result<()> {
-    let translate = Translation::read(matches)?;
-    for image in Wanted::read(matches)?.all(matches)? {
-        let image = translate.as_ref().map_or_else(|| image.clone(), |translate| translate.apply(&image));
-        if dry(matches, &format!("pull {image}"))
-            || docker(&["inspect", "--type=image", &image], Quiet::All).is_ok()
-        {
-            continue;
+    each(Translation::all(matches)?, |image| {
+        if dry(matches, &format!("pull {image}")) || is_here(&image) || in_no_registry(&image) {
+            return Ok(());
         }
-        twice(|| docker(&["pull", &image], Quiet::No))?;
-    }
-    Ok(())
+        twice(|| docker(&["pull", &image], Show::Progress)).map(drop)
+    })
 }
 
 fn delete(matches: &ArgMatches) -> Result<()> {
-    let translate = Translation::read(matches)?;
-    for image in Wanted::read(matches)?.all(matches)? {
-        let image = translate.as_ref().map_or_else(|| image.clone(), |translate| translate.apply(&image));
-        if !dry(matches, &format!("delete {image}")) {
-            twice(|| docker(&["rmi", &image], Quiet::No))?;
+    each(Translation::all(matches)?, |image| {
+        let absent = || image.starts_with(LOCAL) && !is_here(&image);
+        if dry(matches, &format!("delete {image}")) || absent() {
+            return Ok(());
         }
-    }
+        twice(|| docker(&["rmi", &image], Show::Progress)).map(drop)
+    })
+}
+
+/// Whether the daemon has an image.
+fn is_here(image: &str) -> bool {
+    docker(&["inspect", "--type=image", image], Show::Nothing).is_ok()
+}
+
+/// What fails with one image does not keep the others from their way.
+fn each<T>(images: impl IntoIterator<Item = T>, step: impl Fn(T) -> Result<()>) -> Result<()> {
+    let failed = images
+        .into_iter()
+        .filter_map(|image| step(image).err())
+        .inspect(|error| log::error!("{error:#}"))
+        .count();
+    ensure!(failed == 0, "failed with {failed} image{}", if failed == 1 { "" } else { "s" });
     Ok(())
 }
 
@@ -75,20 +88,18 @@ fn push(matches: &ArgMatches) -> Result<()> {
     let (client, work) = (client(matches)?, Work::new()?);
     let store = Store::open(&work.0)?;
     if let Some(archive) = archive {
-        for stored in image::read_archive(&archive, &store)? {
-            push_one(matches, &client, &store, &stored, &translate)?;
-        }
-        return Ok(());
+        let images = image::read_archive(&archive, &store)?;
+        return each(images, |stored| push_one(matches, &client, &store, &stored, &translate));
     }
-    for text in Wanted::read(matches)?.all(matches)? {
+    let platform = platform(matches)?;
+    each(Wanted::read(matches)?.all(matches)?, |text| {
         let target = translate.apply(&text);
         if in_no_registry(&text) || target == text || dry(matches, &format!("push {text} to {target}")) {
-            continue;
+            return Ok(());
         }
-        let stored = store.pull(&client, &Reference::parse(&text)?, &platform(matches)?)?;
-        push_one(matches, &client, &store, &stored, &translate)?;
-    }
-    Ok(())
+        let stored = store.pull(&client, &Reference::parse(&text)?, &platform)?;
+        push_one(matches, &client, &store, &stored, &translate)
+    })
 }
 
 fn push_one(
@@ -110,14 +121,10 @@ fn push_one(
 /// Everything in one file. What is cut goes on when it is called again.
 fn download(matches: &ArgMatches) -> Result<()> {
     let wanted = Wanted::read(matches)?;
-    let translate = Translation::read(matches)?;
     let version = wanted.version.clone().unwrap_or_else(|| crate::VERSION.to_owned());
     let named = matches.get_one::<String>("output").map(PathBuf::from);
     let out = named.unwrap_or_else(|| PathBuf::from(format!("kubernetes_e2e_images_{version}.tar")));
-    let images: Vec<String> = wanted.all(matches)?.into_iter().collect();
-    let translated =
-        |image: &String| translate.as_ref().map_or_else(|| image.clone(), |translate| translate.apply(image));
-    let images: Vec<String> = images.iter().map(translated).collect();
+    let images = Translation::among(wanted, matches)?;
     if images.iter().filter(|image| dry(matches, &format!("download {image}"))).count() > 0 {
         return Ok(());
     }
@@ -127,10 +134,7 @@ fn download(matches: &ArgMatches) -> Result<()> {
     let mut stored = Vec::new();
     for image in &images {
         let name = Reference::parse(image)?;
-        if name.registry == "localhost" {
-            log::warn!(
-                "{name} is in no registry: it is in the archive that `make image` writes, or in the kit"
-            );
+        if in_no_registry(image) {
             continue;
         }
         log::info!("downloading {name}");
@@ -143,10 +147,10 @@ fn download(matches: &ArgMatches) -> Result<()> {
 
 /// Our own image is built or loaded, and pulled from nowhere.
 fn in_no_registry(image: &str) -> bool {
-    let local = image.starts_with("localhost/");
+    let local = image.starts_with(LOCAL);
     if local {
         log::warn!(
-            "{image} is in no registry: `make image` writes its archive, for `images push --archive` and runtimes"
+            "{image} is in no registry: `make image` and the kit have its archive, for `images push --archive` and runtimes"
         );
     }
     local
@@ -154,10 +158,8 @@ fn in_no_registry(image: &str) -> bool {
 
 fn inspect(matches: &ArgMatches) -> Result<()> {
     let client = client(matches)?;
-    let translate = Translation::read(matches)?;
     let mut missing = 0;
-    for image in Wanted::read(matches)?.all(matches)? {
-        let image = translate.as_ref().map_or_else(|| image.clone(), |translate| translate.apply(&image));
+    for image in Translation::all(matches)? {
         if in_no_registry(&image) || dry(matches, &format!("inspect {image}")) {
             continue;
         }
@@ -171,7 +173,7 @@ fn inspect(matches: &ArgMatches) -> Result<()> {
         output::print(format!("{image} {word}").trim_end())?;
         output::print("\n")?;
     }
-    if missing > 0 { Err(anyhow!("{missing} images are not there")) } else { Ok(()) }
+    if missing > 0 { Err(anyhow!("{missing} of the images were not found")) } else { Ok(()) }
 }
 
 /// The images that a call is about.
@@ -216,7 +218,9 @@ impl Wanted {
         if let Some(conformance) = self.conformance.filter(|_| !matches.get_flag("dry-run")) {
             let why = "only the conformance image knows the images of its tests, and docker starts it; \
                        --dry-run leaves them out, and so does a list of plugins without e2e (-p)";
-            twice(|| docker(&["pull", &conformance], Quiet::Out)).context(why)?;
+            if !is_here(&conformance) {
+                twice(|| docker(&["pull", &conformance], Show::Progress)).context(why)?;
+            }
             let mut words: Vec<String> =
                 ["run", "--rm", "--entrypoint=e2e.test"].map(ToOwned::to_owned).into();
             for (name, value) in e2e_env(matches) {
@@ -224,7 +228,7 @@ impl Wanted {
             }
             words.extend([conformance, "--list-images".to_owned()]);
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let listed = docker(&words, Quiet::No).context(why)?;
+            let listed = docker(&words, Show::Errors).context(why)?;
             images
                 .extend(listed.lines().map(str::trim).filter(|line| !line.is_empty()).map(ToOwned::to_owned));
         }
@@ -273,6 +277,20 @@ impl Translation {
         Ok(Some(Self::Registries(pairs.collect())))
     }
 
+    /// The images that a call is about, under the names that they have where it looks for them.
+    fn all(matches: &ArgMatches) -> Result<Vec<String>> {
+        Self::among(Wanted::read(matches)?, matches)
+    }
+
+    fn among(wanted: Wanted, matches: &ArgMatches) -> Result<Vec<String>> {
+        let translate = Self::read(matches)?;
+        let images = wanted.all(matches)?.into_iter();
+        Ok(match translate {
+            Some(translate) => images.map(|image| translate.apply(&image)).collect(),
+            None => images.collect(),
+        })
+    }
+
     fn apply(&self, image: &str) -> String {
         match self {
             Self::Registry(registry) => plugin::relocated(image, registry),
@@ -303,20 +321,23 @@ fn dry(matches: &ArgMatches, what: &str) -> bool {
     dry
 }
 
+/// What is seen of docker.
 #[derive(PartialEq)]
-enum Quiet {
-    /// Progress goes to stderr.
-    No,
-    /// Only errors do.
-    Out,
-    /// Nothing does.
-    All,
+enum Show {
+    /// All that it says, on stderr.
+    Progress,
+    /// What it says there itself; the rest is handed back.
+    Errors,
+    Nothing,
 }
 
-fn docker(words: &[&str], quiet: Quiet) -> Result<String> {
+fn docker(words: &[&str], show: Show) -> Result<String> {
     let mut command = Command::new("docker");
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
-    command.stderr(if quiet == Quiet::All { Stdio::null() } else { Stdio::inherit() });
+    if show == Show::Progress {
+        command.stdout(std::io::stderr());
+    }
+    command.stderr(if show == Show::Nothing { Stdio::null() } else { Stdio::inherit() });
     let output = command
         .output()
         .with_context(|| format!("cannot start `docker {}`; is docker installed?", words.join(" ")))?;
