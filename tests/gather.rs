@@ -180,18 +180,41 @@ fn the_journal_is_read_below_another_root() {
     let Some(busybox) = busybox.filter(|path| is_root && is_static(path)) else {
         return skipped("no static busybox here, or not root");
     };
-    let script = "#!/bin/busybox sh\nprintf '{\"MESSAGE\":\"%s\"}\\n' \"$*\"\n";
-    let call = Sonobuoy::new("gather systemd-logs --unit a --unit b --priority err")
-        .file("node/usr/bin/journalctl", script);
-    let call = call.file("node/bin/busybox", std::fs::read(busybox).unwrap()).file("out/keep", "");
-    for program in ["node/usr/bin/journalctl", "node/bin/busybox"] {
-        let path = call.folder().join(program);
-        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    }
-    let (node, out) = (call.folder().join("node"), call.folder().join("out"));
-    let done = call.env("CHROOT_DIR", node).env("RESULTS_DIR", out).env("LOG_MINUTES", "5").run();
+    let call = |script: &str| {
+        let call = Sonobuoy::new("gather systemd-logs --unit a --unit b --priority err")
+            .file("node/usr/bin/journalctl", format!("#!/bin/busybox sh\n{script}\n"));
+        let call = call.file("node/bin/busybox", std::fs::read(busybox).unwrap()).file("out/keep", "");
+        for program in ["node/usr/bin/journalctl", "node/bin/busybox"] {
+            let path = call.folder().join(program);
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let (node, out) = (call.folder().join("node"), call.folder().join("out"));
+        call.env("CHROOT_DIR", node).env("RESULTS_DIR", out).env("LOG_MINUTES", "5")
+    };
+    let arguments = r#"printf '{"MESSAGE":"%s"}\n' "$*""#;
     let expected = "-o json -a --no-pager --since 5 minutes ago --unit=a --unit=b --priority=err";
-    assert_eq!(done.folder.read("out/systemd_logs"), format!("{{\"MESSAGE\":\"{expected}\"}}\n"));
+    let expected = format!("{{\"MESSAGE\":\"{expected}\"}}\n");
+    let done = call(arguments).run();
+    assert_eq!(done.folder.read("out/systemd_logs"), expected);
+
+    // Complaints that nobody reads would hold a program up after 64 KiB.
+    let complaining =
+        "i=0; while [ $i -lt 9999 ]; do echo 'a file is damaged, ignored' >&2; i=$((i+1)); done";
+    let done = call(&format!("{complaining}; {arguments}")).run();
+    assert_eq!(done.folder.read("out/systemd_logs"), expected);
+
+    let done = call(&format!("{arguments}; printf '{{\"MESS'; echo disk gone >&2; exit 3"))
+        .stderr_has("`journalctl` broke off (exit status: 3: disk gone)")
+        .run();
+    let kept = done.folder.read("out/systemd_logs");
+    assert!(kept.starts_with(&expected) && kept.lines().last().unwrap().contains("broke off"), "{kept}");
+
+    // Nothing that is wanted, though there is a journal, is no error; without a journal it is.
+    let journal = "node/var/log/journal/0123456789abcdef/system.journal";
+    let done = call("exit 0").file(journal, "").stderr("").run();
+    assert_eq!(done.folder.read("out/systemd_logs"), "");
+    call("exit 0").status(1).stderr_has("no log to be had").run();
+    call("echo unreadable >&2").file(journal, "").status(1).stderr_has("unreadable").run();
 }
 
 /// What changes from one second to the next, or differs for the reasons given in docs/host-facts.md.

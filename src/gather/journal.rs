@@ -1,15 +1,16 @@
 //! The node's log, line by line: the journal through its own `journalctl`, else /var/log and the kernel's ring.
 //!
 //! Owns where lines come from and that they come as a stream: whatever the size of the journal, a few buffers are held.
-//! Does not know what becomes of them. While it reads it starts a thread `journal`, so that a journal that
-//! does not answer can be given up.
+//! Does not know what becomes of them. While it reads it starts the threads `journal`, so that a journal that
+//! does not answer can be given up, and `complaints`.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -98,11 +99,23 @@ pub enum Origin {
 /// Hands every chunk of the log to `take`, JSON objects with a newline each; `take` answers whether it wants more.
 pub fn read(node: &Node, wanted: &Wanted, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<Origin> {
     let why = match journalctl(node, wanted) {
-        Ok(mut child) => match drain(&mut child, take) {
-            Ok(0) => format!("`journalctl` has nothing to say ({})", last_words(&mut child)),
-            Ok(_) => return Ok(Origin::Journal),
-            Err(error) => return Err(error),
-        },
+        Ok(mut child) => {
+            // Without an end of its own it was ended because that is enough.
+            let Some(end) = drain(&mut child, take)? else { return Ok(Origin::Journal) };
+            let well = end.status.success();
+            if end.bytes > 0 && !well {
+                let note = format!("`journalctl` broke off ({end}); entries after this point are missing");
+                log::warn!("{note}");
+                let entry = json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": "3", "MESSAGE": note });
+                let begin = if end.last == b'\n' { "" } else { "\n" };
+                take(format!("{begin}{entry}\n").as_bytes())?;
+            }
+            // A journal without an entry that is wanted is there all the same.
+            if end.bytes > 0 || well && end.complaint.is_empty() && has_journal(node) {
+                return Ok(Origin::Journal);
+            }
+            format!("`journalctl` has nothing to say ({end})")
+        }
         Err(error) => format!("{error:#}"),
     };
     log::warn!("no journal to read: {why}; /var/log and the kernel's messages are taken instead");
@@ -145,27 +158,65 @@ pub fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> {
         .with_context(|| format!("cannot start `{program}` below `{shown}`"))
 }
 
-/// Passes on all that the child writes; the number of bytes.
-fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<u64> {
+/// Whether the node keeps a journal, on disk or in memory.
+fn has_journal(node: &Node) -> bool {
+    let kept = |folder: String| node.list(&folder).iter().any(|name| name.ends_with(".journal"));
+    ["/var/log/journal", "/run/log/journal"]
+        .iter()
+        .any(|root| node.list(root).iter().any(|machine| kept(format!("{root}/{machine}"))))
+}
+
+/// How a program ended that was heard to its end.
+struct End {
+    bytes: u64,
+    last: u8,
+    status: ExitStatus,
+    complaint: String,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = self.complaint.lines().find(|line| !line.trim().is_empty());
+        write!(f, "{}", self.status)?;
+        line.map_or(Ok(()), |line| write!(f, ": {line}"))
+    }
+}
+
+/// Passes on all that the child writes. What it complains about is read meanwhile, so that it never waits for that.
+fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<Option<End>> {
     let stdout = child.stdout.take().context("the journal has no output")?;
+    let mut stderr = child.stderr.take().context("the journal has no complaints")?;
     let (sender, receiver) = mpsc::sync_channel(2);
     std::thread::scope(|scope| {
-        std::thread::Builder::new()
-            .name("journal".into())
-            .spawn_scoped(scope, move || pump(stdout, &sender))?;
-        let mut total = 0;
+        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        // Its end of the channel says when there are no more complaints.
+        let until = sender.clone();
+        let complaints = named("complaints").spawn_scoped(scope, move || {
+            let mut text = Vec::new();
+            let _ = stderr.by_ref().take(4_096).read_to_end(&mut text);
+            let _ = io::copy(&mut stderr, &mut io::sink());
+            drop(until);
+            String::from_utf8_lossy(&text).into_owned()
+        })?;
+        named("journal").spawn_scoped(scope, move || pump(stdout, &sender))?;
+        let (mut bytes, mut last) = (0, b'\n');
         let outcome = loop {
             match receiver.recv_timeout(PATIENCE) {
                 Ok(Ok(chunk)) => {
-                    total += chunk.len() as u64;
+                    bytes += chunk.len() as u64;
+                    last = chunk.last().copied().unwrap_or(last);
                     match take(&chunk) {
                         Ok(true) => {}
-                        Ok(false) => break Ok(total),
+                        Ok(false) => break Ok(None),
                         Err(error) => break Err(error),
                     }
                 }
                 Ok(Err(error)) => break Err(error).context("cannot read the journal"),
-                Err(RecvTimeoutError::Disconnected) => break Ok(total),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let complaint = complaints.join().unwrap_or_default();
+                    let status = child.wait().context("cannot tell how `journalctl` ended");
+                    return status.map(|status| Some(End { bytes, last, status, complaint }));
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     break Err(anyhow!("`journalctl` was silent for {} s and was ended", PATIENCE.as_secs()));
                 }
@@ -173,7 +224,7 @@ fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Resu
         };
         // Both the reader and the program end now, also if there was more to come.
         drop(receiver);
-        let _ = child.kill();
+        let _ = child.kill().and_then(|()| child.wait());
         outcome
     })
 }
@@ -194,17 +245,6 @@ fn pump(mut from: ChildStdout, to: &SyncSender<io::Result<Vec<u8>>>) {
             return;
         }
     }
-}
-
-/// How a child that said nothing ended, and what it complained about.
-fn last_words(child: &mut Child) -> String {
-    let mut complaint = String::new();
-    if let Some(stderr) = child.stderr.take() {
-        let _ = stderr.take(4_096).read_to_string(&mut complaint);
-    }
-    let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-    let line = complaint.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    if line.is_empty() { ended } else { format!("{ended}: {line}") }
 }
 
 /// Lines of the plain logs and of the kernel, each as an entry of a journal would be.
