@@ -6,6 +6,11 @@ use std::process::Command;
 use super::support::folder::Folder;
 
 fn script(name: &str, out: &Path, binaries: &Path, arches: &str) -> String {
+    make(name, out, binaries, arches, "")
+}
+
+/// The output of a script; the image has its own name unless another one is given.
+fn make(name: &str, out: &Path, binaries: &Path, arches: &str, image: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(root.join("scripts").join(name))
         .arg(out)
@@ -13,6 +18,7 @@ fn script(name: &str, out: &Path, binaries: &Path, arches: &str) -> String {
         .env("ARCHES", arches)
         .env("CA_BUNDLE", "")
         .env("SOURCE_DATE_EPOCH", "1700000000")
+        .env("IMAGE", image)
         .output()
         .unwrap();
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
@@ -87,6 +93,30 @@ fn others_read_the_image() {
             assert_eq!(config["config"]["User"], "65532:65532");
             assert_eq!(config["config"]["Entrypoint"][0], "/sonobuoy");
             assert!(config["config"]["Labels"]["org.opencontainers.image.version"].is_string());
+        }
+    }
+}
+
+/// Where a daemon answers; `podman` needs none.
+#[test]
+fn docker_and_podman_load_the_image() {
+    let folder = Folder::new();
+    let archive = folder.join("image.tar");
+    let image = format!("localhost/sonobuoy-test:{}", std::process::id());
+    for arches in ["amd64", "amd64 arm64"] {
+        make("image", &archive, &binaries(&folder), arches, &image);
+        for program in ["docker", "podman"] {
+            let call = |words: &[&str]| Command::new(program).args(words).output();
+            let answers = call(&["info"]).is_ok_and(|output| output.status.success());
+            if !answers {
+                super::support::skipped(&format!("no {program} that answers on this machine"));
+                continue;
+            }
+            text(Command::new(program).args(["load", "-i"]).arg(&archive));
+            let format = "{{.Config.User}} {{.Config.Entrypoint}} {{.Architecture}}";
+            let told = text(Command::new(program).args(["inspect", "--format", format, &image]));
+            assert_eq!(told.trim(), "65532:65532 [/sonobuoy] amd64", "{program}");
+            text(Command::new(program).args(["rmi", &image]));
         }
     }
 }
