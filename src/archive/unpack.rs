@@ -1,5 +1,6 @@
 //! A gzip tar of a stranger into a folder, without harm.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::read::{Entry, Kind, Reader, input_error};
 use super::{Error, Gunzip, at};
 
-/// Links are made when all else is there; until then their names may take this much memory, enough for half a million.
+/// Links are made when all else is there; until then their names may take this much memory.
 const LINK_NAMES: usize = 64 << 20;
 
 /// How much an archive may unpack to.
@@ -50,14 +51,15 @@ pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<Unpacked
     let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)));
     let mut done = Unpacked::default();
     let (mut entries, mut total) = (0_u64, 0_u64);
-    let (mut links, mut link_names) = (Vec::new(), 0);
+    // Name and target of each link, a NUL behind both: an archive can have a million of them.
+    let mut links = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     while let Some(entry) = reader.next_entry()? {
         entries += 1;
         total = total.saturating_add(entry.size);
         check_limits(&entry, entries, total.saturating_add(reader.extensions()), limits)?;
         let Some(name) = clean(&entry.name) else {
-            skip(&mut done, &entry, "its name leaves the folder");
+            skip(&mut done, &entry.name, "its name leaves the folder");
             continue;
         };
         if name.as_os_str().is_empty() {
@@ -73,16 +75,17 @@ pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<Unpacked
                 done.bytes += entry.size;
             }
             Kind::Symlink => {
-                link_names += path.as_os_str().len() + entry.name.len() + entry.target.len();
-                if link_names > LINK_NAMES {
+                if links.len() + name.as_os_str().len() + entry.target.len() > LINK_NAMES {
                     return Err(Error::TooLarge(format!("more than {LINK_NAMES} bytes of names of links")));
                 }
-                links.push((path, entry));
+                // Where a target has a NUL it ends, here as in every system.
+                let target = entry.target.split(|byte| *byte == 0).next().unwrap_or_default();
+                links.extend([name.as_os_str().as_bytes(), b"\0", target, b"\0"].concat());
             }
-            Kind::Other => skip(&mut done, &entry, "it is a hard link or a special file"),
+            Kind::Other => skip(&mut done, &entry.name, "it is a hard link or a special file"),
         }
     }
-    make_links(into, links, &mut done)?;
+    make_links(into, &links, &mut done)?;
     Ok(done)
 }
 
@@ -119,7 +122,7 @@ pub(super) fn clean(name: &[u8]) -> Option<PathBuf> {
                     return None;
                 }
             }
-            part => path.push(std::ffi::OsStr::from_bytes(part)),
+            part => path.push(OsStr::from_bytes(part)),
         }
     }
     Some(path)
@@ -163,22 +166,26 @@ fn write_file(reader: &mut impl Read, path: &Path, mode: u32, buffer: &mut [u8])
 
 /// Makes the links that lead to something inside. A link may lead through another one, so there is a second round;
 /// since links are made last and replace nothing, no file is ever written through one.
-fn make_links(into: &Path, mut links: Vec<(PathBuf, Entry)>, done: &mut Unpacked) -> Result<(), Error> {
+fn make_links(into: &Path, links: &[u8], done: &mut Unpacked) -> Result<(), Error> {
     if links.is_empty() {
         return Ok(());
     }
     let root = into.canonicalize().map_err(|error| output_error(into, &error))?;
-    for _ in 0..2 {
-        links.retain(|(path, entry)| !make_link(&root, path, &entry.target));
-    }
-    for (_, entry) in &links {
-        skip(done, entry, "it leads to nothing inside the folder");
+    for last in [false, true] {
+        let mut words = links.split(|byte| *byte == 0);
+        while let (Some(name), Some(target)) = (words.next(), words.next()) {
+            let path = into.join(OsStr::from_bytes(name));
+            let made = last && path.symlink_metadata().is_ok_and(|found| found.is_symlink());
+            if !made && !make_link(&root, &path, target) && last {
+                skip(done, name, "it leads to nothing inside the folder");
+            }
+        }
     }
     Ok(())
 }
 
 fn make_link(root: &Path, path: &Path, target: &[u8]) -> bool {
-    let target = Path::new(std::ffi::OsStr::from_bytes(target));
+    let target = Path::new(OsStr::from_bytes(target));
     let Some(parent) = path.parent() else { return false };
     if target.is_absolute() || fs::create_dir_all(parent).is_err() {
         return false;
@@ -200,10 +207,10 @@ fn output_error(path: &Path, error: &io::Error) -> Error {
     }
 }
 
-fn skip(done: &mut Unpacked, entry: &Entry, reason: &str) {
+fn skip(done: &mut Unpacked, name: &[u8], reason: &str) {
     // A hostile archive shall not flood the log.
     if done.skipped < 5 {
-        log::warn!("left out `{}` of an archive: {reason}", show(&entry.name));
+        log::warn!("left out `{}` of an archive: {reason}", show(name));
     }
     done.skipped += 1;
 }
