@@ -357,18 +357,25 @@ fn the_example_for_curl_in_the_documentation_works() {
         let (work, results) = (folder("run-work"), folder("run-results"));
         std::fs::write(results.join("report.xml"), "<x/>").unwrap();
         let access = access(running.aggregator.authority(), running.address, "p");
-        let output = std::process::Command::new("sh")
-            .args(["-eu", "-c", example])
-            .current_dir(work)
-            .env("AGGREGATOR_URL", access.aggregator_url)
-            .env("CA_CERT", access.ca_cert)
-            .env("CLIENT_CERT", access.client_cert)
-            .env("CLIENT_KEY", access.client_key)
-            .env("RESULT_TYPE", "p")
-            .env("SONOBUOY_RESULTS_DIR", results)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
+        let run = |plugin: &str| {
+            let output = std::process::Command::new("sh")
+                .args(["-eu", "-c", example])
+                .current_dir(&work)
+                .env("AGGREGATOR_URL", &access.aggregator_url)
+                .env("CA_CERT", &access.ca_cert)
+                .env("CLIENT_CERT", &access.client_cert)
+                .env("CLIENT_KEY", &access.client_key)
+                .env("RESULT_TYPE", plugin)
+                .env("SONOBUOY_RESULTS_DIR", &results)
+                .output()
+                .unwrap();
+            (output.status.success(), String::from_utf8(output.stderr).unwrap())
+        };
+        // The second time the result is already there, which is as good.
+        assert_eq!([run("p"), run("p")], [(true, String::new()), (true, String::new())]);
+        // What is final ends at once.
+        let (ended_well, said) = run("q");
+        assert!(!ended_well && said.starts_with("answered 403: "), "{said}");
         assert_eq!(running.aggregator.status().plugins.unwrap()[0].progress.as_ref().unwrap().msg, "packing");
     });
     assert_eq!(scratch.tree(), ["plugins/p/results/global/report.xml=<x/>"]);
