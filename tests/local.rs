@@ -188,6 +188,17 @@ fn done_that_names_nothing_is_an_error_of_the_plugin() {
 }
 
 #[test]
+fn a_result_beyond_the_limits_of_the_configuration_is_refused() {
+    let script = "echo 12345678 > $RESULTS_DIR/report\necho $RESULTS_DIR/report > $RESULTS_DIR/done";
+    let run = Sonobuoy::new("run --local --config run.json -p plugin.yaml")
+        .file("plugin.yaml", plugin("p", "driver: Job", script))
+        .file("run.json", r#"{"Limits": {"Results": {"Bytes": 8}}}"#);
+    let (archive, _) = archive(within(run));
+    let error = archive.text("plugins/p/errors/global/error.json");
+    assert!(error.contains("the result is too large: more than 8 bytes"), "{error}");
+}
+
+#[test]
 fn config_files_init_containers_and_side_cars_are_those_of_a_pod() {
     let definition = r#"
 sonobuoy-config: {driver: Job, plugin-name: full}

@@ -25,22 +25,30 @@ use super::journal::{Journal, Record};
 use super::report;
 use super::state::{Standing, State, Taken};
 use crate::protocol::{Failure, GZIP, ResultId};
-use crate::{archive, clock};
+use crate::{archive, clock, config};
 
 /// What is taken, and how much of it.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of one body. An end-to-end suite sends tens of MiB, logs of a large node some GiB.
+    /// Bytes of one body.
     pub result: u64,
     /// What a gzip tar may unpack to.
     pub unpacked: archive::Limits,
-    /// Bytes that stay free on the disk, so that status, logs and errors can still be written.
+    /// Bytes that stay free on the disk.
     pub reserve: u64,
+}
+
+impl From<&config::Results> for Limits {
+    fn from(limits: &config::Results) -> Self {
+        let (entries, total) = (limits.entries, limits.unpacked_bytes);
+        let unpacked = archive::Limits { entries, total, file: total };
+        Self { result: limits.bytes, unpacked, reserve: limits.free_bytes }
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { result: 10 << 30, unpacked: archive::Limits::default(), reserve: 64 << 20 }
+        Self::from(&config::Results::default())
     }
 }
 

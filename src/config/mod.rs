@@ -132,6 +132,29 @@ pub struct Filters {
 pub struct Limits {
     /// Those of pod logs.
     pub pod_logs: PodLogs,
+    /// Those of what workers send.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub results: Results,
+}
+
+/// How much workers may send.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Results {
+    /// Bytes of one result as it is sent. An end-to-end suite sends tens of MiB, logs of a large node some GiB.
+    pub bytes: u64,
+    /// Bytes that the archive of one result may unpack to.
+    pub unpacked_bytes: u64,
+    /// Entries of that archive.
+    pub entries: u64,
+    /// Bytes that stay free on the disk of the aggregator, so that status, logs and errors can still be written.
+    pub free_bytes: u64,
+}
+
+impl Default for Results {
+    fn default() -> Self {
+        Self { bytes: 10 << 30, unpacked_bytes: 40 << 30, entries: 1_000_000, free_bytes: 64 << 20 }
+    }
 }
 
 /// Which pod logs are taken, and how much of them.
@@ -203,6 +226,7 @@ impl Default for Run {
                     field_selectors: Some(Vec::new()),
                     ..PodLogs::default()
                 },
+                ..Limits::default()
             },
             qps: 30.0,
             burst: 50,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Field, Grace, PodLogs, Redaction, Run, Selection, Server};
+use super::{Field, Grace, PodLogs, Redaction, Results, Run, Selection, Server};
 use crate::clock;
 use crate::pattern;
 use crate::yaml::{self, Content, Error, Node};
@@ -26,6 +26,7 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
         }),
         "limits" => each(path, node, |key, path, node| match key {
             "podlogs" => pod_logs(&mut run.limits.pod_logs, path, node),
+            "results" => results(&mut run.limits.results, path, node),
             _ => Ok(()),
         }),
         "qps" => set_float(&mut run.qps, path, node),
@@ -77,6 +78,21 @@ fn pod_logs(logs: &mut PodLogs, path: &str, node: &Node) -> Result<(), Error> {
     })
 }
 
+fn results(limits: &mut Results, path: &str, node: &Node) -> Result<(), Error> {
+    each(path, node, |key, path, node| match key {
+        "bytes" => set_count(&mut limits.bytes, path, node),
+        "unpackedbytes" => set_count(&mut limits.unpacked_bytes, path, node),
+        "entries" => set_count(&mut limits.entries, path, node),
+        "freebytes" => set_count(&mut limits.free_bytes, path, node),
+        // A limit that is not known would be one that does not hold.
+        _ => {
+            let words =
+                format!("`{path}` is no limit; there are Bytes, UnpackedBytes, Entries and FreeBytes");
+            Err(node.place.error(words))
+        }
+    })
+}
+
 fn server(server: &mut Server, path: &str, node: &Node) -> Result<(), Error> {
     each(path, node, |key, path, node| match key {
         "bindaddress" => set_text(&mut server.bind_address, path, node),
@@ -102,13 +118,7 @@ fn graces(grace: &mut Grace, path: &str, node: &Node) -> Result<(), Error> {
         "imagepull" => set_span(&mut grace.image_pull, path, node),
         "creation" => set_span(&mut grace.creation, path, node),
         "terminated" => set_span(&mut grace.terminated, path, node),
-        "restarts" => {
-            let mut count = i64::try_from(grace.restarts).unwrap_or(i64::MAX);
-            set_integer(&mut count, path, node)?;
-            grace.restarts = u64::try_from(count)
-                .map_err(|_| node.place.error(format!("`{path}` is {count}, it cannot be negative")))?;
-            Ok(())
-        }
+        "restarts" => set_count(&mut grace.restarts, path, node),
         "ended" => set_span(&mut grace.ended, path, node),
         "nopod" => set_span(&mut grace.no_pod, path, node),
         "nodelost" => set_span(&mut grace.node_lost, path, node),
@@ -248,6 +258,14 @@ fn set_integer(field: &mut i64, path: &str, node: &Node) -> Result<(), Error> {
         Content::Number(number) if number.is_i64() => *field = number.as_i64().unwrap_or_default(),
         _ => return Err(wrong(path, node, "a whole number without quotes")),
     }
+    Ok(())
+}
+
+fn set_count(field: &mut u64, path: &str, node: &Node) -> Result<(), Error> {
+    let mut count = i64::try_from(*field).unwrap_or(i64::MAX);
+    set_integer(&mut count, path, node)?;
+    *field = u64::try_from(count)
+        .map_err(|_| node.place.error(format!("`{path}` is {count}, it cannot be negative")))?;
     Ok(())
 }
 
@@ -395,7 +413,8 @@ mod tests {
             "description": "d", "UUID": "u", "VERSION": "v", "resultsDir": "/r", "QueryDir": "/q", "Resources": [],
             "filters": {"namespaces": "[^\\w-.]+"},
             "Limits": {"podlogs": {"SonobuoyNamespace": null, "FieldSelectors": null, "SinceTime": "2020-01-01T02:00:00+02:00",
-                "TailLines": 5, "LimitBytes": 6, "Previous": true, "Timestamps": true, "LimitSize": "", "LimitTime": ""}},
+                "TailLines": 5, "LimitBytes": 6, "Previous": true, "Timestamps": true, "LimitSize": "", "LimitTime": ""},
+                "results": {"BYTES": 1, "unpackedBytes": 2, "Entries": 3}},
             "qps": 0.5, "Burst": 0, "Server": {"BindPort": 443, "timeoutSeconds": 0},
             "Plugins": [{"Name": "e2e"}], "PluginSearchPath": null, "Namespace": "n", "SkipPlugins": true,
             "WorkerImage": "w", "ForceImagePullPolicy": true, "CustomAnnotations": {"A": "b"},
@@ -409,7 +428,8 @@ mod tests {
             r#"{"Description":"d","UUID":"u","Version":"v","ResultsDir":"/r","QueryDir":"/q","Resources":[],"#,
             r#""Filters":{"Namespaces":"[^\\w-.]+","LabelSelector":""},"Limits":{"PodLogs":{"Namespaces":"kube-system","#,
             r#""SonobuoyNamespace":null,"FieldSelectors":null,"LabelSelector":"","Previous":true,"SinceSeconds":null,"#,
-            r#""SinceTime":"2020-01-01T00:00:00Z","Timestamps":true,"TailLines":5,"LimitBytes":6}},"QPS":0.5,"#,
+            r#""SinceTime":"2020-01-01T00:00:00Z","Timestamps":true,"TailLines":5,"LimitBytes":6},"#,
+            r#""Results":{"Bytes":1,"UnpackedBytes":2,"Entries":3,"FreeBytes":67108864}},"QPS":0.5,"#,
             r#""Server":{"bindaddress":"0.0.0.0","bindport":443,"advertiseaddress":"","timeoutseconds":0},"#,
             r#""Plugins":[{"name":"e2e"}],"PluginSearchPath":null,"Namespace":"n","SkipPlugins":true,"WorkerImage":"w","#,
             r#""ImagePullPolicy":"IfNotPresent","ForceImagePullPolicy":true,"ImagePullSecrets":"","#,
@@ -445,6 +465,7 @@ mod tests {
             ("{\"Graces\": {\"ImagePull\": 5}}", 1, 26, "a duration in quotes"),
             ("{\"Graces\": {\"Image\": \"5m\"}}", 1, 22, "`Graces.Image` is no grace"),
             ("{\"Graces\": {\"Restarts\": -1}}", 1, 25, "cannot be negative"),
+            ("{\"Limits\": {\"Results\": {\"Byte\": 1}}}", 1, 33, "`Limits.Results.Byte` is no limit"),
             ("{\"PluginTimeouts\": {\"p\": \"soon\"}}", 1, 26, "`PluginTimeouts.p` is no duration"),
             ("{\"QPS\": \"fast\"}", 1, 9, "a number without quotes"),
             ("{\"SkipPlugins\": \"true\"}", 1, 17, "without quotes"),

@@ -119,7 +119,8 @@ impl Cluster<'_> {
         let expected = self.expected()?;
         let limit = launch::total(&self.config, &self.definitions);
         let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(SLACK);
-        let settings = Settings { valid, ..Settings::default() };
+        let limits = (&self.config.limits.results).into();
+        let settings = Settings { limits, valid, ..Settings::default() };
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
         let aggregator = Aggregator::open(run_dir, &all, settings)?;
         let authority = aggregator.authority();

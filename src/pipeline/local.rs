@@ -100,6 +100,7 @@ impl Local<'_> {
         conduct::begin(&run_dir, &self.config)?;
 
         let settings = Settings {
+            limits: (&self.config.limits.results).into(),
             publish_every: PUBLISH_EVERY,
             valid: launch::total(&self.config, self.definitions).unwrap_or(Settings::default().valid),
             ..Settings::default()
