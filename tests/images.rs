@@ -304,3 +304,21 @@ esac
         ["run --rm --entrypoint=e2e.test registry.k8s.io/conformance:v1.30.0 --list-images"]
     );
 }
+
+#[test]
+fn an_interrupted_push_leaves_nothing_behind() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let image = format!("{}/tool:1", server.local_addr().unwrap());
+    let call = Sonobuoy::new("images push -p p.yaml --plain-http --custom-registry reg.local")
+        .file("p.yaml", plugin(&image))
+        .file("tmp/keep", "");
+    let tmp = call.folder().join("tmp");
+    let (mut command, folder) = call.env("TMPDIR", &tmp).command();
+    let mut child = command.spawn().unwrap();
+    // It asks, so its folder is there; the answer never comes.
+    let _asked = server.accept().unwrap();
+    assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 2);
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 1);
+}

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ArgMatches;
 use serde_json::Value;
 
-use super::{generate, output, request};
+use super::{generate, output, request, signal};
 use crate::image::{self, Client, Platform, Reference, Store, Stored};
 use crate::plugin::{self, Definition, builtin};
 use crate::stop::Stop;
@@ -362,6 +362,12 @@ impl Work {
         let path = std::env::temp_dir().join(format!("sonobuoy-images-{}", std::process::id()));
         std::fs::create_dir(&path)
             .with_context(|| format!("cannot make `{}`", Path::new(&path).display()))?;
+        // Who interrupts does not want gigabytes left behind.
+        let gone = path.clone();
+        signal::on(&[signal::SIGINT, signal::SIGTERM], move || {
+            let _ = std::fs::remove_dir_all(&gone);
+            std::process::exit(130)
+        })?;
         Ok(Self(path))
     }
 }

@@ -177,7 +177,8 @@ impl Client {
             let mut body = answer.into_body().into_reader().take(blob.size.saturating_sub(have) + 1);
             have += copy(&mut body, &mut |bytes| {
                 hash.update(bytes);
-                file.write_all(bytes).with_context(shown)
+                // A full disk does not get emptier by asking the registry again.
+                file.write_all(bytes).map_err(|error| anyhow!(Final(format!("{}: {error}", shown()))))
             })?;
         }
         ensure!(have >= blob.size, "cut after {have} of {} bytes", blob.size);
