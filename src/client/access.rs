@@ -60,6 +60,10 @@ impl Access {
         if authority.as_str().contains('@') || authority.host().is_empty() {
             return Err(wrong("it has no plain host"));
         }
+        // What is no number would be taken for no port.
+        if authority.port_u16().is_none() && authority.host() != authority.as_str() {
+            return Err(wrong("its port is no number up to 65535"));
+        }
         Ok(format!("https://{authority}"))
     }
 
@@ -91,7 +95,11 @@ mod tests {
         assert_eq!(base("https://10.0.0.1:8080").as_deref(), Some("https://10.0.0.1:8080"));
         assert_eq!(base("https://[::1]:8080/api/v1/results").as_deref(), Some("https://[::1]:8080"));
         assert_eq!(base("https://aggregator.ns.svc\n").as_deref(), Some("https://aggregator.ns.svc"));
+        assert_eq!(base("https://[::1]").as_deref(), Some("https://[::1]"));
         for url in ["", "10.0.0.1:8080", "http://10.0.0.1:8080", "https://", "https://u:p@host", "/x"] {
+            assert_eq!(base(url), None, "{url}");
+        }
+        for url in ["https://10.0.0.1:99999", "https://[::1]:x", "https://host:"] {
             assert_eq!(base(url), None, "{url}");
         }
     }
