@@ -62,13 +62,16 @@ impl<'a> Source<'a> {
 
     /// Packs a folder into a file that has lost its name before it is filled: nothing is left behind, whatever
     /// happens, and no archive ends up inside itself. It lies in the folder, which in a pod is the volume with
-    /// room, or among temporary files if nothing may be written there.
+    /// room, or among temporary files if that is full or nothing may be written there.
     pub(super) fn directory(path: &Path) -> Result<Self, Error> {
-        let wrong = |source| Error::file(path, source);
-        let file = nameless(path).or_else(|_| nameless(&std::env::temp_dir())).map_err(wrong)?;
-        let out = Digesting { inner: BufWriter::with_capacity(BUFFER, file), context: Context::new(&SHA256) };
-        let Digesting { inner, context } = archive::pack(path, None, out).map_err(wrong)?;
-        let file = inner.into_inner().map_err(|error| wrong(error.into_error()))?;
+        let pack = |place: &Path| {
+            let inner = BufWriter::with_capacity(BUFFER, nameless(place)?);
+            let out = Digesting { inner, context: Context::new(&SHA256) };
+            let Digesting { inner, context } = archive::pack(path, None, out)?;
+            Ok((inner.into_inner().map_err(io::IntoInnerError::into_error)?, context))
+        };
+        let packed = pack(path).or_else(|error: io::Error| pack(&std::env::temp_dir()).map_err(|_| error));
+        let (file, context) = packed.map_err(|source| Error::file(path, source))?;
         let mut source = Self { name: PACKED_NAME.into(), kind: Kind::Packed(file), digest: None };
         source.digest = Some((source.version()?, digest_text(context)));
         Ok(source)
@@ -303,6 +306,31 @@ mod tests {
         let mut short = Exactly::new(&b"abc"[..], 4);
         assert!(short.read_to_end(&mut text).is_err());
         assert!(short.cut());
+    }
+
+    #[test]
+    fn a_folder_on_a_full_disk_is_packed_elsewhere() {
+        let disk = std::env::temp_dir().join(format!("sonobuoy-full-{}", std::process::id()));
+        std::fs::create_dir(&disk).unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            std::process::Command::new(program)
+                .args(arguments)
+                .arg(&disk)
+                .output()
+                .is_ok_and(|o| o.status.success())
+        };
+        let mounted = run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs"]);
+        if mounted {
+            let mut noise = vec![0; 768 << 10];
+            ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut noise).unwrap();
+            std::fs::write(disk.join("noise"), noise).unwrap();
+            let length = Source::directory(&disk).and_then(|source| Ok(source.open()?.0));
+            assert!(run("umount", &[]));
+            assert!(length.unwrap() > 768 << 10);
+        } else {
+            crate::skipped("a small disk can be mounted only by root");
+        }
+        std::fs::remove_dir(&disk).unwrap();
     }
 
     #[test]
