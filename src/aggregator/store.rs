@@ -240,20 +240,25 @@ impl Store {
         upload: Upload<'_, R>,
         place: &Path,
     ) -> Result<[u8; 32], Refusal> {
-        let most = if upload.is_error { report::LONGEST } else { self.limits.result };
+        // The reserve is for reports of errors, among others.
+        let (most, reserve) =
+            if upload.is_error { (report::LONGEST, 0) } else { (self.limits.result, self.limits.reserve) };
         if upload.length.is_some_and(|length| length > most) {
             return Err(Refusal::TooLarge(format!("more than {most} bytes")));
         }
-        self.has_room(upload.length.unwrap_or(0))?;
+        let free = free_bytes(&self.incoming);
+        if free < reserve.saturating_add(upload.length.unwrap_or(0)) {
+            return Err(refusal(Trouble::DiskFull(free), most, reserve));
+        }
         make_dir(place, 0o755)?;
-        let mut intake = Intake::new(upload.body, &self.incoming, most, self.limits.reserve);
+        let mut intake = Intake::new(upload.body, &self.incoming, most, reserve);
         let stored = if upload.is_error {
             read_all(&mut intake).map(Some)
         } else {
             self.store_body(id, &mut intake, upload.kind, upload.disposition, place)
         };
         if let Some(trouble) = intake.trouble() {
-            return Err(refusal(trouble, most, self.limits.reserve));
+            return Err(refusal(trouble, most, reserve));
         }
         let report = stored?;
         let size = intake.taken();
@@ -359,14 +364,6 @@ impl Store {
                 Err(taken) => return Err(taken.into()),
             }
         }
-    }
-
-    fn has_room(&self, length: u64) -> Result<(), Refusal> {
-        let free = free_bytes(&self.incoming);
-        if free < self.limits.reserve.saturating_add(length.min(self.limits.result)) {
-            return Err(refusal(Trouble::DiskFull(free), self.limits.result, self.limits.reserve));
-        }
-        Ok(())
     }
 
     /// Notes why an upload was not taken, if that is not just about the connection.

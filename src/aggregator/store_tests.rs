@@ -311,6 +311,8 @@ fn a_nearly_full_disk_is_left_alone() {
     let message = document.plugins.unwrap()[0].message.clone().unwrap();
     assert!(message.contains("disk is full") && message.contains("reserve"), "{message}");
     assert_eq!(scratch.leftovers(), 0);
+    // What is kept free is for this, too.
+    check(send(&store, &id, Upload { is_error: true, ..plain(b"{\"error\":\"no file\"}") }), 200);
 }
 
 #[test]
