@@ -96,20 +96,19 @@ impl Route {
     /// Reads the path of a request, still percent-encoded and without its query; `None` if it is no route.
     /// `by_node`, the spelling of the first design, is read as `by-node`.
     pub fn parse(path: &str) -> Option<Self> {
-        let mut parts = path.strip_prefix(API)?.strip_prefix('/')?.split('/');
-        let (kind, scope) = (parts.next()?, parts.next()?);
-        let id = match scope {
-            "global" => ResultId::global(decode(parts.next()?)?),
-            "by-node" | "by_node" => {
-                let node = decode(parts.next()?)?;
-                ResultId::on_node(decode(parts.next()?)?, node)
+        let segments: Vec<String> = path.strip_prefix('/')?.split('/').map(decode).collect::<Option<_>>()?;
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let (kind, id) = match segments[..] {
+            ["api", "v1", kind, "global", plugin] => (kind, ResultId::global(plugin)),
+            ["api", "v1", kind, "by-node" | "by_node", node, plugin] => {
+                (kind, ResultId::on_node(plugin, node))
             }
             _ => return None,
         };
-        match (kind, parts.next()) {
-            ("results", None) => Some(Self::Result(id)),
-            ("progress", None) => Some(Self::Progress(id)),
-            ("health", None) => Some(Self::Health(id)),
+        match kind {
+            "results" => Some(Self::Result(id)),
+            "progress" => Some(Self::Progress(id)),
+            "health" => Some(Self::Health(id)),
             _ => None,
         }
     }
@@ -247,6 +246,11 @@ mod tests {
             Route::parse("/api/v1/results/by_node/n/p"),
             Some(Route::Result(ResultId::on_node("p", "n"))),
             "the spelling of the first design"
+        );
+        assert_eq!(
+            Route::parse("/%61pi/v1/results/by%2Dnode/n%31/p"),
+            Some(Route::Result(ResultId::on_node("p", "n1"))),
+            "any letter may be encoded"
         );
         assert_eq!(
             Route::parse("/api/v1/results/by-node/global/p"),
