@@ -49,7 +49,7 @@ pub struct Client {
     /// Headers of authorisation by host, repository and right.
     known: Mutex<HashMap<(String, String, bool), Option<String>>>,
     /// Which hosts of this machine speak TLS.
-    near: Mutex<HashMap<String, bool>>,
+    near: Mutex<Vec<(String, bool)>>,
     plain: bool,
     stop: Stop,
 }
@@ -297,15 +297,15 @@ impl Client {
     /// Whether a server of this machine does not like plain HTTP; one that cannot be reached is spoken to plainly.
     fn wants_tls(&self, host: &str) -> bool {
         let mut near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = near.get(host) {
-            return *known;
+        if let Some((_, tls)) = near.iter().find(|(known, _)| known == host) {
+            return *tls;
         }
         let tls = match self.agent.get(format!("http://{host}/v2/")).call() {
             Ok(answer) => answer.status() == StatusCode::BAD_REQUEST,
             Err(ureq::Error::Io(error)) => error.kind() != std::io::ErrorKind::ConnectionRefused,
             Err(error) => !matches!(error, ureq::Error::HostNotFound | ureq::Error::Timeout(_)),
         };
-        near.insert(host.to_owned(), tls);
+        near.push((host.to_owned(), tls));
         tls
     }
 
