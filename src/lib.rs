@@ -18,7 +18,7 @@
 //! plugin config
 //! client
 //! status item | kube backplane http archive
-//! protocol | stop logger yaml pattern trust
+//! protocol | stop logger yaml pattern trust proxy
 //! clock json
 //! ```
 //!
@@ -43,6 +43,7 @@
 //! | the HTTPS server | `http` |
 //! | packing and unpacking gzip tars | `archive` |
 //! | whom this machine trusts | `trust` |
+//! | which proxy stands before a server | `proxy` |
 //! | JSON built in code | `json` |
 //!
 //! # The way of the data
@@ -104,6 +105,8 @@ mod pattern;
 mod pipeline;
 #[cfg(feature = "cli")]
 mod plugin;
+#[cfg(feature = "cli")]
+mod proxy;
 #[cfg(feature = "cli")]
 mod query;
 #[cfg(feature = "cli")]

@@ -1,6 +1,6 @@
 //! `images`: lists from definitions, and images on their way between registries and archives.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
 
@@ -321,4 +321,30 @@ fn an_interrupted_push_leaves_nothing_behind() {
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 1);
+}
+
+/// As with Go's programs: this machine is never behind a proxy.
+#[test]
+fn a_proxy_of_the_environment_stands_before_other_machines_only() {
+    let registry = Registry::start(Habits::default());
+    fill(&registry, "tool", false);
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = format!("http://{}", server.local_addr().unwrap());
+    let call = |image: &str| {
+        let call = Sonobuoy::new("images inspect -p p.yaml").file("p.yaml", plugin(image));
+        call.env("HTTP_PROXY", &proxy).env("HTTPS_PROXY", &proxy)
+    };
+    call(&format!("{}/tool:1", registry.host())).stdout_has("found").run_any();
+    let thread = std::thread::spawn(move || {
+        let mut stream = server.accept().unwrap().0;
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+        let asked = lines.next().unwrap();
+        assert!(lines.any(|line| line.is_empty()));
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        // Behind it is nobody who would speak TLS.
+        stream.write_all(&[0x15, 3, 3, 0, 2, 2, 40]).unwrap();
+        asked
+    });
+    call("reg.test/tool:1").status(1).stdout_has("reg.test/tool:1 unknown").run_any();
+    assert_eq!(thread.join().unwrap(), "CONNECT reg.test:443 HTTP/1.1");
 }

@@ -15,12 +15,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest;
 use serde_json::Value;
-use ureq::http::{Response, StatusCode};
+use ureq::http::{Request, Response, StatusCode};
 use ureq::tls::TlsConfig;
-use ureq::{Body, SendBody};
+use ureq::{AsSendBody, Body, SendBody};
 
 use super::credential::{self, Credential};
 use super::{Descriptor, Reference, digest_of};
+use crate::proxy::Proxy;
 use crate::stop::Stop;
 use crate::trust;
 
@@ -300,7 +301,7 @@ impl Client {
         if let Some((_, tls)) = near.iter().find(|(known, _)| known == host) {
             return *tls;
         }
-        let tls = match self.agent.get(format!("http://{host}/v2/")).call() {
+        let tls = match self.agent.get(format!("http://{host}/v2/")).config().proxy(None).build().call() {
             Ok(answer) => answer.status() == StatusCode::BAD_REQUEST,
             Err(ureq::Error::Io(error)) => error.kind() != std::io::ErrorKind::ConnectionRefused,
             Err(error) => !matches!(error, ureq::Error::HostNotFound | ureq::Error::Timeout(_)),
@@ -330,7 +331,7 @@ impl Client {
         let mut wanted = None;
         loop {
             let authorisation = if own { self.authorise(image, push, wanted.as_deref())? } else { None };
-            let mut request = ureq::http::Request::builder().method(method).uri(url);
+            let mut request = Request::builder().method(method).uri(url);
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
@@ -342,11 +343,11 @@ impl Client {
                     let mut file =
                         File::open(path).with_context(|| format!("cannot read `{}`", path.display()))?;
                     file.seek(SeekFrom::Start(from))?;
-                    self.agent.run(request.body(SendBody::from_owned_reader(file.take(length)))?)
+                    self.run(request.body(SendBody::from_owned_reader(file.take(length)))?)
                 }
-                None => self.agent.run(request.body(())?),
+                None => self.run(request.body(())?),
             };
-            let answer = answer.map_err(trust::explained).with_context(|| format!("`{url}`"))?;
+            let answer = answer.with_context(|| format!("`{url}`"))?;
             // A token may have expired on the way, and whoever lets everybody read may want a name from who writes.
             let again = own && wanted.is_none() && answer.status() == StatusCode::UNAUTHORIZED;
             wanted = if again { challenge(&answer) } else { None };
@@ -354,6 +355,12 @@ impl Client {
                 return Ok(answer);
             }
         }
+    }
+
+    fn run(&self, request: Request<impl AsSendBody>) -> Result<Response<Body>> {
+        let way = Proxy::before(request.uri())?;
+        let request = self.agent.configure_request(request).proxy(way).build();
+        self.agent.run(request).map_err(trust::explained)
     }
 
     /// The header for a request, by what the registry `wanted` of the last one or else wants in general.
@@ -365,7 +372,7 @@ impl Client {
         }
         let asked = if wanted.is_none() {
             let url = format!("{}/v2/", self.base(image));
-            let answer = self.agent.get(&url).call().map_err(trust::explained);
+            let answer = self.run(Request::get(&url).body(())?);
             let answer = answer.with_context(|| format!("no answer from `{url}`"))?;
             challenge(&answer).filter(|_| answer.status() == StatusCode::UNAUTHORIZED)
         } else {
@@ -410,6 +417,7 @@ impl Client {
             field("realm").with_context(|| format!("registry `{registry}` names no place for tokens"))?;
         let scope = format!("repository:{}:{}", image.repository, if push { "pull,push" } else { "pull" });
         let failed = || format!("a token for `{registry}` from `{realm}`");
+        let way = Proxy::before(&realm.parse().with_context(failed)?)?;
         let answer = match &credential {
             Some(Credential::Token(token)) => {
                 let service = field("service").unwrap_or_default();
@@ -420,10 +428,10 @@ impl Client {
                     ("scope", &scope),
                     ("client_id", "sonobuoy"),
                 ];
-                self.agent.post(realm).send_form(form)
+                self.agent.post(realm).config().proxy(way).build().send_form(form)
             }
             other => {
-                let mut request = self.agent.get(realm).query("scope", &scope);
+                let mut request = self.agent.get(realm).config().proxy(way).build().query("scope", &scope);
                 if let Some(service) = field("service") {
                     request = request.query("service", service);
                 }

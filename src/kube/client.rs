@@ -15,11 +15,11 @@ use super::dial::{Dialer, Stream};
 use super::error::{Error, Stage};
 use super::kubeconfig::Config;
 use super::limiter::Limiter;
-use super::proxy::{Proxy, Scheme};
 use super::request::{Request, Resource};
 use super::tls::{self, Identity, Trust};
 use super::transport::{NoResolver, NotConnected, Opener};
 use crate::clock;
+use crate::proxy::{Proxy, Scheme};
 use crate::stop::Stop;
 
 /// An admission webhook may take 30 s, and a server may call several.

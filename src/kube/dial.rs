@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, sock
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::proxy::{Proxy, Scheme};
+use crate::proxy::{Proxy, Scheme};
 use crate::stop::{Hook, Stop};
 
 /// One address that does not answer must not hold up the next for longer.

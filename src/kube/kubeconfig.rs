@@ -13,9 +13,9 @@ use ureq::http::Uri;
 
 use super::credential::{self, Credential, Interactive, Program};
 use super::error::Error;
-use super::proxy::Proxy;
 use super::tls::{self, Identity, Trust};
 use crate::json::json;
+use crate::proxy::Proxy;
 use crate::yaml;
 
 /// What the user chose on the command line.

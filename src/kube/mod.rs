@@ -27,7 +27,6 @@ mod exec;
 mod kubeconfig;
 mod limiter;
 mod list;
-mod proxy;
 mod request;
 #[cfg(test)]
 mod tests;

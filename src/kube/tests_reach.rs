@@ -11,9 +11,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 
-use super::proxy::Proxy;
 use super::tls::{Identity, Trust};
 use super::{Client, Config, Error};
+use crate::proxy::Proxy;
 use crate::stop::Stop;
 
 struct Authority {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ureq::tls::TlsConfig;
 
+use crate::proxy::Proxy;
 use crate::trust;
 
 /// As long as the original waits.
@@ -20,6 +21,7 @@ pub fn fetch(url: &str, most: u64) -> anyhow::Result<Vec<u8>> {
         .build();
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .tls_config(tls)
+        .proxy(url.parse().ok().map_or(Ok(None), |url| Proxy::before(&url))?)
         .timeout_global(Some(LIMIT))
         .http_status_as_error(false)
         // Whoever asked for a safe connection is not led to another.

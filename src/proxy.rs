@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use ureq::ProxyProtocol;
 use ureq::http::Uri;
 
 /// A proxy to go through.
@@ -66,6 +67,26 @@ impl Proxy {
                 std::env::var(name).ok().filter(|value| !value.is_empty()).map(|v| (name.clone(), v))
             })
         })
+    }
+
+    /// The way to a URL, for a client that would follow rules of its own.
+    pub fn before(url: &Uri) -> anyhow::Result<Option<ureq::Proxy>> {
+        let tls = url.scheme_str() == Some("https");
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let port = url.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let Some(proxy) = Self::from_environment(tls, host, port).map_err(anyhow::Error::msg)? else {
+            return Ok(None);
+        };
+        let kind = match proxy.scheme {
+            Scheme::Http => ProxyProtocol::Http,
+            Scheme::Https => ProxyProtocol::Https,
+            Scheme::Socks5 => ProxyProtocol::Socks5,
+        };
+        let mut built = ureq::Proxy::builder(kind).host(&proxy.host).port(proxy.port);
+        if let Some((user, password)) = &proxy.login {
+            built = built.username(user).password(password);
+        }
+        Ok(Some(built.build()?))
     }
 
     fn choose(
