@@ -51,7 +51,6 @@ pub fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<Str
         }
         400 | 422 => "the manifest is at fault: correct the field that the server names".into(),
         429 => "the server is overloaded: try again later".into(),
-        401 => "your credentials are not accepted: renew them".into(),
         _ => return None,
     };
     Some(text)

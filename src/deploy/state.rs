@@ -109,7 +109,10 @@ fn reasons(pod: &Value) -> (Vec<String>, bool) {
     reasons.extend(both(&pod["status"]["reason"], &pod["status"]["message"]));
     let list = |field: &str| pod["status"][field].as_array().cloned().unwrap_or_default();
     for condition in list("conditions") {
-        if condition["type"] == "PodScheduled" && condition["status"] == "False" {
+        // Who was removed by the cluster itself, as from a node that is gone, has no other reason.
+        let told = condition["type"] == "PodScheduled" && condition["status"] == "False"
+            || condition["type"] == "DisruptionTarget" && condition["status"] == "True";
+        if told {
             reasons.extend(both(&condition["reason"], &condition["message"]));
         }
     }
@@ -237,6 +240,13 @@ mod tests {
             &pod("Failed", json!({"reason": "Evicted", "message": "disk"})),
             "failed",
             "the aggregator's pod is Failed: Evicted: disk",
+            true,
+        );
+        let gone = json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "node is gone"}]});
+        check(
+            &pod("Failed", gone),
+            "failed",
+            "the aggregator's pod is Failed: DeletionByPodGC: node is gone",
             true,
         );
         check(&pod("Unknown", json!({})), "failed", "the aggregator's pod is Unknown", true);

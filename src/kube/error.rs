@@ -157,7 +157,10 @@ impl fmt::Display for Refusal {
             ("", reason) => reason,
             (message, _) => message,
         };
-        write!(f, "{message} (`{}`: {})", self.what, self.code)
+        // Servers give no reason, lest they help who guesses.
+        let hint =
+            if self.code == 401 { ": the credentials are not accepted, they may have expired" } else { "" };
+        write!(f, "{message}{hint} (`{}`: {})", self.what, self.code)
     }
 }
 
@@ -201,6 +204,11 @@ mod tests {
         assert!(taken.already_exists() && !taken.is_conflict());
         assert!(check(409, &status("Conflict", ""), "no (`GET /x`: 409)").is_conflict());
         assert!(check(503, "<html>\n away </html>", "<html> away </html> (`GET /x`: 503)").is_passing());
+        check(
+            401,
+            &status("Unauthorized", ""),
+            "no: the credentials are not accepted, they may have expired (`GET /x`: 401)",
+        );
         assert!(!check(403, "", "no reason given (`GET /x`: 403)").is_passing());
         let Error::Api(gone) =
             check(410, &status("Expired", r#","metadata":{"continue":"t"}"#), "no (`GET /x`: 410)")
