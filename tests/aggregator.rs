@@ -274,6 +274,19 @@ fn time_limits_are_those_of_the_plugin_first() {
 }
 
 #[test]
+fn without_the_right_to_see_nodes_plugins_of_each_node_are_skipped_where_everybody_sees_it() {
+    let cluster = Cluster::new(&["a"]).daemon_sets().plugin("each", "DaemonSet", "").plugin("one", "Job", "");
+    cluster.api.forbid("list", "nodes");
+    let aggregator = cluster.start("");
+    assert_eq!(cluster.worker("one").send("global"), 200);
+    aggregator.ends_well();
+    let entry = cluster.status()["plugins"][0].clone();
+    assert_eq!((&entry["plugin"], &entry["result-status"]), (&json!("each"), &json!("skipped")), "{entry}");
+    assert!(entry["message"].as_str().unwrap().contains("may not list the nodes"), "{entry}");
+    assert!(cluster.pods("each").is_empty(), "what nobody waits for is not started");
+}
+
+#[test]
 fn a_controller_that_may_make_no_pods_is_asked_why() {
     let cluster = Cluster::new(&["a"]).plugin("p", "DaemonSet", "").set("Graces", json!({"NoPod": "1s"}));
     cluster.api.controller(|api, change| {

@@ -23,6 +23,7 @@ use crate::http::Server;
 use crate::json::json;
 use crate::kube::{self, Resource, Selector};
 use crate::plugin::{self, Definition};
+use crate::protocol::{Failure, ResultId};
 use crate::query::{self, Query, Redactor};
 use crate::stop::Stop;
 use crate::{config, logger, status};
@@ -116,13 +117,18 @@ impl Cluster<'_> {
     ) -> anyhow::Result<Outcome> {
         let started = SystemTime::now();
         let mut errors = 0;
-        let expected = self.expected()?;
+        let (expected, unseen) = self.expected()?;
         let limit = launch::total(&self.config, &self.definitions);
         let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(SLACK);
         let limits = (&self.config.limits.results).into();
         let settings = Settings { limits, valid, ..Settings::default() };
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
         let aggregator = Aggregator::open(run_dir, &all, settings)?;
+        // Launched, they would bring results that nobody waits for.
+        for id in unseen.iter().flat_map(|_| expected.iter().flatten()).filter(|id| self.on_each_node(id)) {
+            let why = unseen.as_deref().unwrap_or_default();
+            aggregator.record(&Failure::new(id.clone(), format!("{}{why}", Failure::SKIPPED)));
+        }
         let authority = aggregator.authority();
         let identity = authority.server(&self.config.server.advertise_address)?;
         let address =
@@ -194,30 +200,43 @@ impl Cluster<'_> {
         Ok(Outcome::Ended(errors))
     }
 
-    /// The results of each plugin, in the order of the definitions.
-    fn expected(&self) -> anyhow::Result<Vec<Vec<crate::protocol::ResultId>>> {
+    /// The results of each plugin, in the order of the definitions; and why nobody knows on which nodes plugins run
+    /// that run on each of them, if that is so: each of these has one result then, which stands for all.
+    fn expected(&self) -> anyhow::Result<(Vec<Vec<ResultId>>, Option<String>)> {
         let mut nodes = Vec::new();
         let mut keep = |mut node: Value| {
             driver::cluster::shrink_node(&mut node);
             nodes.push(node);
             Ok(())
         };
-        let per_node = |definition: &&Definition| definition.config.driver == plugin::Driver::DaemonSet;
-        if self.definitions.iter().any(|definition| per_node(&definition)) {
+        let per_node = |definition: &Definition| definition.config.driver == plugin::Driver::DaemonSet;
+        let mut unseen = None;
+        if self.definitions.iter().any(per_node) {
             match self.client.each(&Resource::NODES, "", &Selector::all(), &mut keep) {
                 Ok(_) => {}
                 Err(error) if error.is_forbidden() => {
-                    log::warn!(
-                        "nodes cannot be listed, so plugins that run on each of them expect no result: {error}"
+                    let why = format!(
+                        "it runs on each node, and the run may not list the nodes: choose more with \
+                         `--aggregator-permissions` ({error})"
                     );
+                    log::warn!("plugins of the driver DaemonSet are skipped: {why}");
+                    unseen = Some(why);
                 }
                 Err(error) => return Err(error).context("listing the nodes"),
             }
         }
         let account = &self.config.service_account_name;
-        let expected =
-            self.definitions.iter().map(|definition| driver::cluster::expected(definition, account, &nodes));
-        Ok(expected.collect())
+        let expected = self.definitions.iter().map(|definition| match &unseen {
+            Some(_) if per_node(definition) => vec![ResultId::global(definition.name())],
+            _ => driver::cluster::expected(definition, account, &nodes),
+        });
+        Ok((expected.collect(), unseen))
+    }
+
+    fn on_each_node(&self, id: &ResultId) -> bool {
+        let own = |definition: &&Definition| definition.name() == id.plugin;
+        let found = self.definitions.iter().find(own);
+        found.is_some_and(|definition| definition.config.driver == plugin::Driver::DaemonSet)
     }
 
     /// Takes the snapshot; gives how many errors there were.
