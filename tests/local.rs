@@ -38,10 +38,10 @@ fn archive(run: Sonobuoy) -> (Archive, String) {
     (Archive::only_one_in(done.folder.path()), done.stderr)
 }
 
-/// Whether a process that wrote its number into a file still runs.
+/// Whether a process that wrote its number into a file still runs. A script's own is `$$$$`: as in a pod, `$$` is `$`.
 fn runs(file: &Path) -> bool {
-    let number = std::fs::read_to_string(file).unwrap();
-    Path::new("/proc").join(number.trim()).exists()
+    let number: u32 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+    Path::new("/proc").join(number.to_string()).exists()
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn later_groups_wait_for_the_results_of_earlier_ones() {
 fn a_plugin_over_its_time_limit_is_ended_with_all_it_has_started() {
     let pids = Folder::new();
     let script = format!(
-        "sleep 3600 & echo $! > {}\nsetsid sh -c 'echo $$ > {}; sleep 3600' &\necho $$ > {}\nwait",
+        "sleep 3600 & echo $! > {}\nsetsid sh -c 'echo $$$$ > {}; sleep 3600' &\necho $$$$ > {}\nwait",
         pids.join("child").display(),
         pids.join("session").display(),
         pids.join("shell").display()
@@ -304,7 +304,7 @@ fn an_interrupt_ends_everything_and_keeps_what_has_arrived() {
     // Several at once, as `timeout` sends them to a program and then to its group, are one wish.
     for signals in [&[Signal::INT][..], &[Signal::TERM], &[Signal::TERM, Signal::INT, Signal::HUP]] {
         // The plugin does not want to end.
-        let script = "trap '' TERM INT\necho $$ > STARTED\nwhile :; do sleep 1; done";
+        let script = "trap '' TERM INT\necho $$$$ > STARTED\nwhile :; do sleep 1; done";
         let (mut child, folder) = endless(script);
         let pid = rustix::process::Pid::from_child(&child);
         signals.iter().for_each(|signal| rustix::process::kill_process(pid, *signal).unwrap());
@@ -322,7 +322,7 @@ fn an_interrupt_ends_everything_and_keeps_what_has_arrived() {
 
 #[test]
 fn a_later_interrupt_ends_at_once_and_leaves_no_process() {
-    let script = "trap '' TERM INT\necho $$ > STARTED\nwhile :; do sleep 1; done";
+    let script = "trap '' TERM INT\necho $$$$ > STARTED\nwhile :; do sleep 1; done";
     let (mut child, folder) = endless(script);
     let stderr = BufReader::new(child.stderr.take().unwrap());
     let pid = rustix::process::Pid::from_child(&child);
@@ -365,7 +365,7 @@ fn a_run_that_is_killed_takes_its_plugins_with_it() {
 
 #[test]
 fn progress_of_the_run_is_told_while_it_goes_on() {
-    let (mut child, _folder) = endless("echo $$ > STARTED\nsleep 3600");
+    let (mut child, _folder) = endless("echo $$$$ > STARTED\nsleep 3600");
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let line = lines.into_iter().find(|line| line.contains("quick on global: complete"));
     assert!(line.is_some());
