@@ -299,6 +299,16 @@ fn endless(script: &str) -> (Child, Folder) {
 }
 
 #[test]
+fn a_worker_that_is_told_to_end_is_not_waited_for() {
+    // It is the other child of the run.
+    let script = "for child in $(cat /proc/$PPID/task/*/children); do\n[ $child = $$$$ ] || kill -TERM $child\ndone\nsleep 3600";
+    let (archive, _) = archive(local(&plugin("p", "driver: Job", script)));
+    let error = archive.text("plugins/p/errors/global/error.json");
+    assert!(error.contains("the worker ended with exit code 1 and left no result"), "{error}");
+    assert!(error.contains("asked to end"), "{error}");
+}
+
+#[test]
 fn an_interrupt_ends_everything_and_keeps_what_has_arrived() {
     use rustix::process::Signal;
     // Several at once, as `timeout` sends them to a program and then to its group, are one wish.

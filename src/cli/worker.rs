@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::ArgMatches;
 use serde_json::Value;
 
@@ -39,14 +40,16 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let settings = Settings::read(scope, |name| std::env::var(name).ok())?;
     // Whoever runs plugins without Kubernetes names a file that it makes when all other processes have ended well.
     if let Some(path) = variable("SONOBUOY_OTHERS_ENDED_FILE") {
-        worker::run(&settings, &Others::Marker(path.into()), &term)?;
+        let submitted = worker::run(&settings, &Others::Marker(path.into()), &term)?;
+        // They wait for the result, where Kubernetes looks for itself.
+        ensure!(submitted, "asked to end before there was a result");
     } else {
         // Ends after the worker, not with `term`: within the grace of a pod others may still end.
         let over = Stop::new();
         match Pod::read(&variable, &over) {
             Some(pod) => beside(&pod, &over, |others| worker::run(&settings, others, &term))?,
             None => worker::run(&settings, &Others::Unknown, &term)?,
-        }
+        };
     }
     worker::linger(sleep, &term);
     Ok(ExitCode::SUCCESS)

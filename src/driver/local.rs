@@ -283,7 +283,7 @@ impl<'a> Pod<'a> {
                         return Ok(());
                     }
                 }
-                Event::Ended(..) => bail!("{}", self.worker_failure()),
+                Event::Ended(_, status) => bail!("{}", self.worker_failure(status?)),
             }
         }
 
@@ -299,9 +299,10 @@ impl<'a> Pod<'a> {
             match events.next()? {
                 Event::Stop => return Ok(()),
                 Event::Ended(At::Worker, status) => {
-                    if !status?.success() {
-                        let _ = findings
-                            .send(Finding::Failure(Failure::new(self.id.clone(), self.worker_failure())));
+                    let status = status?;
+                    if !status.success() {
+                        let failure = Failure::new(self.id.clone(), self.worker_failure(status));
+                        let _ = findings.send(Finding::Failure(failure));
                     }
                 }
                 Event::Ended(At::First, _) => {}
@@ -387,9 +388,7 @@ impl<'a> Pod<'a> {
     }
 
     fn failure(&self, container: &str, status: ExitStatus) -> Failure {
-        let ending = process::ending(status);
-        let tail = process::tail(&self.log(container));
-        let said = if tail.is_empty() { "it said nothing".into() } else { format!("it said last:\n{tail}") };
+        let (ending, said) = (process::ending(status), self.said(container));
         let mut failure = Failure::new(
             self.id.clone(),
             format!("container `{container}` {ending} and left no result; {said}"),
@@ -400,8 +399,13 @@ impl<'a> Pod<'a> {
         failure
     }
 
-    fn worker_failure(&self) -> String {
-        format!("the worker ended without a result; it said last:\n{}", process::tail(&self.log(pod::WORKER)))
+    fn worker_failure(&self, status: ExitStatus) -> String {
+        format!("the worker {} and left no result; {}", process::ending(status), self.said(pod::WORKER))
+    }
+
+    fn said(&self, container: &str) -> String {
+        let tail = process::tail(&self.log(container));
+        if tail.is_empty() { "it said nothing".into() } else { format!("it said last:\n{tail}") }
     }
 
     fn results(&self) -> PathBuf {

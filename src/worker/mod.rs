@@ -24,8 +24,8 @@ pub use settings::{Scope, Settings};
 
 /// Waits for the result of this worker's plugin and submits it. `term` is the request to end: the worker then goes
 /// on for the grace that a pod is given, so that a result that is nearly there still arrives; after that it ends
-/// without one, which is no error.
-pub fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::Result<()> {
+/// without one, which is no error. Tells whether the aggregator has the result.
+pub fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::Result<bool> {
     let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
     // `asked` and `over` end with this call, whatever becomes of `term`.
     let (asked, over) = (term.child(), Stop::new());
@@ -67,7 +67,12 @@ pub fn linger(seconds: i64, term: &Stop) {
     };
 }
 
-fn wait_and_submit(settings: &Settings, client: &Client, others: &Others, over: &Stop) -> anyhow::Result<()> {
+fn wait_and_submit(
+    settings: &Settings,
+    client: &Client,
+    others: &Others,
+    over: &Stop,
+) -> anyhow::Result<bool> {
     let submitted = match done::wait(&settings.results_dir, settings.done_delay, others, over) {
         Found::Path(path) => {
             log::info!("the plugin is done, its result is `{}`", path.display());
@@ -80,7 +85,7 @@ fn wait_and_submit(settings: &Settings, client: &Client, others: &Others, over: 
         Found::Unusable(why) => return report(client, &why),
         Found::Stopped => {
             log::warn!("ended before the plugin was done: nothing is submitted");
-            return Ok(());
+            return Ok(false);
         }
     };
     match submitted {
@@ -93,7 +98,7 @@ fn wait_and_submit(settings: &Settings, client: &Client, others: &Others, over: 
         }
         Err(error) => return Err(error).context(format!("cannot submit the result of {}", client.id())),
     }
-    Ok(())
+    Ok(true)
 }
 
 fn submit(client: &Client, path: &Path) -> Result<client::Submitted, client::Error> {
@@ -101,7 +106,7 @@ fn submit(client: &Client, path: &Path) -> Result<client::Submitted, client::Err
 }
 
 /// Tells the aggregator, so that nobody waits for a result that will not come; then fails with the same words.
-fn report(client: &Client, why: &str) -> anyhow::Result<()> {
+fn report(client: &Client, why: &str) -> anyhow::Result<bool> {
     match client.submit_error(why) {
         Ok(_) => bail!("{why} (reported to the aggregator)"),
         Err(error) => bail!("{why} (and the aggregator could not be told: {error})"),
