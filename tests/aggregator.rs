@@ -162,9 +162,11 @@ fn a_run_outlives_an_absence_of_the_api_server() {
     cluster.api.away(|| {
         assert_eq!(worker.send("a"), 200);
         cluster.api.wait(|api| api.refusals() > before + 2);
+        cluster.api.wait(|_| aggregator.said().contains("trying again until it answers"));
     });
     cluster.wait_for_status(|status| status["plugins"][0]["status"] == "complete");
     assert_eq!(worker.send("b"), 200);
+    cluster.api.wait(|_| aggregator.said().contains("answers again"));
     aggregator.ends_well();
     assert_eq!(cluster.status()["status"], "complete");
 }

@@ -28,6 +28,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// How long a call is tried again by default, once the server was reached.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A server that does not answer for longer is worth a word.
+const NOTICE: Duration = Duration::from_secs(3);
 /// Between two tries.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -58,6 +60,8 @@ struct Shared {
     config: Config,
     limiter: Limiter,
     reached: AtomicBool,
+    /// It has not answered for so long that this was said.
+    away: AtomicBool,
 }
 
 /// What is allowed to take how long.
@@ -102,6 +106,7 @@ impl Client {
                 config,
                 limiter: Limiter::new(0.0, 0),
                 reached: AtomicBool::new(false),
+                away: AtomicBool::new(false),
             }),
             agent: Arc::new(Mutex::new(agent(&dialer))),
             dialer,
@@ -117,6 +122,7 @@ impl Client {
             config,
             limiter: Limiter::new(qps, burst),
             reached: AtomicBool::new(self.reached()),
+            away: AtomicBool::new(false),
         });
         self
     }
@@ -250,7 +256,12 @@ impl Client {
         let mut pause = SHORTEST_PAUSE;
         loop {
             let error = match attempt() {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    if self.shared.away.swap(false, Ordering::Relaxed) {
+                        log::info!("`{}` answers again", self.shared.config.server);
+                    }
+                    return Ok(answer);
+                }
                 Err(_) if self.stop().stopped() => return Err(Error::Stopped),
                 Err(error) => error,
             };
@@ -262,7 +273,11 @@ impl Client {
             if !repeatable || started.elapsed() + wait > self.patience[usize::from(self.reached())] {
                 return Err(error);
             }
-            log::debug!("{error}; trying again in {}", clock::duration(wait));
+            if started.elapsed() > NOTICE && !self.shared.away.swap(true, Ordering::Relaxed) {
+                log::warn!("{error}; trying again until it answers");
+            } else {
+                log::debug!("{error}; trying again in {}", clock::duration(wait));
+            }
             if self.stop().wait(wait) {
                 return Err(Error::Stopped);
             }
