@@ -27,7 +27,7 @@ use sonobuoy::stop::Stop;
 
 const PLUGIN: &str = "bench";
 const MIB: u64 = 1 << 20;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();

@@ -4,7 +4,9 @@
 //! (a decompressor, an unpacker) wraps errors until nothing can be told from them. Starts a thread beside a large
 //! body and joins it.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -19,11 +21,19 @@ const LOOK_EVERY: u64 = 64 << 10;
 
 /// A body of which so much was taken is large: digesting it beside is worth a thread.
 const LARGE: u64 = 2 << 20;
-/// How much goes to that thread at a time, and how many times it may be behind.
-const BLOCK: usize = 256 << 10;
-const BLOCKS: usize = 3;
+/// How much goes to that thread at a time, and how many such pieces there are.
+const BLOCK: usize = 512 << 10;
+const BLOCKS: usize = 4;
 /// So many threads help at most; beyond, the processors are busy anyway.
 const MOST_HELPERS: usize = 4;
+
+/// Some of a body on its way to the thread beside.
+struct Block {
+    room: Vec<u8>,
+    length: usize,
+    /// Where in the file it belongs, unless it is there already.
+    write_at: Option<u64>,
+}
 
 /// Why a body was not taken to its end.
 #[derive(Debug)]
@@ -45,6 +55,7 @@ pub(super) struct Intake<'a, R> {
     digest: digest::Context,
     taken: u64,
     look_at: u64,
+    look_every: u64,
     trouble: Option<Trouble>,
 }
 
@@ -52,7 +63,7 @@ impl<'a, R: Read> Intake<'a, R> {
     /// Reads `body` up to `most` bytes while the disk of `dir` has `reserve` bytes left.
     pub(super) fn new(body: R, dir: &'a Path, most: u64, reserve: u64) -> Self {
         let digest = digest::Context::new(&digest::SHA256);
-        Self { body, dir, most, reserve, digest, taken: 0, look_at: 0, trouble: None }
+        Self { body, dir, most, reserve, digest, taken: 0, look_at: 0, look_every: LOOK_EVERY, trouble: None }
     }
 
     /// Why it stopped, if it did so early.
@@ -65,65 +76,93 @@ impl<'a, R: Read> Intake<'a, R> {
         self.taken
     }
 
-    /// Copies what is left into `out`. The digest of a large body is computed on a thread beside.
-    pub(super) fn copy_to(&mut self, out: &mut impl Write) -> io::Result<()> {
+    /// Copies what is left into `file`, from `at` on. A thread beside helps with a large body.
+    pub(super) fn copy_to(&mut self, file: &File, mut at: u64) -> io::Result<()> {
         // No read brings more than one record of TLS; more room would only cost memory, in each of 512 threads.
         let mut buffer = vec![0; 16 << 10];
         let large = self.taken.saturating_add(LARGE);
         let mut asked = false;
         loop {
-            match self.read(&mut buffer)? {
-                0 => return Ok(()),
-                count => out.write_all(&buffer[..count])?,
+            let count = self.read(&mut buffer)?;
+            if count == 0 {
+                return Ok(());
             }
+            file.write_all_at(&buffer[..count], at)?;
+            at += count as u64;
             if self.taken >= large && !asked {
                 asked = true;
-                if let Some(_helper) = Helper::hire() {
-                    return self.copy_beside(out);
+                if let Some(_right) = Helper::hire() {
+                    return self.copy_beside(file, at);
                 }
             }
         }
     }
 
-    /// As above, with a thread that digests while this one reads and writes.
-    fn copy_beside(&mut self, out: &mut impl Write) -> io::Result<()> {
+    /// As above, with a thread that digests. It writes, too, as long as it keeps up: receiving is more work.
+    fn copy_beside(&mut self, file: &File, mut at: u64) -> io::Result<()> {
         let mut digest = std::mem::replace(&mut self.digest, digest::Context::new(&digest::SHA256));
+        // Nothing of it grows on its way, so that fewer looks at the disk will do.
+        self.look_every = BLOCK as u64;
         let result = std::thread::scope(|scope| {
-            let (full, blocks) = sync_channel::<(Vec<u8>, usize)>(BLOCKS);
-            let (spent, empty) = sync_channel(BLOCKS + 1);
-            for _ in 0..=BLOCKS {
+            let (full, blocks) = sync_channel::<Block>(BLOCKS);
+            let (spent, empty) = sync_channel(BLOCKS);
+            for _ in 0..BLOCKS {
                 let _ = spent.send(vec![0; BLOCK]);
             }
             let digest = &mut digest;
-            std::thread::Builder::new().name("digest".into()).stack_size(64 << 10).spawn_scoped(
-                scope,
-                move || {
-                    for (block, length) in blocks {
-                        digest.update(&block[..length]);
-                        // At the end nobody wants it back.
-                        let _ = spent.send(block);
+            let helper = std::thread::Builder::new().name("digest".into()).stack_size(64 << 10);
+            let helper = helper.spawn_scoped(scope, move || {
+                for block in blocks {
+                    let content = &block.room[..block.length];
+                    if let Some(at) = block.write_at {
+                        file.write_all_at(content, at)?;
                     }
-                },
-            )?;
-            let gone = || io::Error::other("the thread that digests is gone");
-            loop {
-                let mut block = empty.recv().map_err(|_| gone())?;
-                let mut length = 0;
-                while length < BLOCK {
-                    match self.take(&mut block[length..])? {
-                        0 => break,
-                        count => length += count,
+                    digest.update(content);
+                    // At the end nobody wants it back.
+                    let _ = spent.send(block.room);
+                }
+                Ok(())
+            })?;
+            let mut receive = || -> io::Result<()> {
+                let mut next = None;
+                // A helper that is gone has an error to tell.
+                while let Some(mut room) = next.or_else(|| empty.recv().ok()) {
+                    let length = self.fill(&mut room)?;
+                    let last = length < room.len();
+                    next = empty.try_recv().ok();
+                    let write_at = if next.is_some() {
+                        Some(at)
+                    } else {
+                        file.write_all_at(&room[..length], at)?;
+                        None
+                    };
+                    at += length as u64;
+                    if full.send(Block { room, length, write_at }).is_err() || last {
+                        break;
                     }
                 }
-                out.write_all(&block[..length])?;
-                full.send((block, length)).map_err(|_| gone())?;
-                if length < BLOCK {
-                    return Ok(());
-                }
-            }
+                Ok(())
+            };
+            let received = receive();
+            drop(full);
+            let helped =
+                helper.join().unwrap_or_else(|_| Err(io::Error::other("the thread that digests is gone")));
+            received.and(helped)
         });
         self.digest = digest;
         result
+    }
+
+    /// Reads until `room` is full, or the body at its end.
+    fn fill(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let mut length = 0;
+        while length < room.len() {
+            match self.take(&mut room[length..])? {
+                0 => break,
+                count => length += count,
+            }
+        }
+        Ok(length)
     }
 
     /// SHA-256 of what was read.
@@ -144,7 +183,7 @@ impl<R: Read> Intake<'_, R> {
             return Err(io::Error::other("the body was not taken to its end"));
         }
         if self.taken >= self.look_at {
-            self.look_at = self.taken + LOOK_EVERY;
+            self.look_at = self.taken + self.look_every;
             let free = free_bytes(self.dir);
             if free < self.reserve {
                 return Err(self.stop(Trouble::DiskFull(free)));
@@ -193,19 +232,26 @@ impl Drop for Helper {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::Scratch;
     use super::*;
 
     #[test]
-    fn the_digest_is_the_same_whoever_computes_it() {
+    fn what_arrives_is_written_and_digested_whoever_does_it() {
+        let scratch = Scratch::new();
+        let path = scratch.run();
         let helped = usize::try_from(LARGE).unwrap();
-        for size in [0, 1, helped - 1, helped, helped + 1, helped + BLOCK, helped + 5 * BLOCK + 77] {
+        for size in [0, 1, helped - 1, helped, helped + 1, helped + BLOCK, helped + 9 * BLOCK + 77] {
             let body: Vec<u8> = (0..size).map(|n| (n % 251).to_le_bytes()[0]).collect();
             // Pieces that fit into no block.
             let (first, second) = body.split_at(size / 3);
             let mut intake = Intake::new(first.chain(second), Path::new("/"), u64::MAX, 0);
-            let mut out = Vec::new();
-            intake.copy_to(&mut out).unwrap();
-            assert!(out == body, "{size}");
+            let mut start = [0; 7];
+            let read = intake.read(&mut start).unwrap();
+            let file = File::create(&path).unwrap();
+            file.write_all_at(&start[..read], 0).unwrap();
+            intake.copy_to(&file, read as u64).unwrap();
+            assert!(std::fs::read(&path).unwrap() == body, "{size}");
+            assert_eq!(intake.taken(), size as u64);
             assert_eq!(intake.digest().as_ref(), digest::digest(&digest::SHA256, &body).as_ref(), "{size}");
         }
     }
@@ -219,11 +265,24 @@ mod tests {
                 Ok(buffer.len())
             }
         }
+        let scratch = Scratch::new();
+        let file = File::create(scratch.run()).unwrap();
         let mut intake = Intake::new(Cut(LARGE * 2), Path::new("/"), u64::MAX, 0);
-        intake.copy_to(&mut io::sink()).unwrap_err();
+        intake.copy_to(&file, 0).unwrap_err();
         assert!(matches!(intake.trouble(), Some(Trouble::Sender(_))));
         let mut intake = Intake::new(Cut(LARGE * 9), Path::new("/"), LARGE * 2, 0);
-        intake.copy_to(&mut io::sink()).unwrap_err();
+        intake.copy_to(&file, 0).unwrap_err();
         assert!(matches!(intake.trouble(), Some(Trouble::TooLarge)));
+    }
+
+    #[test]
+    fn a_file_that_takes_nothing_is_an_error_of_the_file() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        for size in [LARGE / 2, LARGE * 9] {
+            let mut intake = Intake::new(io::repeat(7).take(size), Path::new("/"), u64::MAX, 0);
+            let error = intake.copy_to(&full, 0).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+            assert!(intake.trouble().is_none());
+        }
     }
 }

@@ -299,12 +299,12 @@ impl Store {
                 log::warn!("`{id}`: {skipped} entries of its archive were left out");
             }
             // The archive may end before the body does.
-            intake.copy_to(&mut io::sink()).map_err(anyhow::Error::from)?;
+            io::copy(intake, &mut io::sink()).map_err(anyhow::Error::from)?;
             sync_tree(place)?;
         } else {
             write_new(&place.join(file_name(disposition)), |file| {
                 file.write_all(&start)?;
-                intake.copy_to(file)
+                intake.copy_to(file, start.len() as u64)
             })?;
         }
         Ok(None)
@@ -513,7 +513,7 @@ fn refusal(trouble: Trouble, most: u64, reserve: u64) -> Refusal {
 
 fn read_all<R: Read>(intake: &mut Intake<'_, R>) -> Result<Vec<u8>, Refusal> {
     let mut body = Vec::new();
-    intake.copy_to(&mut body).map_err(anyhow::Error::from)?;
+    intake.read_to_end(&mut body).map_err(anyhow::Error::from)?;
     Ok(body)
 }
 

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned, SupportedProtocolVersion,
+};
 
 use super::super::*;
 use super::{echo, exchange, with_server};
@@ -17,16 +19,16 @@ const LONG: Duration = Duration::from_secs(30);
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 const HELLO: &[u8] = b"POST /hello HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
 
-type Pair = (CertificateDer<'static>, PrivateKeyDer<'static>);
+pub(super) type Pair = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
 /// An authority that was not made by the program.
-struct Stranger {
+pub(super) struct Stranger {
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Stranger {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::named("the authority")
     }
 
@@ -53,7 +55,7 @@ impl Stranger {
         (certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der()).into())
     }
 
-    fn server(&self) -> Server {
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
@@ -66,6 +68,10 @@ impl Stranger {
             .with_client_cert_verifier(verifier.build().unwrap())
             .with_single_cert(vec![certificate], key)
             .unwrap();
+        Arc::new(config)
+    }
+
+    fn server(&self) -> Server {
         let limits = Limits {
             handshake: SHORT,
             head: SHORT,
@@ -74,14 +80,18 @@ impl Stranger {
             grace: SHORT,
             ..Limits::default()
         };
-        Server::bind("127.0.0.1:0").unwrap().tls(Arc::new(config)).limits(limits)
+        Server::bind("127.0.0.1:0").unwrap().tls(self.config()).limits(limits)
     }
 
-    fn connect(&self, address: SocketAddr, pair: Option<Pair>) -> StreamOwned<ClientConnection, TcpStream> {
+    pub(super) fn client(
+        &self,
+        pair: Option<Pair>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> ClientConnection {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots);
         let config = match pair {
@@ -89,13 +99,21 @@ impl Stranger {
             Some((certificate, key)) => builder.with_client_auth_cert(vec![certificate], key).unwrap(),
         };
         let name = ServerName::try_from("127.0.0.1").unwrap();
+        ClientConnection::new(Arc::new(config), name).unwrap()
+    }
+
+    fn connect(&self, address: SocketAddr, pair: Option<Pair>) -> StreamOwned<ClientConnection, TcpStream> {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
-        StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket)
+        StreamOwned::new(self.client(pair, rustls::DEFAULT_VERSIONS), socket)
+    }
+
+    pub(super) fn worker_pair(&self) -> Pair {
+        self.sign(ExtendedKeyUsagePurpose::ClientAuth, None)
     }
 
     fn worker(&self, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
-        self.connect(address, Some(self.sign(ExtendedKeyUsagePurpose::ClientAuth, None)))
+        self.connect(address, Some(self.worker_pair()))
     }
 
     /// A worker that is served as if nothing had happened.
