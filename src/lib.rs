@@ -111,7 +111,6 @@ mod proxy;
 mod query;
 #[cfg(feature = "cli")]
 mod results;
-#[cfg(feature = "cli")]
 mod trust;
 #[cfg(feature = "cli")]
 mod worker;

@@ -10,6 +10,7 @@ use ureq::http::HeaderMap;
 
 use super::{Answer, Error, Submitted};
 use crate::protocol::FINAL_HEADER;
+use crate::trust::tls_error;
 
 /// How long and how often a submission is tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,14 +117,6 @@ pub(super) fn judge_error(url: &str, error: ureq::Error) -> Outcome {
             Outcome::Final(Error::Settings(format!("`{url}` cannot be asked: {error}")))
         }
         _ => Outcome::Again { why: format!("`{url}`: {error}"), after: None },
-    }
-}
-
-fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
-    match error {
-        ureq::Error::Rustls(error) => Some(error),
-        ureq::Error::Io(error) => error.get_ref()?.downcast_ref(),
-        _ => None,
     }
 }
 

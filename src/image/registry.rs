@@ -461,7 +461,7 @@ impl Client {
                 Ok(answer) => {
                     answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS
                 }
-                Err(error) => error.downcast_ref().is_some_and(|error| !trust::is_distrust(error)),
+                Err(error) => error.downcast_ref().is_some_and(|error| trust::tls_error(error).is_none()),
             };
             if !passing || tries >= TRIES || self.pause(tries) {
                 return outcome;

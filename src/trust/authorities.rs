@@ -1,8 +1,5 @@
-//! Whom this machine trusts where a server of others is asked: a registry, a web server, an API server without an authority of
-//! its own.
-//!
-//! Owns where authorities are looked for, and in which order: as Go's programs do, so that a machine that was set up for one
-//! of them is for this one too. Opens no connection. Starts no thread.
+//! Where authorities are looked for, and in which order: as Go's programs do, so that a machine that was set up for one
+//! of them is for this one too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,32 +33,6 @@ pub fn authorities() -> Result<Vec<CertificateDer<'static>>> {
 pub fn roots() -> Result<RootCerts> {
     let found: Vec<_> = authorities()?.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
     Ok(if found.is_empty() { RootCerts::WebPki } else { RootCerts::from(found) })
-}
-
-/// The error of a request, with the remedy if nobody here vouches for the server, or if it does not speak TLS at all.
-pub fn explained(error: ureq::Error) -> anyhow::Error {
-    use rustls::{CertificateError::UnknownIssuer, Error};
-    let remedy = match tls(&error) {
-        Some(Error::InvalidCertificate(UnknownIssuer)) => {
-            "this machine does not know who signed the server's certificate; name a file with the authority (PEM) in SSL_CERT_FILE"
-        }
-        Some(Error::InvalidMessage(_)) => "the server does not speak TLS",
-        _ => return error.into(),
-    };
-    anyhow::Error::new(error).context(remedy)
-}
-
-/// Whether a server was reached, but not trusted, which no other try changes.
-pub fn is_distrust(error: &ureq::Error) -> bool {
-    tls(error).is_some()
-}
-
-fn tls(error: &ureq::Error) -> Option<&rustls::Error> {
-    match error {
-        ureq::Error::Rustls(tls) => Some(tls),
-        ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref()),
-        _ => None,
-    }
 }
 
 fn among(

@@ -1,0 +1,33 @@
+//! Whom this machine trusts where a server of others is asked: a registry, a web server, an API server without an authority of
+//! its own; and what it says where there is no trust.
+//!
+//! Opens no connection. Starts no thread.
+
+#[cfg(feature = "cli")]
+mod authorities;
+
+#[cfg(feature = "cli")]
+pub use authorities::{authorities, roots};
+
+/// What TLS has to say of a failed request, wherever the HTTP client has put it.
+pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
+    match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref()?.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// The error of a request, with the remedy if nobody here vouches for the server, or if it does not speak TLS at all.
+#[cfg(feature = "cli")]
+pub fn explained(error: ureq::Error) -> anyhow::Error {
+    use rustls::{CertificateError::UnknownIssuer, Error};
+    let remedy = match tls_error(&error) {
+        Some(Error::InvalidCertificate(UnknownIssuer)) => {
+            "this machine does not know who signed the server's certificate; name a file with the authority (PEM) in SSL_CERT_FILE"
+        }
+        Some(Error::InvalidMessage(_)) => "the server does not speak TLS",
+        _ => return error.into(),
+    };
+    anyhow::Error::new(error).context(remedy)
+}
