@@ -433,7 +433,7 @@ pub(super) fn send(api: &ApiServer, call: &Call, request: Request, code: u16, bo
     let mut writer = request.into_writer();
     let _ = writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(&body[..cut.min(body.len())]));
     let _ = writer.flush();
-    peer.into_iter().for_each(|peer| api.shared.wire.cut(&peer));
+    peer.into_iter().for_each(|peer| api.shared.wire.end(&peer));
 }
 
 pub(super) fn refuse(request: Request, no: &No, retry_after: Option<u64>, meta: Value) {

@@ -118,7 +118,7 @@ pub(super) fn watch(api: &ApiServer, call: &Call, place: &Place, request: Reques
             sent += text.len();
             if call.cut.is_some_and(|cut| sent > cut) {
                 chunks.send(&text.as_bytes()[..text.len() / 2]);
-                peer.into_iter().for_each(|peer| api.shared.wire.cut(&peer));
+                peer.into_iter().for_each(|peer| api.shared.wire.end(&peer));
                 return;
             }
             if !chunks.send(text.as_bytes()) {
@@ -200,7 +200,7 @@ pub(super) fn log(api: &ApiServer, call: &Call, place: &Place, request: Request)
             return;
         }
         if call.cut.is_some_and(|cut| sent >= cut) {
-            peer.into_iter().for_each(|peer| api.shared.wire.cut(&peer));
+            peer.into_iter().for_each(|peer| api.shared.wire.end(&peer));
             return;
         }
         if over || sent >= limit {
@@ -270,7 +270,7 @@ pub(super) fn upgrade(api: &ApiServer, call: &Call, request: Request) {
         }
         if call.cut.is_some_and(|cut| sent >= cut) {
             let _ = socket.flush();
-            peer.into_iter().for_each(|peer| api.shared.wire.cut(&peer));
+            peer.into_iter().for_each(|peer| api.shared.wire.end(&peer));
             return;
         }
     }

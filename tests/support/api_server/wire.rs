@@ -59,7 +59,14 @@ impl Wire {
         wire
     }
 
-    /// Closes the connection that the server knows by this address, after what was sent has arrived.
+    /// Takes the client away from the server, which closes then; what it has sent still arrives.
+    pub(super) fn end(&self, peer: &SocketAddr) {
+        if let Some((_, inner)) = self.shared.open.lock().unwrap().get(peer) {
+            let _ = inner.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Closes the connection that the server knows by this address, at once.
     pub(super) fn cut(&self, peer: &SocketAddr) {
         if let Some((_, inner)) = self.shared.open.lock().unwrap().get(peer) {
             let _ = inner.shutdown(Shutdown::Both);
