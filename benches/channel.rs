@@ -1,7 +1,8 @@
 //! What the secure channel costs, as ratios taken in one run, and how much memory its ends take at most.
 //!
 //! The servers under measure are processes of their own: this program again, with a role as its first argument.
-//! Everything is written under `BENCH_DIR`, `/dev/shm` where that is not set, so that the disk is not what is measured.
+//! Everything is written under `BENCH_DIR`, `/dev/shm` where that is not set, so that the disk is not what is measured;
+//! but the large upload is measured into a file on the disk, too, as results are kept.
 
 #![allow(
     clippy::unwrap_used,
@@ -51,7 +52,10 @@ fn measure(chosen: &[&str]) {
     );
     for &name in chosen {
         match name {
-            "upload" => upload(&base),
+            "upload" => {
+                upload(Path::new(env!("CARGO_TARGET_TMPDIR")));
+                upload(&base);
+            }
             "memory" => memory(&base),
             "crowd" => crowd(&base),
             "slow" => slow(&base),
@@ -60,7 +64,8 @@ fn measure(chosen: &[&str]) {
     }
 }
 
-/// One big upload through the aggregator, beside the same bytes through TLS alone into a file.
+/// One big upload through the aggregator, beside the same bytes through TLS alone into a file. In memory, SHA-256 is
+/// the larger part: two processors with 1.3 GB/s of it reach 0.7 to 0.85.
 fn upload(base: &Path) {
     const SIZE: u64 = 1024 * MIB;
     let raw = Server::start("raw", base, 0);
@@ -86,7 +91,8 @@ fn upload(base: &Path) {
     let [raw_time, our_time] = times.map(median);
     let rate = |time: Duration| 1024.0 / time.as_secs_f64();
     println!(
-        "upload of 1 GiB: TLS alone into a file {:.0} MiB/s, aggregator {:.0} MiB/s",
+        "upload of 1 GiB under {}: TLS alone into a file {:.0} MiB/s, aggregator {:.0} MiB/s",
+        base.display(),
         rate(raw_time),
         rate(our_time)
     );

@@ -1,15 +1,15 @@
 //! A body on its way to the disk: counted, digested, and stopped when it is too large or the disk too full.
 //!
 //! Knows nothing of what the body means. Remembers by itself why it stopped, because whoever reads through it
-//! (a decompressor, an unpacker) wraps errors until nothing can be told from them. Starts a thread beside a large
-//! body and joins it.
+//! (a decompressor, an unpacker) wraps errors until nothing can be told from them. Starts threads beside a large
+//! body and joins them.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{TrySendError, sync_channel};
 
 use ring::digest;
 
@@ -24,6 +24,8 @@ const LARGE: u64 = 2 << 20;
 /// How much goes to that thread at a time, and how many such pieces there are.
 const BLOCK: usize = 512 << 10;
 const BLOCKS: usize = 4;
+/// How much is written before the disk is told to begin; the end has less to wait for.
+const FLUSH_EVERY: u64 = 32 << 20;
 /// So many threads help at most; beyond, the processors are busy anyway.
 const MOST_HELPERS: usize = 4;
 
@@ -76,7 +78,7 @@ impl<'a, R: Read> Intake<'a, R> {
         self.taken
     }
 
-    /// Copies what is left into `file`, from `at` on. A thread beside helps with a large body.
+    /// Copies what is left into `file`, from `at` on. Threads beside help with a large body.
     pub(super) fn copy_to(&mut self, file: &File, mut at: u64) -> io::Result<()> {
         // No read brings more than one record of TLS; more room would only cost memory, in each of 512 threads.
         let mut buffer = vec![0; 16 << 10];
@@ -98,7 +100,8 @@ impl<'a, R: Read> Intake<'a, R> {
         }
     }
 
-    /// As above, with a thread that digests. It writes, too, as long as it keeps up: receiving is more work.
+    /// As above, with a thread that digests, and one that waits for the disk. The former writes, too, as long as
+    /// it keeps up: receiving is more work.
     fn copy_beside(&mut self, file: &File, mut at: u64) -> io::Result<()> {
         let mut digest = std::mem::replace(&mut self.digest, digest::Context::new(&digest::SHA256));
         // Nothing of it grows on its way, so that fewer looks at the disk will do.
@@ -123,8 +126,14 @@ impl<'a, R: Read> Intake<'a, R> {
                 }
                 Ok(())
             })?;
+            let (flush, flushes) = sync_channel::<()>(1);
+            let flusher = std::thread::Builder::new().name("flush".into()).stack_size(64 << 10);
+            // Its errors count: the system tells each of them once.
+            let flusher = flusher
+                .spawn_scoped(scope, move || flushes.into_iter().try_for_each(|()| file.sync_data()))?;
             let mut receive = || -> io::Result<()> {
                 let mut next = None;
+                let mut flush_at = at + FLUSH_EVERY;
                 // A helper that is gone has an error to tell.
                 while let Some(mut room) = next.or_else(|| empty.recv().ok()) {
                     let length = self.fill(&mut room)?;
@@ -137,6 +146,13 @@ impl<'a, R: Read> Intake<'a, R> {
                         None
                     };
                     at += length as u64;
+                    if at >= flush_at {
+                        flush_at = at + FLUSH_EVERY;
+                        // One that is still at it will be asked again.
+                        if let Err(TrySendError::Disconnected(())) = flush.try_send(()) {
+                            break;
+                        }
+                    }
                     if full.send(Block { room, length, write_at }).is_err() || last {
                         break;
                     }
@@ -147,7 +163,10 @@ impl<'a, R: Read> Intake<'a, R> {
             drop(full);
             let helped =
                 helper.join().unwrap_or_else(|_| Err(io::Error::other("the thread that digests is gone")));
-            received.and(helped)
+            drop(flush);
+            let flushed =
+                flusher.join().unwrap_or_else(|_| Err(io::Error::other("the thread that flushes is gone")));
+            received.and(helped).and(flushed)
         });
         self.digest = digest;
         result
@@ -273,6 +292,20 @@ mod tests {
         let mut intake = Intake::new(Cut(LARGE * 9), Path::new("/"), LARGE * 2, 0);
         intake.copy_to(&file, 0).unwrap_err();
         assert!(matches!(intake.trouble(), Some(Trouble::TooLarge)));
+    }
+
+    #[test]
+    fn what_the_disk_says_long_after_the_writing_is_an_error() {
+        // It takes everything, and nothing can be flushed to it.
+        let file = File::options().write(true).open("/dev/null").unwrap();
+        file.sync_data().unwrap_err();
+        let mut intake = Intake::new(io::repeat(7).take(LARGE), Path::new("/"), u64::MAX, 0);
+        intake.copy_to(&file, 0).unwrap();
+        let mut intake =
+            Intake::new(io::repeat(7).take(LARGE + 2 * FLUSH_EVERY), Path::new("/"), u64::MAX, 0);
+        let error = intake.copy_to(&file, 0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        assert!(intake.trouble().is_none());
     }
 
     #[test]
