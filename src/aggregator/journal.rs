@@ -8,14 +8,21 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::ResultId;
+use crate::stop::Stop;
 
 /// No record of ours is longer: the list of expected results of 100,000 nodes with long names.
 const LONGEST_RECORD: u64 = 64 << 20;
+
+/// So long a killed aggregator may take until it is gone.
+const LEAVE_TAKING: Duration = Duration::from_secs(2);
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,10 +60,12 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens or creates the journal at `path` and reads what is in it.
+    /// Opens or creates the journal at `path` and reads what is in it. It belongs to one process at a time: two would
+    /// each believe to know what has arrived.
     pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Vec<Record>)> {
         let open = || {
             let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+            lock(&file)?;
             let records = replay(BufReader::new(&file))?;
             anyhow::Ok((Self { file }, records))
         };
@@ -67,6 +76,24 @@ impl Journal {
     pub(super) fn append(&self, record: &Record) -> std::io::Result<()> {
         (&self.file).write_all(line(record)?.as_bytes())?;
         self.file.sync_data()
+    }
+}
+
+/// Takes the file for this process; the system gives it free when that is gone.
+fn lock(file: &File) -> anyhow::Result<()> {
+    let (never, end) = (Stop::new(), Instant::now() + LEAVE_TAKING);
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if Instant::now() < end => {
+                never.wait(Duration::from_millis(20));
+            }
+            Err(Errno::WOULDBLOCK) => bail!("another aggregator is at work on this run; end that one first"),
+            Err(error) => {
+                log::warn!("the journal cannot be locked against a second aggregator: {error}");
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -129,8 +156,12 @@ mod tests {
         for times in 1..3 {
             let (journal, _) = Journal::open(&path).unwrap();
             records().iter().for_each(|record| journal.append(record).unwrap());
+            drop(journal);
             assert_eq!(Journal::open(&path).unwrap().1.len(), 3 * times);
         }
+        let _first = Journal::open(&path).unwrap();
+        let second = Journal::open(&path).map(|_| ()).unwrap_err();
+        assert!(format!("{second:#}").contains("another aggregator is at work"), "{second:#}");
         std::fs::remove_file(path).unwrap();
     }
 

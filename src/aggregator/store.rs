@@ -123,10 +123,11 @@ impl Store {
         let (plugins, state_dir) = (run_dir.join("plugins"), state_dir(run_dir));
         make_dir(&plugins, 0o755)?;
         make_dir(&state_dir, 0o700)?;
+        // First, for what is in the folder is another's while that one is at work.
+        let (journal, records) = Journal::open(&state_dir.join("journal"))?;
         let incoming = state_dir.join("incoming");
         remove(&incoming)?;
         make_dir(&incoming, 0o700)?;
-        let (journal, records) = Journal::open(&state_dir.join("journal"))?;
         let begun = records.iter().any(|record| matches!(record, Record::Expected(_)));
         let ids = if begun {
             // Nodes that joined later stand in records of their own.
