@@ -12,10 +12,10 @@ use crate::protocol::{Progress, ResultId};
 const MOST_FAILURES: usize = 20_000;
 
 /// Reads a body as the readers of existing plugins do: any case of keys, unknown keys and whatever follows the
-/// object ignored, null the same as absent, what is not UTF-8 replaced. `None` if it is no update.
+/// object ignored, null the same as absent, what is no Unicode replaced. `None` if it is no update.
 pub(super) fn decode(body: &[u8]) -> Option<Progress> {
     // Names of tests and messages come from anywhere.
-    let text = String::from_utf8_lossy(body);
+    let text = with_whole_letters(&String::from_utf8_lossy(body));
     let value = serde_json::Deserializer::from_str(&text).into_iter::<Value>().next()?.ok()?;
     let object = match value {
         Value::Null => return Some(Progress::default()),
@@ -23,7 +23,7 @@ pub(super) fn decode(body: &[u8]) -> Option<Progress> {
         _ => return None,
     };
     let mut fields = serde_json::Map::new();
-    for (key, value) in object {
+    for (key, mut value) in object {
         let key = key.to_ascii_lowercase();
         match key.as_str() {
             _ if value.is_null() => {}
@@ -34,11 +34,39 @@ pub(super) fn decode(body: &[u8]) -> Option<Progress> {
                 value.as_str()?;
             }
             _ => {
+                if let Value::Array(entries) = &mut value {
+                    entries.iter_mut().filter(|entry| entry.is_null()).for_each(|entry| *entry = "".into());
+                }
                 fields.insert(key, value);
             }
         }
     }
     serde_json::from_value(Value::Object(fields)).ok()
+}
+
+/// JSON whose escapes of half a letter are replaced: Python writes them for names that are not UTF-8.
+fn with_whole_letters(json: &str) -> String {
+    let unit = |escape: &str| {
+        let digits = escape.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let mut whole = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        whole.push_str(before);
+        let second = |unit| (0xdc00..0xe000).contains(&unit);
+        let length = match unit(escape) {
+            Some(0xd800..0xdc00) if escape.get(6..).and_then(unit).is_some_and(second) => 12,
+            Some(0xd800..0xe000) => 6,
+            _ => escape.chars().take(2).map(char::len_utf8).sum(),
+        };
+        let (kept, after) = escape.split_at(length);
+        whole.push_str(if length == 6 { "\\ufffd" } else { kept });
+        rest = after;
+    }
+    whole.push_str(rest);
+    whole
 }
 
 /// RFC 3339 of any year: libraries that do not set the time send the year 1.
@@ -126,6 +154,20 @@ mod tests {
     fn what_is_not_utf_8_costs_a_letter_and_not_the_update() {
         let progress = decode(b"{\"msg\":\"caf\xe9\",\"completed\":1}").unwrap();
         assert_eq!((progress.msg.as_str(), progress.completed), ("caf\u{fffd}", 1));
+        for (msg, read) in [
+            (r"\ud83d\ude00", "\u{1f600}"),
+            (r"a\udc80b\ud83d", "a\u{fffd}b\u{fffd}"),
+            (r"\ud83d\ud83d\ude00\\udc80", "\u{fffd}\u{1f600}\\udc80"),
+            (r"\ud83d\u0041\n", "\u{fffd}A\n"),
+        ] {
+            let progress = decode(format!(r#"{{"msg":"{msg}","errors":["{msg}"]}}"#).as_bytes()).expect(msg);
+            assert_eq!((progress.msg.as_str(), progress.errors[0].as_str()), (read, read));
+        }
+        for broken in
+            [r#"{"msg":"\"#, r#"{"msg":"\u"#, r#"{"msg":"\ud8"#, r#"{"msg":"\ud800\"#, r#"{"msg":"\ü"}"#]
+        {
+            assert!(decode(broken.as_bytes()).is_none(), "{broken}");
+        }
     }
 
     #[test]
@@ -135,6 +177,7 @@ mod tests {
             "null",
             r#"{"Total":1,"SKIPPED":2,"failed":[1]}"#,
             r#"{"failures":null,"total":null}"#,
+            r#"{"failures":["a",null]}"#,
             r#"{"total":1} and more"#,
             r#"{"timestamp":"2024-01-01T00:00:00.5+02:00"}"#,
             r#"{"timestamp":"1969-12-31T23:59:59Z"}"#,
