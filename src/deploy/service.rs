@@ -131,12 +131,26 @@ impl Service {
 
     /// Looks up where the service is reached, and says what belongs into the file.
     pub fn credentials(&self, client: &Client, namespace: &str) -> Result<Credentials> {
-        let end = Instant::now() + ADDRESS_LIMIT;
+        let address = self.address(client, namespace, ADDRESS_LIMIT)?;
+        Ok(Credentials {
+            host_address: format!("https://{address}/"),
+            created_at: clock::now(),
+            ca_cert: self.authority.clone(),
+            client_cert: self.client.cert_pem.clone(),
+            client_key: self.client.key_pem.clone(),
+            server_name: NAME.into(),
+            namespace: namespace.to_owned(),
+        })
+    }
+
+    /// Where the service is reached, as soon as the cluster says it.
+    fn address(&self, client: &Client, namespace: &str, limit: Duration) -> Result<String> {
+        let end = Instant::now() + limit;
         let mut told = false;
-        let address = loop {
+        loop {
             let service = client.get(&Resource::SERVICES, namespace, NAME)?;
             if let Some(address) = address(&self.kind, client, &service)? {
-                break address;
+                return Ok(address);
             }
             if Instant::now() > end {
                 // Every load balancer stands before a port of the nodes.
@@ -148,27 +162,18 @@ impl Service {
                 log::warn!(
                     "the cluster gives the service `{NAME}` no {BALANCER}; a node's port is used instead"
                 );
-                break way;
+                return Ok(way);
             }
             if !std::mem::replace(&mut told, true) {
                 log::info!(
                     "the run has begun; waiting up to {} for the address of its status service",
-                    clock::duration(ADDRESS_LIMIT)
+                    clock::duration(limit)
                 );
             }
             if client.stop().wait(PAUSE) {
                 bail!("the service `{NAME}` had no address until now");
             }
-        };
-        Ok(Credentials {
-            host_address: format!("https://{address}/"),
-            created_at: clock::now(),
-            ca_cert: self.authority.clone(),
-            client_cert: self.client.cert_pem.clone(),
-            client_key: self.client.key_pem.clone(),
-            server_name: NAME.into(),
-            namespace: namespace.to_owned(),
-        })
+        }
     }
 }
 
@@ -285,7 +290,31 @@ fn nofollow() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::api_server::ApiServer;
+    use crate::stop::Stop;
     use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn without_a_load_balancer_the_port_of_a_node_is_the_way_in() {
+        let api = ApiServer::start();
+        let client = Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
+        let balanced = Service::new(BALANCER).unwrap();
+        let reached = || balanced.address(&client, "ns", Duration::ZERO);
+        let path = format!("/api/v1/namespaces/ns/services/{NAME}");
+        api.put("/api/v1/namespaces/ns", json!({}));
+        api.put(&path, json!({"spec": {"type": BALANCER}}));
+        let error = format!("{:#}", reached().unwrap_err());
+        assert!(error.contains("the cluster may have no LoadBalancer"), "{error}");
+
+        api.merge(&path, &json!({"spec": {"ports": [{"port": PORT, "nodePort": 30_443}]}}));
+        let addresses =
+            json!([{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "fd00::7"}]);
+        api.put("/api/v1/nodes/n", json!({"status": {"addresses": addresses}}));
+        assert_eq!(reached().unwrap(), "[fd00::7]:30443");
+
+        api.merge(&path, &json!({"status": {"loadBalancer": {"ingress": [{"hostname": "lb.example"}]}}}));
+        assert_eq!(reached().unwrap(), "lb.example:8443");
+    }
 
     fn credentials() -> Credentials {
         Credentials {
