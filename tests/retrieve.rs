@@ -161,6 +161,20 @@ fn a_run_without_an_archive_is_not_ready() {
 }
 
 #[test]
+fn forbidden_commands_are_named_with_the_way_around_them() {
+    let run = Finished::with(b"x");
+    let exec = "GET /api/v1/namespaces/sonobuoy/pods/sonobuoy/exec";
+    run.api.fault(Fault::on(exec).status(403, "Forbidden", "pods/exec is forbidden"));
+    run.retrieve("")
+        .status(1)
+        .stderr_has("does not take commands")
+        .stderr_has("pods/exec is forbidden")
+        .stderr_has("`--status-service` can be had without commands")
+        .run();
+    assert!(run.came().is_empty());
+}
+
+#[test]
 fn without_a_run_there_is_one_clear_line() {
     let run = Finished::with(b"x");
     run.api.remove("/api/v1/namespaces/sonobuoy/pods/sonobuoy");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
-use super::{output, report, request};
+use super::{output, report, request, status};
 use crate::deploy::{Failure, Removal, Retrieval};
 use crate::kube::Client;
 
@@ -58,7 +58,10 @@ impl<'a> Afterwards<'a> {
             let passing = self.retrieve.is_none().then(Passing::new).transpose()?;
             let into = passing.as_ref().map(|folder| folder.0.as_path()).or(self.retrieve.as_deref());
             let into = into.unwrap_or(Path::new("."));
-            let retrieval = Retrieval { client, namespace, from: ARCHIVES, into, name: None, partial: false };
+            let service = status::service(self.matches, namespace);
+            let service = service.as_ref();
+            let retrieval =
+                Retrieval { client, namespace, from: ARCHIVES, into, name: None, partial: false, service };
             let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
             let paths = match retrieval.fetch(client.stop()) {
                 Ok(paths) => paths,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
-use super::{cluster, output, signal};
+use super::{cluster, output, signal, status};
 use crate::archive;
 use crate::deploy::{Failure, Retrieval};
 use crate::stop::Stop;
@@ -23,13 +23,16 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     signal::on(&[signal::SIGINT, signal::SIGTERM], move || asked.stop())?;
     let client = cluster::client(matches, &stop)?;
     let into = PathBuf::from(text("dir").unwrap_or("."));
+    let namespace = text("namespace").unwrap_or_default();
+    let service = status::service(matches, namespace);
     let retrieval = Retrieval {
         client: &client,
-        namespace: text("namespace").unwrap_or_default(),
+        namespace,
         from: text("retrieve-path").unwrap_or_default(),
         into: &into,
         name: text("filename"),
         partial: matches.get_flag("partial"),
+        service: service.as_ref(),
     };
     let fetched = retrieval.fetch(&stop).and_then(|paths| {
         if matches.get_flag("extract") {

@@ -45,26 +45,28 @@ pub fn credentials(matches: &ArgMatches) -> PathBuf {
     PathBuf::from(given.map_or(service::FILE, String::as_str))
 }
 
+/// The way to the run's own status service, if it has one and the file is right.
+pub fn service(matches: &ArgMatches, namespace: &str) -> Option<Credentials> {
+    said(matches, Credentials::read(&credentials(matches), namespace))
+}
+
 /// What the run's own service says, if there is one and it answers at once.
 fn by_service(matches: &ArgMatches, namespace: &str, stop: &Stop) -> Option<status::Run> {
-    let path = credentials(matches);
+    let credentials = service(matches, namespace)?;
     let ask = || -> Result<Option<status::Run>> {
-        let Some(credentials) = Credentials::read(&path, namespace)? else { return Ok(None) };
         let answer = credentials.client(ANSWER, stop)?.send(&Request::raw(Method::Get, "/status"))?;
         Ok(Some(serde_json::from_value(answer)?))
     };
-    match ask() {
-        Ok(found) => found,
-        // One that was named must be right; the usual one may be anybody's.
-        Err(error) if matches.contains_id("credentials") => {
-            log::warn!("the status service was not asked: {error:#}");
-            None
-        }
-        Err(error) => {
-            log::debug!("the status service was not asked: {error:#}");
-            None
-        }
-    }
+    said(matches, ask())
+}
+
+/// What was found; a failure is told. A file that was named must be right; the usual one may be anybody's.
+fn said<T>(matches: &ArgMatches, found: Result<Option<T>>) -> Option<T> {
+    found.unwrap_or_else(|error| {
+        let level = if matches.contains_id("credentials") { log::Level::Warn } else { log::Level::Debug };
+        log::log!(level, "the status service was not asked: {error:#}");
+        None
+    })
 }
 
 /// What is printed.

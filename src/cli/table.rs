@@ -155,6 +155,7 @@ fn retrieve() -> Command {
                 .default_value("/tmp/sonobuoy"),
         )
         .arg(switch("partial", "Fetch what has arrived so far from an unfinished run"))
+        .arg(credentials())
         .args(cluster())
 }
 

@@ -4,7 +4,9 @@
 //! makes no requests: whoever builds a plan has resolved versions and read files.
 
 mod apply;
+mod download;
 mod harden;
+mod landed;
 mod manifest;
 mod preflight;
 mod prepare;

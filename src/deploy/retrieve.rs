@@ -3,17 +3,22 @@
 //! The aggregator's container sends them through the API server as one gzip tar. A stream that is cut goes on where it
 //! was, as long as the other side can do that; the original's cannot, and sends everything again. Memory holds a few
 //! pieces of the stream. Threads while a stream is read: one that unpacks what comes in.
+//!
+//! Where the cluster lets nobody run commands in pods, the status service of the run hands out the archive, if there
+//! is one.
 
-use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write as _};
+use std::fs;
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
-use ring::digest;
+use anyhow::{Context as _, anyhow};
 use serde_json::Value;
 
+use super::download::download;
+use super::landed::Landed;
+use super::service::Credentials;
 use super::state;
 use crate::archive::{self, Gunzip, Kind, Reader};
 use crate::kube;
@@ -27,11 +32,11 @@ const POD: &str = "sonobuoy";
 /// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
 const QUEUE: usize = 16;
 /// A container that sends nothing for so long is taken for lost.
-const SILENCE: Duration = Duration::from_secs(60);
+pub(super) const SILENCE: Duration = Duration::from_secs(60);
 /// Attempts without a single new byte before giving up.
-const ATTEMPTS: u32 = 6;
+pub(super) const ATTEMPTS: u32 = 6;
 /// The first pause between two attempts; each is twice as long as the one before.
-const PAUSE: Duration = Duration::from_millis(250);
+pub(super) const PAUSE: Duration = Duration::from_millis(250);
 /// How often everything is fetched again when going on is impossible or what came is not what was packed.
 const RESTARTS: u32 = 5;
 
@@ -49,6 +54,8 @@ pub struct Retrieval<'a> {
     pub name: Option<&'a str>,
     /// What has arrived so far, of a run that is not over.
     pub partial: bool,
+    /// The way to the run's own status service.
+    pub service: Option<&'a Credentials>,
 }
 
 /// Why there is nothing.
@@ -66,6 +73,8 @@ enum Cut {
     Line(String),
     /// The command failed on the other side.
     Remote(String),
+    /// No command can be given at all.
+    Refused(String),
     /// This side cannot take more.
     Here(anyhow::Error),
 }
@@ -132,12 +141,28 @@ impl Retrieval<'_> {
                 return Err(Again::Perhaps(anyhow!("the transfer was cut and could not go on: {why}")));
             }
             Err(Cut::Remote(why)) => return Err(Again::Never(Failure::NotReady(anyhow!("{why}")))),
+            Err(Cut::Refused(why)) => {
+                let path = self
+                    .by_service(&format!("the aggregator's container does not take commands: {why}"), stop);
+                return path.map(|path| vec![path]).map_err(Again::Never);
+            }
         };
         let mut paths = Vec::new();
         for file in landed {
             paths.push(file.settle().map_err(|error| Again::Never(Failure::Transfer(error)))?);
         }
         Ok(paths)
+    }
+
+    /// The archive from the status service, since commands were `refused`.
+    fn by_service(&self, refused: &str, stop: &Stop) -> Result<PathBuf, Failure> {
+        let Some(credentials) = self.service else {
+            return Err(Failure::NotReady(anyhow!(
+                "{refused}; the archive of a run with `--status-service` can be had without commands"
+            )));
+        };
+        log::warn!("{refused}; asking the run's status service for the archive");
+        download(credentials, self.into, self.name, stop)
     }
 
     /// Hands the stream on, piece by piece, going on after cuts.
@@ -171,15 +196,13 @@ impl Retrieval<'_> {
                 Err(kube::Error::Sink(why)) => return Err(Cut::Here(anyhow!(why))),
                 Err(kube::Error::Stopped) => return Err(Cut::Here(anyhow!("interrupted"))),
                 Err(error) if before == 0 && received == 0 && error.code().is_some_and(|code| code < 500) => {
-                    return Err(Cut::Remote(format!(
-                        "the aggregator's container does not take commands: {error}"
-                    )));
+                    return Err(Cut::Refused(error.to_string()));
                 }
                 Err(error) => error.to_string(),
             };
             idle = if received > before { 0 } else { idle + 1 };
             if idle >= ATTEMPTS {
-                return Err(Cut::Line(why));
+                return Err(if received == 0 { Cut::Refused(why) } else { Cut::Line(why) });
             }
             log::warn!("the transfer was cut after {received} bytes, going on there: {why}");
             if stop.wait(PAUSE * 2_u32.pow(idle)) {
@@ -281,72 +304,6 @@ fn numbered(name: &str, number: usize) -> String {
         None => name.rfind('.').filter(|at| *at > 0).map_or((name, ""), |at| name.split_at(at)),
     };
     format!("{stem}-{number:02}{ending}")
-}
-
-/// A file under a temporary name, which is removed unless it is settled.
-struct Landed {
-    path: PathBuf,
-    partial: PathBuf,
-    file: File,
-    digest: digest::Context,
-    size: u64,
-    settled: bool,
-}
-
-impl Landed {
-    fn create(folder: &Path, name: &str) -> anyhow::Result<Self> {
-        let path = folder.join(name);
-        let partial = folder.join(format!(".{name}.{}.partial", std::process::id()));
-        let file = File::create(&partial).with_context(|| format!("cannot write `{}`", partial.display()))?;
-        Ok(Self {
-            path,
-            partial,
-            file,
-            digest: digest::Context::new(&digest::SHA256),
-            size: 0,
-            settled: false,
-        })
-    }
-
-    fn write(&mut self, piece: &[u8]) -> anyhow::Result<()> {
-        self.digest.update(piece);
-        self.size += piece.len() as u64;
-        self.file.write_all(piece).with_context(|| format!("cannot write `{}`", self.partial.display()))
-    }
-
-    fn verify(&self, known: Option<&status::Archive>) -> anyhow::Result<()> {
-        let Some(known) = known else { return Ok(()) };
-        let sha256: String =
-            self.digest.clone().finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        if self.size != known.size || sha256 != known.sha256 {
-            bail!(
-                "`{}` is not what the aggregator packed: {} bytes with SHA-256 {sha256} came, {} bytes with {} were promised",
-                known.name,
-                self.size,
-                known.size,
-                known.sha256
-            );
-        }
-        Ok(())
-    }
-
-    /// Gives the file its name.
-    fn settle(mut self) -> anyhow::Result<PathBuf> {
-        self.file.sync_all().with_context(|| format!("cannot write `{}`", self.partial.display()))?;
-        fs::rename(&self.partial, &self.path)
-            .with_context(|| format!("cannot write `{}`", self.path.display()))?;
-        self.settled = true;
-        Ok(self.path.clone())
-    }
-}
-
-impl Drop for Landed {
-    fn drop(&mut self) {
-        if !self.settled {
-            // Nothing more can be done about it, and its name tells what it is.
-            let _ = fs::remove_file(&self.partial);
-        }
-    }
 }
 
 /// The pieces of a stream as one.

@@ -1,0 +1,213 @@
+//! The archive of a run from its own status service, which needs no right to run commands in pods.
+//!
+//! Asks for the rest when the line was cut. The service says before what the archive is, and what comes is compared
+//! with that. Starts no thread.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+
+use super::landed::Landed;
+use super::retrieve::{ATTEMPTS, Failure, PAUSE, SILENCE};
+use super::service::Credentials;
+use crate::kube::{self, Method, Request};
+use crate::status;
+use crate::stop::Stop;
+
+/// The service answers a question within this.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Fetches the archive into the folder `into`, under `name` or its own.
+pub(super) fn download(
+    credentials: &Credentials,
+    into: &Path,
+    name: Option<&str>,
+    stop: &Stop,
+) -> Result<PathBuf, Failure> {
+    let ask = || -> Result<(kube::Client, status::Archive)> {
+        let client = credentials.client(ANSWER, stop)?;
+        let answer = client.send(&Request::raw(Method::Get, "/status"))?;
+        Ok((client, serde_json::from_value::<status::Run>(answer)?.archive))
+    };
+    let (client, archive) =
+        ask().context("the run's status service does not answer").map_err(Failure::NotReady)?;
+    if archive.name.is_empty() || archive.name.contains(['/', '\\', '\0']) || archive.name.starts_with("..") {
+        return Err(Failure::NotReady(anyhow!("the run has no archive yet")));
+    }
+    let fetch = || -> Result<PathBuf> {
+        let mut file = Landed::create(into, name.unwrap_or(&archive.name))?;
+        rest(&client, &archive, &mut file, stop)?;
+        file.verify(Some(&archive))?;
+        file.settle()
+    };
+    fetch().map_err(Failure::Transfer)
+}
+
+/// Appends what `file` still lacks, over as many connections as that takes.
+fn rest(client: &kube::Client, archive: &status::Archive, file: &mut Landed, stop: &Stop) -> Result<()> {
+    let tag = format!("\"{}\"", archive.sha256);
+    let mut idle = 0;
+    while file.size() < archive.size {
+        let before = file.size();
+        let request = Request::raw(Method::Get, "/results")
+            .header("accept", "*/*")
+            .header("range", format!("bytes={before}-"))
+            .header("if-range", tag.clone());
+        let why = match client.stream(&request, Some(SILENCE)) {
+            Ok(body) => take(body, archive.size, file)?,
+            Err(error) if error.code().is_some_and(|code| code < 500) => return Err(error.into()),
+            Err(error) => error.to_string(),
+        };
+        if file.size() >= archive.size {
+            break;
+        }
+        idle = if file.size() > before { 0 } else { idle + 1 };
+        if idle >= ATTEMPTS {
+            return Err(anyhow!("the transfer was cut and could not go on: {why}"));
+        }
+        log::warn!("the transfer was cut after {} bytes, going on there: {why}", file.size());
+        if stop.wait(PAUSE * 2_u32.pow(idle)) {
+            return Err(anyhow!("interrupted"));
+        }
+    }
+    Ok(())
+}
+
+/// Takes what comes, at most until the file has `size` bytes; says why it ended.
+fn take(body: impl Read, size: u64, file: &mut Landed) -> Result<String> {
+    let mut body = body.take(size - file.size());
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match body.read(&mut piece) {
+            Ok(0) => return Ok("it ended early".into()),
+            Ok(count) => file.write(&piece[..count])?,
+            Err(error) => return Ok(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs::File;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::backplane::{Authority, server_config};
+    use crate::clock;
+    use crate::deploy::service::NAME;
+    use crate::deploy::{Failure, Retrieval};
+    use crate::http::{Response, Server};
+    use crate::json::json;
+    use crate::kube::api_server::{ApiServer, Fault};
+    use crate::protocol::GZIP;
+
+    /// Runs a fetch where commands are forbidden, while a service hands out `content` in so many cut answers first,
+    /// and promises an archive of that digest; what is in the folder afterwards.
+    fn fetch(
+        content: &[u8],
+        cuts: u64,
+        promised: &[u8],
+    ) -> (Result<Vec<PathBuf>, Failure>, BTreeMap<String, Vec<u8>>) {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("sonobuoy-download-{}-{number}", std::process::id()));
+        let (there, home) = (folder.join("there"), folder.join("home"));
+        std::fs::create_dir_all(&there).unwrap();
+
+        let api = ApiServer::start();
+        api.put("/api/v1/namespaces/ns", json!({}));
+        api.put(
+            "/api/v1/namespaces/ns/pods/p",
+            json!({"metadata": {"labels": {"sonobuoy-component": "aggregator"}}}),
+        );
+        let exec = "/api/v1/namespaces/ns/pods/p/exec";
+        api.fault(Fault::on(&format!("GET {exec}")).status(403, "Forbidden", "pods/exec is forbidden"));
+
+        let authority = Authority::new(Duration::from_secs(3_600)).unwrap();
+        let tls = server_config(&authority.certificate_pem(), &authority.server(NAME).unwrap()).unwrap();
+        let server = Server::bind("127.0.0.1:0").unwrap().tls(tls);
+        let own = authority.client("status").unwrap();
+        let credentials = Credentials {
+            host_address: format!("https://{}/", server.local_addr()),
+            created_at: clock::now(),
+            ca_cert: authority.certificate_pem(),
+            client_cert: own.cert_pem,
+            client_key: own.key_pem,
+            server_name: NAME.into(),
+            namespace: "ns".into(),
+        };
+        let sha256: String = ring::digest::digest(&ring::digest::SHA256, promised)
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let archive =
+            json!({"name": "a.tar.gz", "created": clock::now(), "sha256": sha256, "size": promised.len()});
+        let answers = AtomicU64::new(0);
+        let stop = Stop::new();
+        let fetched = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                server.run(&stop, |request| {
+                    if request.path == "/status" {
+                        return Response::json(200, &json!({"status": "complete", "tar-info": archive}));
+                    }
+                    let answer = answers.fetch_add(1, Ordering::Relaxed);
+                    let path = there.join(answer.to_string());
+                    std::fs::write(&path, content).unwrap();
+                    let range = request.headers.get("range");
+                    let response = Response::file(File::open(&path).unwrap(), GZIP, range).unwrap();
+                    if answer < cuts {
+                        // It breaks off where the file does.
+                        let left = content.len() as u64 * (answer + 1) / (cuts + 1);
+                        File::options().write(true).open(&path).unwrap().set_len(left).unwrap();
+                    }
+                    response
+                })
+            });
+            let client = kube::Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
+            let retrieval = Retrieval {
+                client: &client,
+                namespace: "ns",
+                from: "/x",
+                into: &home,
+                name: None,
+                partial: false,
+                service: Some(&credentials),
+            };
+            let fetched = retrieval.fetch(&Stop::new());
+            stop.stop();
+            fetched
+        });
+        let came = std::fs::read_dir(&home).unwrap().map(|entry| {
+            let path = entry.unwrap().path();
+            (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
+        });
+        let came = came.collect();
+        std::fs::remove_dir_all(&folder).unwrap();
+        (fetched, came)
+    }
+
+    #[test]
+    fn where_commands_are_forbidden_the_status_service_brings_the_archive() {
+        let content: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+        for cuts in [0, 3] {
+            let (fetched, came) = fetch(&content, cuts, &content);
+            assert_eq!(fetched.unwrap()[0].file_name().unwrap(), "a.tar.gz");
+            assert!(came == BTreeMap::from([("a.tar.gz".to_owned(), content.clone())]), "after {cuts} cuts");
+        }
+    }
+
+    #[test]
+    fn what_is_not_what_was_promised_leaves_nothing() {
+        let (fetched, came) = fetch(b"something", 0, b"else");
+        assert!(
+            matches!(fetched, Err(Failure::Transfer(error)) if error.to_string().contains("is not what"))
+        );
+        assert!(came.is_empty(), "{came:?}");
+        let (fetched, came) = fetch(b"some", 0, b"more than there is");
+        assert!(fetched.is_err() && came.is_empty(), "{came:?}");
+    }
+}
