@@ -53,8 +53,8 @@ fn measure(chosen: &[&str]) {
     for &name in chosen {
         match name {
             "upload" => {
-                upload(Path::new(env!("CARGO_TARGET_TMPDIR")));
-                upload(&base);
+                upload(Path::new(env!("CARGO_TARGET_TMPDIR")), Some(0.8));
+                upload(&base, None);
             }
             "memory" => memory(&base),
             "crowd" => crowd(&base),
@@ -64,9 +64,10 @@ fn measure(chosen: &[&str]) {
     }
 }
 
-/// One big upload through the aggregator, beside the same bytes through TLS alone into a file. In memory, SHA-256 is
-/// the larger part: two processors with 1.3 GB/s of it reach 0.7 to 0.85.
-fn upload(base: &Path) {
+/// One big upload through the aggregator, beside the same bytes through TLS alone into a file. Where that is in memory,
+/// there is no limit to hold: SHA-256, which TLS alone does not take, is the larger part of the work, and all
+/// processors are busy. Two with 1.3 GB/s of it reach 0.7 to 0.85.
+fn upload(base: &Path, least: Option<f64>) {
     const SIZE: u64 = 1024 * MIB;
     let raw = Server::start("raw", base, 0);
     let ours = Server::start("aggregator", base, ROUNDS);
@@ -96,7 +97,11 @@ fn upload(base: &Path) {
         rate(raw_time),
         rate(our_time)
     );
-    verdict("upload, ratio", raw_time.as_secs_f64() / our_time.as_secs_f64(), 0.8, Better::Larger);
+    let ratio = raw_time.as_secs_f64() / our_time.as_secs_f64();
+    match least {
+        Some(least) => verdict("upload, ratio", ratio, least, Better::Larger),
+        None => println!("     upload, ratio: {ratio:.2}"),
+    }
     verdict("upload, aggregator's peak memory in MiB", ours.peak(), 12.0, Better::Smaller);
 }
 
