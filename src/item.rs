@@ -44,6 +44,8 @@ pub struct Tally {
     /// Leaves by status, custom ones included.
     counts: BTreeMap<String, u64>,
     children: u64,
+    /// Groups whose leaves' statuses add up to nothing; whoever adds up groups counts them as unknown.
+    nothing: i64,
     failed: bool,
     unknown: bool,
     custom: bool,
@@ -71,6 +73,7 @@ impl Tally {
         for (status, count) in &group.counts {
             *self.counts.entry(status.clone()).or_default() += count;
         }
+        self.nothing += group.nothing + i64::from(group.custom && group.summands().is_empty());
         self.failed |= group.failed;
         self.unknown |= group.unknown;
         self.custom |= group.custom;
@@ -110,15 +113,20 @@ impl Tally {
     }
 
     /// The counts as they add up: a leaf's status may itself be a sum, `a: 2, b: 1`; what is no number is no summand.
-    fn summands(&self) -> BTreeMap<&str, u64> {
+    fn summands(&self) -> BTreeMap<&str, i64> {
         let mut sum = BTreeMap::new();
+        if self.nothing > 0 {
+            sum.insert(UNKNOWN, self.nothing);
+        }
         for (status, leaves) in &self.counts {
+            let status = if status.is_empty() { UNKNOWN } else { status };
             for part in status.split(", ") {
-                let (name, count) =
-                    part.split_once(": ").map_or((part, Some(1)), |(n, c)| (n, c.parse().ok()));
-                if let Some(count) = count {
-                    *sum.entry(if name.is_empty() { UNKNOWN } else { name }).or_default() +=
-                        leaves.saturating_mul(count);
+                let mut words = part.split(": ");
+                let name = words.next().unwrap_or_default();
+                if let Some(count) = words.next().map_or(Some(1), |count| count.parse::<i64>().ok()) {
+                    let all = count.wrapping_mul(i64::try_from(*leaves).unwrap_or(i64::MAX));
+                    let entry: &mut i64 = sum.entry(name).or_default();
+                    *entry = entry.wrapping_add(all);
                 }
             }
         }
@@ -156,7 +164,10 @@ mod tests {
         check("foobar", "foobar: 1");
         check("foo;failed|passed", "failed: 1, foo: 1, passed: 1");
         check("a: 2, b: 1|a", "a: 3, b: 1");
-        check("a: many|b", "b: 1");
+        check("a: many;b", "b: 1");
+        check("a: many|b", "b: 1, unknown: 1");
+        check("a: many", "unknown: 1");
+        check("a: 1: 2;b: -1;, c", ": 1, a: 1, b: -1, c: 1");
         assert_eq!(Tally::default().status(false), "unknown");
         assert_eq!(Tally::default().status(true), "unknown");
     }

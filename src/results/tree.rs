@@ -138,6 +138,8 @@ impl Tree {
             (false, _) if skipped && group.tally.counts().keys().eq([SKIPPED]) => SKIPPED.into(),
             (false, _) => group.tally.status(self.custom),
         };
+        // Statuses that add up to nothing say nothing.
+        let status = if status.is_empty() && !self.open.is_empty() { UNKNOWN.into() } else { status };
         match WORDS.iter().position(|word| *word == status) {
             Some(code) => self.fill(group.status_hole, code),
             None => self.fill_text(group.status_hole, yaml::key_text(&status)),
