@@ -11,17 +11,27 @@ use crate::item::{FAILED, Item, SKIPPED, TIMEOUT};
 use crate::protocol::{Failure, TIMEOUT_WORD};
 
 /// The item of a report named `file_name`; the caller adds where it lies.
-pub fn read(input: impl Read, file_name: &str) -> Item {
+pub fn read(mut input: impl Read, file_name: &str) -> Item {
     let mut item = Item { name: file_name.to_owned(), status: FAILED.into(), ..Item::default() };
-    let Ok(report) = Map::deserialize(&mut serde_json::Deserializer::from_reader(input)) else { return item };
-    item.details = report.into_iter().map(|(key, value)| (key, Value::String(go(&value)))).collect();
+    let mut bytes = Vec::new();
+    if input.read_to_end(&mut bytes).is_err() {
+        return item;
+    }
+    // What a program said before it failed need not be UTF-8 throughout.
+    let text = String::from_utf8_lossy(&bytes);
+    let report = Option::<Map<_, _>>::deserialize(&mut serde_json::Deserializer::from_str(&text));
+    let Ok(report) = report else { return item };
+    let report = report.unwrap_or_default().into_iter();
+    item.details = report.map(|(key, value)| (key, Value::String(go(&value)))).collect();
     let error = item.details.get("error").and_then(Value::as_str).unwrap_or("<nil>");
     if error.starts_with(Failure::SKIPPED) {
         item.status = SKIPPED.into();
     } else if error.contains(TIMEOUT_WORD) {
         item.status = TIMEOUT.into();
     }
-    error.clone_into(&mut item.name);
+    if !error.is_empty() {
+        error.clone_into(&mut item.name);
+    }
     item
 }
 
@@ -66,6 +76,12 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        let item = read(&b"{\"error\":\"a \xff b\"}"[..], "error.json");
+        assert_eq!(item.name, "a \u{fffd} b");
+    }
+
+    #[test]
     fn values_become_the_text_that_go_prints() {
         check(r#"{"error":"a timeout"}"#, "a timeout", "timeout", &[("error", "a timeout")]);
         let skipped = "skipped: node deleted";
@@ -74,6 +90,8 @@ mod tests {
         check(r#"{"error":null} trailing"#, "<nil>", "failed", &[("error", "<nil>")]);
         check("[1]", "error.json", "failed", &[]);
         check("", "error.json", "failed", &[]);
+        check("null", "<nil>", "failed", &[]);
+        check(r#"{"error":""}"#, "error.json", "failed", &[("error", "")]);
         for (json, text) in [
             (r#"{"z":[1,"x",true,null],"a":{}}"#, "map[a:map[] z:[1 x true <nil>]]"),
             ("1000000", "1e+06"),
