@@ -1,6 +1,9 @@
 //! The events of `go test -json` to items, one a test that ended.
 
-use std::io::BufRead;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io::{self, BufRead, Read};
+use std::rc::Rc;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -17,8 +20,10 @@ struct Event {
 
 /// Adds the tests of a file to the group that is open. On an error it keeps those before it.
 pub fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
+    let last = Rc::new(Cell::new(0));
+    let input = Lenient { input, last: last.clone(), ready: VecDeque::new(), rest: Vec::new() };
     for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<Event>>() {
-        let event = event?.unwrap_or_default();
+        let event = event.map_err(|error| reason(&error, last.get()))?.unwrap_or_default();
         let status = match event.action.as_str() {
             _ if event.test.is_empty() => continue,
             "run" | "pause" | "cont" | "bench" | "output" => continue,
@@ -30,6 +35,79 @@ pub fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
         tree.leaf(&Item { name: event.test, status: status.into(), ..Item::default() })?;
     }
     Ok(())
+}
+
+/// Replaces bytes that are no UTF-8, since tests print what they like, and remembers the byte that was read last: the
+/// one that an error is about.
+struct Lenient<R> {
+    input: R,
+    last: Rc<Cell<u8>>,
+    /// What can be handed on, each byte with the one that stood there.
+    ready: VecDeque<(u8, u8)>,
+    /// The beginning of a character.
+    rest: Vec<u8>,
+}
+
+impl<R: BufRead> Lenient<R> {
+    /// Takes over what the input has at hand; false at its end.
+    fn fill(&mut self) -> io::Result<bool> {
+        let more = self.input.fill_buf()?;
+        let count = more.len();
+        let mut bytes = std::mem::take(&mut self.rest);
+        bytes.extend_from_slice(more);
+        self.input.consume(count);
+        let incomplete = std::str::from_utf8(&bytes).is_err_and(|error| error.error_len().is_none());
+        for chunk in bytes.utf8_chunks() {
+            self.ready.extend(chunk.valid().bytes().map(|byte| (byte, byte)));
+            let (end, invalid) = (bytes.as_ptr_range().end, chunk.invalid());
+            if count > 0 && incomplete && invalid.as_ptr_range().end == end {
+                self.rest = invalid.to_vec();
+                continue;
+            }
+            for byte in invalid {
+                self.ready.extend("\u{fffd}".bytes().map(|replacement| (replacement, *byte)));
+            }
+        }
+        Ok(count > 0)
+    }
+}
+
+impl<R: BufRead> Read for Lenient<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.ready.is_empty() && self.fill()? {}
+        let count = buffer.len().min(self.ready.len());
+        for (place, (byte, raw)) in buffer.iter_mut().zip(self.ready.drain(..count)) {
+            *place = byte;
+            self.last.set(raw);
+        }
+        Ok(count)
+    }
+}
+
+/// Why a file cannot be read. It becomes part of its item, so the usual reasons are in the original's words.
+fn reason(error: &serde_json::Error, last: u8) -> anyhow::Error {
+    if error.is_eof() {
+        return anyhow::anyhow!("unexpected EOF");
+    }
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let context = match text.strip_suffix(&place).unwrap_or(&text) {
+        "expected value" => "looking for beginning of value",
+        "trailing comma" if last == b']' => "looking for beginning of value",
+        "trailing comma" | "key must be a string" => "looking for beginning of object key string",
+        "expected `:`" => "after object key",
+        "expected `,` or `}`" => "after object key:value pair",
+        "expected `,` or `]`" => "after array element",
+        _ => return anyhow::anyhow!(text),
+    };
+    let quoted = match char::from(last) {
+        '"' => "\"".into(),
+        c @ ('\'' | '\\' | '\t' | '\r' | '\n') => c.escape_debug().to_string(),
+        '\0'..='\u{1f}' | '\u{7f}' => format!("\\x{last:02x}"),
+        '\u{80}'..='\u{a0}' | '\u{ad}' => format!("\\u{last:04x}"),
+        c => c.to_string(),
+    };
+    anyhow::anyhow!("invalid character '{quoted}' {context}")
 }
 
 impl<'de> Deserialize<'de> for Event {
@@ -49,7 +127,7 @@ impl<'de> Deserialize<'de> for Event {
                     match key.to_ascii_lowercase().as_str() {
                         "action" => replace(&mut event.action, map.next_value()?),
                         "test" => replace(&mut event.test, map.next_value()?),
-                        "package" => drop(map.next_value::<Option<String>>()?),
+                        "package" | "output" => drop(map.next_value::<Option<String>>()?),
                         "elapsed" => drop(map.next_value::<Option<f64>>()?),
                         "time" => {
                             let time = map.next_value::<Option<String>>()?;

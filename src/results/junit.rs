@@ -1,6 +1,7 @@
 //! JUnit files to items: suites and their tests.
 
 use std::io::BufRead;
+use std::num::IntErrorKind;
 
 use serde_json::Value;
 
@@ -17,7 +18,7 @@ pub fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
     loop {
         match lexer.next()? {
             Token::Open => break,
-            Token::End => anyhow::bail!("EOF: the file holds no element"),
+            Token::End => anyhow::bail!("EOF"),
             Token::Text | Token::Close => {}
         }
     }
@@ -43,10 +44,23 @@ pub fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
 
 /// One suite, whose tag was just read.
 fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut Tree, position: usize) -> anyhow::Result<()> {
+    // As every word about a file that cannot be read these are the original's: they are part of the result.
     for name in ["tests", "failures"] {
-        check::<i64>(lexer, name, "a whole number")?;
+        check(lexer, name, "strconv.ParseInt", |text| match text.parse::<i64>() {
+            Ok(_) => None,
+            Err(error) => Some(match error.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                _ => "invalid syntax",
+            }),
+        })?;
     }
-    check::<f64>(lexer, "time", "a number")?;
+    check(lexer, "time", "strconv.ParseFloat", |text| match without_separators(text).parse::<f64>() {
+        Ok(number) if number.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+            Some("value out of range")
+        }
+        Ok(_) => None,
+        Err(_) => Some("invalid syntax"),
+    })?;
     let name = lexer.attribute("name").filter(|name| !name.is_empty());
     let name = name.map_or_else(|| format!("testsuite-{position:03}"), str::to_owned);
     tree.enter(&Item { name, ..Item::default() }, PASSED)?;
@@ -62,16 +76,26 @@ fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut Tree, position: usize) -> 
     Ok(())
 }
 
-fn check<T: std::str::FromStr>(lexer: &Lexer<impl BufRead>, name: &str, kind: &str) -> anyhow::Result<()> {
-    match lexer.attribute(name).map(str::trim) {
-        Some(text) if !text.is_empty() && text.parse::<T>().is_err() => {
-            anyhow::bail!(
-                "{}",
-                lexer.error(format!("the attribute `{name}` of a suite is {text:?}, not {kind}"))
-            )
-        }
-        _ => Ok(()),
+/// An attribute of a suite that has to be a number, if it is there; `wrong` says what is wrong with it.
+fn check(
+    lexer: &Lexer<impl BufRead>,
+    name: &str,
+    reader: &str,
+    wrong: impl Fn(&str) -> Option<&'static str>,
+) -> anyhow::Result<()> {
+    let text = lexer.attribute(name).map(str::trim).filter(|text| !text.is_empty());
+    match text.and_then(|text| Some((text, wrong(text)?))) {
+        Some((text, reason)) => anyhow::bail!("{reader}: parsing {text:?}: {reason}"),
+        None => Ok(()),
     }
+}
+
+/// A number without the `_` that may stand between two of its digits.
+fn without_separators(text: &str) -> String {
+    let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let bytes = text.as_bytes();
+    let separates = |at: usize| at > 0 && digit(bytes.get(at - 1)) && digit(bytes.get(at + 1));
+    text.char_indices().filter(|(at, c)| *c != '_' || !separates(*at)).map(|(_, c)| c).collect()
 }
 
 /// What stands in `<failure>` or `<error>`.

@@ -18,6 +18,7 @@ mod json;
 mod junit;
 mod leaf;
 mod logs;
+mod markup;
 mod open;
 mod overview;
 mod process;
@@ -28,6 +29,7 @@ mod spool;
 mod suites;
 mod text;
 mod tree;
+mod utf16;
 mod xml;
 
 pub use diff::{Diff, Look};

@@ -9,7 +9,7 @@ use std::io::{self, BufRead};
 /// How large one attribute may be; failure messages of several megabytes exist.
 const ATTRIBUTE_LIMIT: usize = 12 << 20;
 /// How long a name may be and how many attributes a tag may have.
-const NAME_LIMIT: usize = 4 << 10;
+pub(super) const NAME_LIMIT: usize = 4 << 10;
 /// How deep elements may be nested.
 const DEPTH: usize = 1000;
 /// Text is handed on in pieces of about this size.
@@ -28,16 +28,27 @@ pub enum Token {
     End,
 }
 
-/// What is wrong, and on which line.
+/// What is wrong, in the words of the original, because they become part of results.
 #[derive(Debug)]
 pub struct Error {
+    /// On which line; 0 where the original names none.
     line: u64,
     reason: String,
 }
 
+impl Error {
+    /// One that concerns the file as a whole.
+    pub(super) fn of_file(reason: String) -> Self {
+        Self { line: 0, reason }
+    }
+}
+
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "XML syntax error on line {}: {}", self.line, self.reason)
+        match self.line {
+            0 => f.write_str(&self.reason),
+            line => write!(f, "XML syntax error on line {line}: {}", self.reason),
+        }
     }
 }
 
@@ -100,7 +111,7 @@ impl<R: BufRead> Lexer<R> {
         loop {
             match self.peek()? {
                 None if self.open.is_empty() => return Ok(Token::End),
-                None => return Err(self.error("unexpected end of file")),
+                None => return Err(self.error("unexpected EOF")),
                 Some(b'<') => {
                     self.skip(1);
                     if let Some(token) = self.markup()? {
@@ -123,7 +134,7 @@ impl<R: BufRead> Lexer<R> {
                 Token::Open => depth += 1,
                 Token::Close => depth -= 1,
                 Token::Text => {}
-                Token::End => return Err(self.error("unexpected end of file")),
+                Token::End => return Err(self.error("unexpected EOF")),
             }
         }
         Ok(())
@@ -151,7 +162,7 @@ impl<R: BufRead> Lexer<R> {
     }
 
     fn open_tag(&mut self) -> Result<Token, Error> {
-        let name = self.read_name()?;
+        let name = self.read_name("expected element name after <")?;
         if self.open.len() >= DEPTH {
             return Err(self.error(format!("elements are nested deeper than {DEPTH}")));
         }
@@ -166,14 +177,14 @@ impl<R: BufRead> Lexer<R> {
                 }
                 Some(b'/') => {
                     self.skip(1);
-                    self.expect(b'>')?;
+                    self.expect(b'>', "expected /> in element")?;
                     self.close_pending = true;
                     return Ok(Token::Open);
                 }
                 _ => {
-                    let name = self.read_name()?;
+                    let name = self.read_name("expected attribute name in element")?;
                     self.blanks()?;
-                    self.expect(b'=')?;
+                    self.expect(b'=', "attribute name without = in element")?;
                     self.blanks()?;
                     let value = self.quoted()?;
                     if self.attributes.len() >= NAME_LIMIT {
@@ -186,9 +197,11 @@ impl<R: BufRead> Lexer<R> {
     }
 
     fn close_tag(&mut self) -> Result<Token, Error> {
-        let name = self.read_name()?;
+        let name = self.read_name("expected element name after </")?;
         self.blanks()?;
-        self.expect(b'>')?;
+        if self.bump()? != b'>' {
+            return Err(self.error(format!("invalid characters between </{} and >", local(&name))));
+        }
         match self.open.pop() {
             Some(open) if open == name => Ok(Token::Close),
             Some(open) => Err(self.error(format!("element <{open}> closed by </{name}>"))),
@@ -196,87 +209,14 @@ impl<R: BufRead> Lexer<R> {
         }
     }
 
-    /// `<?…?>`: of interest only for its encoding.
-    fn instruction(&mut self) -> Result<(), Error> {
-        self.raw.clear();
-        loop {
-            let byte = self.bump()?;
-            if self.raw.len() < NAME_LIMIT {
-                self.raw.push(byte);
-            }
-            if byte == b'?' && self.raw.len() > 1 && self.peek()? == Some(b'>') {
-                self.skip(1);
-                break;
-            }
-        }
-        let text = String::from_utf8_lossy(&self.raw).into_owned();
-        self.raw.clear();
-        let Some(declaration) =
-            text.strip_prefix("?xml").filter(|rest| rest.starts_with([' ', '\t', '\r', '\n']))
-        else {
-            return Ok(());
-        };
-        if let Some(version) = parameter(declaration, "version").filter(|version| *version != "1.0") {
-            return Err(
-                self.error(format!("unsupported version \"{version}\"; only version 1.0 is supported"))
-            );
-        }
-        match parameter(declaration, "encoding") {
-            Some(other) if !other.eq_ignore_ascii_case("utf-8") => {
-                Err(self.error(format!("the encoding is {other}; only UTF-8 is supported")))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What follows `<!`: a comment, a CDATA section, or a declaration, which is skipped with all it contains.
-    fn declaration(&mut self) -> Result<Option<Token>, Error> {
-        match self.peek()? {
-            Some(b'-') => {
-                self.skip(1);
-                self.expect(b'-')?;
-                self.comment().map(|()| None)
-            }
-            Some(b'[') => {
-                for byte in *b"[CDATA[" {
-                    self.expect(byte)?;
-                }
-                self.cdata().map(|()| Some(Token::Text))
-            }
-            _ => {
-                let (mut depth, mut quote) = (1_u64, None);
-                while depth > 0 {
-                    match (self.bump()?, quote) {
-                        (byte, Some(open)) if byte == open => quote = None,
-                        (_, Some(_)) => {}
-                        (byte @ (b'"' | b'\''), None) => quote = Some(byte),
-                        (b'<', None) => depth += 1,
-                        (b'>', None) => depth -= 1,
-                        _ => {}
-                    }
-                }
-                Ok(None)
-            }
-        }
-    }
-
-    fn comment(&mut self) -> Result<(), Error> {
-        let mut dashes = 0;
-        loop {
-            match (self.bump()?, dashes) {
-                (b'>', 2) => return Ok(()),
-                (_, 2) => return Err(self.error("invalid sequence \"--\" not allowed in comments")),
-                (b'-', _) => dashes += 1,
-                _ => dashes = 0,
-            }
-        }
-    }
-
     /// A CDATA section, or a piece of it.
-    fn cdata(&mut self) -> Result<(), Error> {
+    pub(super) fn cdata(&mut self) -> Result<(), Error> {
         self.raw.clear();
         self.in_cdata = true;
         while self.raw.len() < PIECE || matches!(self.raw.last(), Some(b']' | b'>')) {
+            if self.peek()?.is_none() {
+                return Err(self.error("unexpected EOF in CDATA section"));
+            }
             let byte = self.bump()?;
             self.push(byte)?;
             if byte == b'>' && self.raw.ends_with(b"]]>") {
@@ -365,6 +305,7 @@ impl<R: BufRead> Lexer<R> {
             self.raw.push(b'\n');
             if self.peek()? == Some(b'\n') {
                 self.skip(1);
+                self.line += 1;
             }
         } else {
             self.raw.push(byte);
@@ -374,16 +315,29 @@ impl<R: BufRead> Lexer<R> {
 
     /// What follows `&`.
     fn reference(&mut self) -> Result<(), Error> {
-        let mut name = String::new();
-        loop {
-            match self.peek()? {
-                Some(b';') => break self.skip(1),
-                Some(byte) if name.len() < 12 && (byte.is_ascii_alphanumeric() || byte == b'#') => {
-                    self.skip(1);
-                    name.push(byte.into());
-                }
-                _ => return Err(self.error(format!("invalid character entity &{name} (no semicolon)"))),
+        let mut name = Vec::new();
+        let number = self.peek()? == Some(b'#');
+        if number {
+            name.push(self.bump()?);
+            if self.peek()? == Some(b'x') {
+                name.push(self.bump()?);
             }
+        }
+        let hexadecimal = name.ends_with(b"x");
+        let part = |byte: u8| match (number, hexadecimal) {
+            (false, _) => in_name(byte),
+            (true, false) => byte.is_ascii_digit(),
+            (true, true) => byte.is_ascii_hexdigit(),
+        };
+        while let Some(byte) = self.peek()?.filter(|byte| part(*byte) && name.len() < NAME_LIMIT) {
+            self.skip(1);
+            name.push(byte);
+        }
+        let name = String::from_utf8_lossy(&name).into_owned();
+        match self.peek()? {
+            Some(b';') => self.skip(1),
+            None => return Err(self.error("unexpected EOF")),
+            Some(_) => return Err(self.error(format!("invalid character entity &{name} (no semicolon)"))),
         }
         let character = match name.as_str() {
             "lt" => '<',
@@ -422,25 +376,33 @@ impl<R: BufRead> Lexer<R> {
         Ok(())
     }
 
-    fn read_name(&mut self) -> Result<String, Error> {
+    /// A name, or `missing` where there is none.
+    pub(super) fn read_name(&mut self, missing: &str) -> Result<String, Error> {
         let mut name = Vec::new();
-        while let Some(byte) =
-            self.peek()?.filter(|b| b.is_ascii_alphanumeric() || b"_:.-".contains(b) || *b >= 0x80)
-        {
+        while let Some(byte) = self.peek()?.filter(|byte| in_name(*byte)) {
             self.skip(1);
             name.push(byte);
             if name.len() > NAME_LIMIT {
                 return Err(self.error("a name is too long"));
             }
         }
+        if self.peek()?.is_none() {
+            return Err(self.error("unexpected EOF"));
+        }
+        if name.is_empty() || name.iter().filter(|byte| **byte == b':').count() > 1 {
+            return Err(self.error(missing));
+        }
         match String::from_utf8(name) {
-            Ok(name) if name.starts_with(|c: char| !c.is_ascii_digit() && c != '.' && c != '-') => Ok(name),
-            Ok(_) => Err(self.error("expected a name after < or in a tag")),
-            Err(_) => Err(self.error("invalid UTF-8")),
+            Ok(name) if !name.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') => Ok(name),
+            Ok(name) => Err(self.error(format!("invalid XML name: {name}"))),
+            Err(error) => {
+                let name = String::from_utf8_lossy(error.as_bytes()).into_owned();
+                Err(self.error(format!("invalid XML name: {name}")))
+            }
         }
     }
 
-    fn blanks(&mut self) -> Result<(), Error> {
+    pub(super) fn blanks(&mut self) -> Result<(), Error> {
         while let Some(byte) = self.peek()?.filter(|byte| b" \t\r\n".contains(byte)) {
             self.skip(1);
             self.line += u64::from(byte == b'\n');
@@ -448,21 +410,21 @@ impl<R: BufRead> Lexer<R> {
         Ok(())
     }
 
-    fn expect(&mut self, expected: u8) -> Result<(), Error> {
+    pub(super) fn expect(&mut self, expected: u8, otherwise: &str) -> Result<(), Error> {
         if self.bump()? == expected {
             return Ok(());
         }
-        Err(self.error(format!("expected `{}`", char::from(expected))))
+        Err(self.error(otherwise))
     }
 
-    fn bump(&mut self) -> Result<u8, Error> {
-        let byte = self.peek()?.ok_or_else(|| self.error("unexpected end of file"))?;
+    pub(super) fn bump(&mut self) -> Result<u8, Error> {
+        let byte = self.peek()?.ok_or_else(|| self.error("unexpected EOF"))?;
         self.skip(1);
         self.line += u64::from(byte == b'\n');
         Ok(byte)
     }
 
-    fn peek(&mut self) -> Result<Option<u8>, Error> {
+    pub(super) fn peek(&mut self) -> Result<Option<u8>, Error> {
         loop {
             match self.input.fill_buf() {
                 Ok(buffer) => return Ok(buffer.first().copied()),
@@ -472,7 +434,7 @@ impl<R: BufRead> Lexer<R> {
         }
     }
 
-    fn skip(&mut self, count: usize) {
+    pub(super) fn skip(&mut self, count: usize) {
         self.input.consume(count);
     }
 }
@@ -481,16 +443,15 @@ fn failed(line: u64, error: &io::Error) -> Error {
     Error { line, reason: error.to_string() }
 }
 
-fn local(name: &str) -> &str {
-    name.split_once(':').map_or(name, |(_, local)| local)
+fn in_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_:.-".contains(&byte) || byte >= 0x80
 }
 
-/// `name="value"` in an XML declaration.
-fn parameter<'t>(declaration: &'t str, name: &str) -> Option<&'t str> {
-    let rest = &declaration[declaration.find(name)? + name.len()..];
-    let rest = rest.trim_start().strip_prefix('=')?.trim_start();
-    let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    rest[1..].split(quote).next()
+fn local(name: &str) -> &str {
+    match name.split_once(':') {
+        Some((prefix, local)) if !prefix.is_empty() && !local.is_empty() => local,
+        _ => name,
+    }
 }
 
 #[cfg(test)]
@@ -537,6 +498,9 @@ mod tests {
             ("<a><![CDATA[<x>&lt;]]]]><![CDATA[>]]></a>", "<a>\"<x>&lt;]]>\"/"),
             ("<a><!-- <b> - --></a>", "<a>/"),
             ("<!DOCTYPE a [<!ENTITY x \"]>\"><!ENTITY y '<'>]><a/>", "<a>/"),
+            ("<!DOCTYPE a [ <!-- don't > --> <!ELEMENT b <c>> ]><a/>", "<a>/"),
+            ("<?xml version='1.0' encoding = 'latin1'?><a/>", "<a>/"),
+            ("<:a b:='1'/>", "<:a b:=\"1\">/"),
             ("<s:a xmlns:s='u'/>", "<a xmlns:s=\"u\">/"),
             ("\u{feff}<a/>\n", "\"\\u{feff}\"<a>/\"\\n\""),
             ("", ""),
@@ -548,7 +512,7 @@ mod tests {
     #[test]
     fn what_is_no_xml_is_refused_with_its_line() {
         for (input, reason) in [
-            ("<a>", "line 1: unexpected end"),
+            ("<a>", "line 1: unexpected EOF"),
             ("<a\n>\n\n<b></a>", "line 4: element <b> closed by </a>"),
             ("</a>", "unexpected end element"),
             ("<a>&lol;</a>", "invalid character entity &lol;"),
@@ -557,12 +521,23 @@ mod tests {
             ("<a>]]></a>", "unescaped ]]>"),
             ("<a b=c/>", "unquoted"),
             ("<a b='<'/>", "unescaped <"),
-            ("<a b/>", "expected `=`"),
+            ("<a b/>", "attribute name without = in element"),
             ("<a>\u{1}</a>", "illegal character code U+0001"),
-            ("<?xml version='1.0' encoding='ISO-8859-1'?><a/>", "the encoding is ISO-8859-1"),
-            ("<?xml version='1.1'?><a/>", "unsupported version"),
+            ("<?xml version='1.0' encoding='ISO-8859-1'?><a/>", "xml: encoding \"ISO-8859-1\" declared"),
+            ("<?xml version='1.1'?><a/>", "xml: unsupported version \"1.1\""),
             ("<a><!-- -- --></a>", "comments"),
-            ("< a/>", "expected a name"),
+            ("< a/>", "expected element name after <"),
+            ("<1/>", "invalid XML name: 1"),
+            ("<a b:c:d='1'/>", "expected attribute name in element"),
+            ("<a /b>", "expected /> in element"),
+            ("<a></a b>", "invalid characters between </a and >"),
+            ("<a>&no.such;</a>", "invalid character entity &no.such;"),
+            ("<a>&#xg;</a>", "invalid character entity &#x (no semicolon)"),
+            ("<a>&lt", "unexpected EOF"),
+            ("<!-a-><a/>", "invalid sequence <!- not part of <!--"),
+            ("<![cdata[]]><a/>", "invalid <![ sequence"),
+            ("<??><a/>", "expected target name after <?"),
+            ("<!DOCTYPE a", "unexpected EOF"),
         ] {
             assert!(read(input).contains(reason), "{input}: {}", read(input));
         }

@@ -1,0 +1,122 @@
+//! What stands in XML beside elements and text: instructions, comments, document types. Read over, never obeyed.
+
+use std::io::BufRead;
+
+use super::xml::{Error, Lexer, NAME_LIMIT, Token};
+
+impl<R: BufRead> Lexer<R> {
+    /// `<?…?>`: of interest only for its encoding.
+    pub(super) fn instruction(&mut self) -> Result<(), Error> {
+        self.skip(1);
+        let target = self.read_name("expected target name after <?")?;
+        self.blanks()?;
+        let (mut data, mut last) = (Vec::new(), 0);
+        loop {
+            let byte = self.bump()?;
+            if last == b'?' && byte == b'>' {
+                break;
+            }
+            if data.len() < NAME_LIMIT {
+                data.push(byte);
+            }
+            last = byte;
+        }
+        if target != "xml" {
+            return Ok(());
+        }
+        let declaration = String::from_utf8_lossy(&data);
+        let refused = |reason| Err(Error::of_file(reason));
+        match (parameter(&declaration, "version"), parameter(&declaration, "encoding")) {
+            (Some(version), _) if version != "1.0" => {
+                refused(format!("xml: unsupported version {version:?}; only version 1.0 is supported"))
+            }
+            (_, Some(encoding)) if !encoding.eq_ignore_ascii_case("utf-8") => {
+                refused(format!("xml: encoding {encoding:?} declared but Decoder.CharsetReader is nil"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What follows `<!`: a comment, a CDATA section, or a declaration, which is skipped with all it contains.
+    pub(super) fn declaration(&mut self) -> Result<Option<Token>, Error> {
+        match self.bump()? {
+            b'-' => {
+                self.expect(b'-', "invalid sequence <!- not part of <!--")?;
+                self.comment().map(|()| None)
+            }
+            b'[' => {
+                for byte in *b"CDATA[" {
+                    self.expect(byte, "invalid <![ sequence")?;
+                }
+                self.cdata().map(|()| Some(Token::Text))
+            }
+            _ => self.skip_declaration().map(|()| None),
+        }
+    }
+
+    /// The rest of a declaration. Quotes and comments in it may hold anything.
+    fn skip_declaration(&mut self) -> Result<(), Error> {
+        let (mut depth, mut quote) = (1_u64, None);
+        let mut next = None;
+        while depth > 0 {
+            let byte = match next.take() {
+                Some(byte) => byte,
+                None => self.bump()?,
+            };
+            match (byte, quote) {
+                (byte, Some(open)) if byte == open => quote = None,
+                (_, Some(_)) => {}
+                (b'"' | b'\'', None) => quote = Some(byte),
+                (b'>', None) => depth -= 1,
+                (b'<', None) => {
+                    next = self.nested()?;
+                    depth += u64::from(next.is_some());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What follows `<` within a declaration: a comment is skipped; of anything else the byte that told is returned.
+    fn nested(&mut self) -> Result<Option<u8>, Error> {
+        for expected in *b"!--" {
+            let byte = self.bump()?;
+            if byte != expected {
+                return Ok(Some(byte));
+            }
+        }
+        let mut dashes = 0;
+        loop {
+            match self.bump()? {
+                b'>' if dashes >= 2 => return Ok(None),
+                b'-' => dashes += 1,
+                _ => dashes = 0,
+            }
+        }
+    }
+
+    fn comment(&mut self) -> Result<(), Error> {
+        let mut dashes = 0;
+        loop {
+            match (self.bump()?, dashes) {
+                (b'>', 2) => return Ok(()),
+                (_, 2) => return Err(self.error("invalid sequence \"--\" not allowed in comments")),
+                (b'-', _) => dashes += 1,
+                _ => dashes = 0,
+            }
+        }
+    }
+}
+
+/// `name="value"` in an XML declaration, without blanks around the sign.
+fn parameter<'t>(declaration: &'t str, name: &str) -> Option<&'t str> {
+    let sign = format!("{name}=");
+    let mut rest = declaration;
+    loop {
+        rest = &rest[rest.find(&sign)? + sign.len()..];
+        if let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) {
+            return rest[1..].split_once(quote).map(|(value, _)| value).filter(|value| !value.is_empty());
+        }
+    }
+}
