@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::source::Files;
 use crate::yaml;
@@ -75,7 +76,8 @@ impl Health {
     /// Reads it; `None` where an archive has none.
     pub fn read(files: &Files) -> anyhow::Result<Option<Self>> {
         let Some(bytes) = files.small(FILE)? else { return Ok(None) };
-        Ok(Some(serde_json::from_slice(&bytes).map_err(|error| anyhow::anyhow!("`{FILE}`: {error}"))?))
+        let health = Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
+        Ok(Some(health.map_err(|error| anyhow::anyhow!("`{FILE}`: {error}"))?.unwrap_or_default()))
     }
 
     /// Prints it for people.
@@ -83,18 +85,23 @@ impl Health {
         writeln!(out, "Run Details:")?;
         writeln!(out, "API Server version: {}", self.api_version)?;
         writeln!(out, "Node health: {}", self.node_health.share())?;
-        let unwell = self.node_health.unwell();
-        if !unwell.is_empty() {
+        if !self.node_health.details.is_empty() && self.node_health.lacks() {
             writeln!(out, "Details for failed nodes:")?;
-            unwell.iter().try_for_each(|node| writeln!(out, "{}", node.line()))?;
+            self.node_health
+                .unwell()
+                .iter()
+                .try_for_each(|node| writeln!(out, "{}{}", node.name, node.state()))?;
             writeln!(out)?;
         }
-        if self.pod_health.total_nodes > 0 {
+        if !self.pod_health.details.is_empty() {
             writeln!(out, "Pods health: {}", self.pod_health.share())?;
-            let unwell = self.pod_health.unwell();
-            if !unwell.is_empty() {
+            if self.pod_health.lacks() {
                 writeln!(out, "Details for failed pods:")?;
-                unwell.iter().try_for_each(|pod| writeln!(out, "{}", pod.line()))?;
+                let name = |pod: &Detail| format!("{}/{}", pod.namespace, pod.name);
+                self.pod_health
+                    .unwell()
+                    .iter()
+                    .try_for_each(|pod| writeln!(out, "{}{}", name(pod), pod.state()))?;
             }
         }
         if self.error_summary.values().any(|files| !files.is_empty()) {
@@ -111,7 +118,7 @@ impl Health {
         Ok(())
     }
 
-    /// Prints it as YAML, keys in the order of the original.
+    /// Prints it as YAML, in the form and order of the original.
     pub fn write_yaml(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         for (name, part) in [("node_health", &self.node_health), ("pod_health", &self.pod_health)] {
             writeln!(
@@ -123,23 +130,37 @@ impl Health {
                 writeln!(out, "  details:")?;
             }
             for detail in &part.details {
-                writeln!(out, "  - name: {}\n    healthy: {}", yaml::key_text(&detail.name), detail.healthy)?;
-                writeln!(out, "    ready: {}", yaml::key_text(&detail.ready))?;
+                let text = |before, key, text: &str| yaml::entry(before, key, &Value::from(text), 4);
+                write!(out, "{}", text("  - ", "name", &detail.name))?;
+                write!(out, "    healthy: {}\n{}", detail.healthy, text("    ", "ready", &detail.ready))?;
                 let rest = [
                     ("reason", &detail.reason),
                     ("message", &detail.message),
                     ("namespace", &detail.namespace),
                 ];
-                for (key, text) in rest.iter().filter(|(_, text)| !text.is_empty()) {
-                    writeln!(out, "    {key}: {}", yaml::key_text(text))?;
+                for (key, value) in rest.iter().filter(|(_, value)| !value.is_empty()) {
+                    write!(out, "{}", text("    ", key, value))?;
                 }
             }
         }
-        writeln!(out, "api_version: {}", yaml::key_text(&self.api_version))?;
-        let summary = crate::json::json!({"error_summary": self.error_summary});
+        write!(out, "{}", yaml::entry("", "api_version", &Value::from(self.api_version.as_str()), 0))?;
+        if self.error_summary.is_empty() {
+            writeln!(out, "error_summary: {{}}")?;
+        } else {
+            writeln!(out, "error_summary:")?;
+        }
+        for (kind, files) in yaml::sorted(&self.error_summary) {
+            if files.is_empty() {
+                write!(out, "{}", yaml::entry("  ", kind, &Value::Object(serde_json::Map::new()), 2))?;
+            } else {
+                writeln!(out, "  {}:", yaml::key_text(kind))?;
+            }
+            for (file, count) in yaml::sorted(files) {
+                write!(out, "{}", yaml::entry("    ", file, &Value::from(*count), 4))?;
+            }
+        }
         // The original ends this text with an empty line.
-        writeln!(out, "{}", yaml::write(&summary))?;
-        Ok(())
+        Ok(writeln!(out)?)
     }
 }
 
@@ -157,10 +178,14 @@ impl Part {
         }
     }
 
-    /// Those that are not well, sorted by the name they are shown under.
+    fn lacks(&self) -> bool {
+        self.healthy_nodes < self.total_nodes
+    }
+
+    /// Those that are not well, sorted by namespace and name.
     pub fn unwell(&self) -> Vec<&Detail> {
         let mut unwell: Vec<&Detail> = self.details.iter().filter(|detail| !detail.healthy).collect();
-        unwell.sort_by_key(|detail| detail.full_name());
+        unwell.sort_by_key(|detail| (&detail.namespace, &detail.name));
         unwell
     }
 }
@@ -175,7 +200,7 @@ impl Detail {
         }
     }
 
-    fn line(&self) -> String {
-        format!("{} Ready:{}: {}: {}", self.full_name(), self.ready, self.reason, self.message)
+    fn state(&self) -> String {
+        format!(" Ready:{}: {}: {}", self.ready, self.reason, self.message)
     }
 }

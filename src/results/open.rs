@@ -116,8 +116,9 @@ fn is_tree(name: &str) -> bool {
 
 fn plugins(files: &Files) -> anyhow::Result<Vec<String>> {
     let Some(bytes) = files.small(INFO)? else { return Ok(Vec::new()) };
-    let info: Info = serde_json::from_slice(&bytes).map_err(|error| anyhow::anyhow!("`{INFO}`: {error}"))?;
-    Ok(info.plugins.unwrap_or_default())
+    let info = Option::<Info>::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
+    let info = info.map_err(|error| anyhow::anyhow!("`{INFO}`: {error}"))?;
+    Ok(info.and_then(|info| info.plugins).unwrap_or_default())
 }
 
 /// Says so if an archive is too old to hold results that can be shown.

@@ -12,9 +12,9 @@ mod write;
 use serde_json::{Number, Value};
 
 pub use json::read as json;
-pub use read::{Events, Unreadable, document, documents, next_event};
+pub use read::{BINARY, Events, Unreadable, document, documents, meaning, next_event};
 pub use scalar::resolve;
-pub use write::{escaped, key_text, write};
+pub use write::{entry, escaped, key_text, sorted, write};
 
 /// How deep lists and maps may be nested; what people write stays below 20.
 const DEPTH: usize = 100;

@@ -14,7 +14,8 @@ const EXPANSION: usize = 100_000;
 const EXPANSION_BYTES: usize = 16 << 20;
 
 const STR: &str = "tag:yaml.org,2002:str";
-const BINARY: &str = "tag:yaml.org,2002:binary";
+/// The tag of text that is no text.
+pub const BINARY: &str = "tag:yaml.org,2002:binary";
 const MERGE: &str = "tag:yaml.org,2002:merge";
 
 /// Reads the first document; nothing at all is null.
@@ -266,7 +267,7 @@ fn key_text(node: Node) -> Result<String, Error> {
 }
 
 /// What a scalar means, given its tag and whether it was written without quotes.
-fn meaning(tag: Option<&str>, value: String, plain: bool) -> Result<Content, String> {
+pub fn meaning(tag: Option<&str>, value: String, plain: bool) -> Result<Content, String> {
     match tag {
         None if plain => scalar::resolve(&value).map_err(str::to_owned),
         None | Some(STR | MERGE) => Ok(Content::Text(value)),

@@ -2,6 +2,7 @@
 //! some reader could take for something else quoted. Definitions travel as text within other objects, so that two
 //! programs that write the same value write the same text.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
@@ -10,12 +11,14 @@ use super::scalar::is_ambiguous;
 
 /// Longer keys are written after a `?`; readers look no further than 1024 characters for the colon.
 const SIMPLE_KEY: usize = 500;
+/// The same for the library that writes results.
+const SIMPLE_KEY_OF_RESULTS: usize = 128;
 /// A line ends at the first blank after this column.
 const WIDTH: usize = 80;
 
 /// Writes one document, ending with a line feed, without `---`.
 pub fn write(value: &Value) -> String {
-    let mut writer = Writer { out: String::new() };
+    let mut writer = Writer { out: String::new(), simple_key: SIMPLE_KEY };
     match value {
         Value::Object(map) if !map.is_empty() => writer.entries(map, 0, false),
         Value::Array(list) if !list.is_empty() => writer.items(list, 0, false),
@@ -29,9 +32,27 @@ pub fn write(value: &Value) -> String {
 
 /// Text on one line, quoted if need be.
 pub fn key_text(text: &str) -> String {
-    let mut writer = Writer { out: String::with_capacity(text.len() + 2) };
+    let mut writer = Writer { out: String::with_capacity(text.len() + 2), simple_key: SIMPLE_KEY };
     writer.line(text, None);
     writer.out
+}
+
+/// One entry of a map, whose lines are written one by one because the order of its keys is not that of the alphabet:
+/// what stands `before` it, the key, and a text or empty map; lines that follow stand further in than `indent`.
+pub fn entry(before: &str, key: &str, value: &Value, indent: usize) -> String {
+    let mut writer = Writer { out: before.to_owned(), simple_key: SIMPLE_KEY_OF_RESULTS };
+    writer.key(key, indent);
+    writer.out.push(' ');
+    writer.scalar(value, indent + 2);
+    writer.out.push('\n');
+    writer.out
+}
+
+/// The same map with its keys in the order in which [`write`] has them.
+pub fn sorted<V>(map: &BTreeMap<String, V>) -> Vec<(&String, &V)> {
+    let mut entries: Vec<_> = map.iter().collect();
+    entries.sort_by_cached_key(|(key, _)| natural(key));
+    entries
 }
 
 /// What stands between double quotes for `text`; long texts can be escaped piece by piece.
@@ -43,6 +64,7 @@ pub fn escaped(text: &str) -> String {
 
 struct Writer {
     out: String,
+    simple_key: usize,
 }
 
 impl Writer {
@@ -92,7 +114,7 @@ impl Writer {
 
     /// Writes a key and its colon.
     fn key(&mut self, key: &str, indent: usize) {
-        let long = key.len() > SIMPLE_KEY;
+        let long = key.len() > self.simple_key;
         if long {
             self.out.push_str("? ");
         }
