@@ -153,16 +153,18 @@ fn a_file_that_cannot_be_read_is_unknown_and_says_why() {
     for (name, content, reason) in [
         ("a.xml", b"" as &[u8], "EOF"),
         ("a.xml", b"<html/>", "expected element type <testsuite> but have <html>"),
-        ("a.xml", b"<testsuite tests='many'/>", "not a whole number"),
-        ("a.xml", b"<testsuite time='1,5'/>", "not a number"),
-        ("a.xml", b"<testsuite><testcase name='a'/>", "unexpected end of file"),
+        ("a.xml", b"<testsuite tests='many'/>", "strconv.ParseInt: parsing \"many\": invalid syntax"),
+        ("a.xml", b"<testsuite time='1,5'/>", "strconv.ParseFloat: parsing \"1,5\": invalid syntax"),
+        ("a.xml", b"<testsuite><testcase name='a'/>", "XML syntax error on line 1: unexpected EOF"),
         ("a.xml", b"<testsuite><testcase name='\xff'/></testsuite>", "invalid UTF-8"),
         ("a.xml", b"<?xml version='1.0' encoding='latin1'?><testsuite/>", "latin1"),
         ("a.xml", bomb.as_bytes(), "invalid character entity &l9;"),
-        ("a.yaml", b"a: [", "did not find"),
-        ("a.yaml", b"- a list", "no map"),
-        ("a.yaml", b"items: 5", "no list"),
-        ("a.yaml", b"name: \xff", "UTF-8"),
+        ("a.yaml", b"a: [", ""),
+        ("a.yaml", b"- a list", ""),
+        ("a.yaml", b"items: 5", ""),
+        ("a.yaml", b"name: \xff", ""),
+        ("a.yaml", b"status: !!int many", ""),
+        ("a.yaml", b"", ""),
     ] {
         let format = if name == "a.xml" { "junit" } else { "manual" };
         let item =
@@ -173,10 +175,23 @@ fn a_file_that_cannot_be_read_is_unknown_and_says_why() {
             "{reason}"
         );
         assert_eq!(item["meta"]["type"], "file", "{reason}");
-        let error = item["meta"]["error"].as_str().unwrap();
+        // The original has no reason in the items of manual results, and items are compared.
+        let error = item["meta"].get("error").map_or("", |error| error.as_str().unwrap());
         assert!(error.contains(reason) && error.len() < 200, "{error} instead of {reason}");
+        assert_eq!(error.is_empty(), format == "manual", "{error}");
         assert_eq!(item.get("items"), None, "{reason}");
     }
+}
+
+#[test]
+fn a_document_type_may_hold_anything() {
+    let xml = "<!DOCTYPE testsuite [ <!-- don't > --> <!ELEMENT testsuite (testcase*)> ]>\
+        <testsuite name='s' time='1_000.5'><testcase name='a'/></testsuite> what follows is not read <";
+    let item = Plugin::new("p", "Job", "junit", &[]).file("results/global/a.xml", xml).item();
+    assert_eq!(
+        item["items"],
+        json!([{"name": "s", "status": "passed", "items": [{"name": "a", "status": "passed"}]}])
+    );
 }
 
 #[test]
@@ -198,6 +213,26 @@ fn go_tests_are_read_event_by_event() {
     assert_eq!(cut["items"], json!([leaf("T1", "passed")]));
     assert!(cut["meta"]["error"].as_str().unwrap().contains("EOF"), "{cut}");
     assert_eq!(plugin("no json")["status"], "unknown");
+    for (events, reason) in [
+        ("=== RUN   T1\n", "invalid character '=' looking for beginning of value"),
+        (
+            "{\"Action\":\"pass\",\"Test\":\"T1\",}",
+            "invalid character '}' looking for beginning of object key string",
+        ),
+        ("{\"Action\" \"pass\"}", "invalid character '\"' after object key"),
+        ("{\"Test\":\"T1\"", "unexpected EOF"),
+        ("{\"Test\":\"T1\",\"Output\":5}", "invalid type"),
+    ] {
+        let error = plugin(events)["meta"]["error"].as_str().unwrap().to_owned();
+        assert!(error.starts_with(reason), "{events}: {error}");
+    }
+    let bytes = [&b"{\"Action\":\"pass\",\"Test\":\"T\xff\",\"Output\":\"\xe4\"}"[..], b"{}"].concat();
+    let item = Plugin::new("p", "Job", "gojson", &[]).file("results/global/a.json", bytes).item();
+    assert_eq!(item["items"], json!([leaf("T\u{fffd}", "passed")]));
+    let utf16: Vec<u8> =
+        std::iter::once(0xfeff).chain("{}".encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    let item = Plugin::new("p", "Job", "gojson", &[]).file("results/global/a.json", utf16).item();
+    assert_eq!(item["meta"]["error"], "invalid character 'ÿ' looking for beginning of value");
 }
 
 #[test]
@@ -224,6 +259,43 @@ fn manual_results_keep_their_source_text() {
     let meta = json!({"file": "results/x/a.yml", "type": "file"});
     let expected = json!({"name": "a.yml", "status": "odd", "meta": meta, "details": {"why": "because"}});
     assert_eq!(item, expected);
+}
+
+#[test]
+fn manual_results_may_be_utf_16_and_tag_their_values() {
+    let yaml = "status: passed\nitems:\n- name: first\nitems:\n- name: !!binary aGVsbG8=\n  status: failed\n  details: \
+        {~: x, a: !!int '5', b: !!binary aGVsbG8=, c: {0x1f: !!bool yes}}\n- name: 😀";
+    let expected = json!([
+        {"name": "hello", "status": "failed", "details": {"": "x", "a": 5, "b": "hello", "c": {"31": true}}},
+        {"name": "😀", "status": "unknown"},
+    ]);
+    let marked = || std::iter::once(0xfeff).chain(yaml.encode_utf16());
+    let little: Vec<u8> = marked().flat_map(u16::to_le_bytes).collect();
+    let big: Vec<u8> = marked().flat_map(u16::to_be_bytes).collect();
+    for bytes in [yaml.as_bytes(), &little, &big] {
+        let item = Plugin::new("p", "Job", "manual", &[]).file("results/x/a.yml", bytes).item();
+        assert_eq!(item["items"], expected);
+    }
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_no_result() {
+    let link = |plugin: &Plugin, path: &str| {
+        std::os::unix::fs::symlink("absent", plugin.folder.join(&format!("plugins/p/{path}"))).unwrap();
+    };
+    let plugin =
+        Plugin::new("p", "Job", "raw", &[]).file("results/global/a", "").file("errors/global/other", "");
+    link(&plugin, "results/global/b");
+    link(&plugin, "errors/global/error.json");
+    let root = plugin.items();
+    assert_eq!(root["status"], "failed");
+    let items = root["items"].as_array().unwrap();
+    let seen: Vec<_> =
+        items.iter().map(|i| (i["name"].as_str().unwrap(), i["status"].as_str().unwrap())).collect();
+    assert_eq!(seen, [("a", "passed"), ("b", "failed"), ("error.json", "unknown")]);
+    for item in &items[1..] {
+        assert!(item["meta"]["error"].as_str().unwrap().contains("No such file"), "{item}");
+    }
 }
 
 #[test]

@@ -64,12 +64,12 @@ fn show(folder: &Folder, words: &str) -> Sonobuoy {
 fn details_are_one_line_of_json_as_go_writes_it() {
     let folder = folder(
         "name: p\nstatus: failed\nitems:\n- name: '[It] <a> & b'\n  status: failed\n  meta: {z: 1, a: b}\n  \
-         details:\n    failure: \"line\\nend\"\n    f: 1.0\n    o: {b: [1, x], a: yes}\n",
+         details:\n    failure: \"line\\nend\"\n    f: 1.0\n    o: {b: [1, x], a: true, c: yes}\n",
     );
     show(&folder, "-p p -m detailed")
         .stdout(
             "{\"name\":\"[It] \\u003ca\\u003e \\u0026 b\",\"status\":\"failed\",\"meta\":{\"a\":\"b\",\"path\":\"p\",\"z\":\"1\"},\
-             \"details\":{\"f\":1,\"failure\":\"line\\nend\",\"o\":{\"a\":true,\"b\":[1,\"x\"]}}}\n",
+             \"details\":{\"f\":1,\"failure\":\"line\\nend\",\"o\":{\"a\":true,\"b\":[1,\"x\"],\"c\":\"yes\"}}}\n",
         )
         .run();
     show(&folder, "-p p -m readable").stdout_has("failure: \"line\nend\"\n").run();
@@ -97,6 +97,63 @@ fn health_stands_beside_the_plugins() {
     show(&folder, "-p sonobuoy -m detailed").stdout(&folder.read("meta/clusterhealth.json")).run();
     show(&folder, "-p sonobuoy -m dump")
         .stdout_has("node_health:\n  total_nodes: 3\n  healthy_nodes: 1\n")
+        .run();
+}
+
+#[test]
+fn health_is_sorted_counted_and_written_as_the_original_does() {
+    let folder = folder("name: p\nstatus: passed\n");
+    let path = format!("podlogs/{}/p2/logs/c.txt", "n".repeat(110));
+    let health = serde_json::json!({
+        "node_health": {"total_nodes": 1, "healthy_nodes": 1, "details": [{"name": "n", "healthy": true, "ready": "True"}]},
+        "pod_health": {"total_nodes": 3, "healthy_nodes": 1, "details": [
+            {"name": "x", "namespace": "a-b", "healthy": false, "ready": "False", "reason": "Unschedulable",
+             "message": "0/3 nodes are available: 1 node(s) had untolerated taint, 2 Insufficient cpu. preemption: none."},
+            {"name": "y", "namespace": "a", "healthy": false, "ready": "", "reason": "", "message": "one\\ntwo"},
+        ]},
+        "api_version": "1.30",
+        "error_summary": {"Errors": {path.as_str(): 1, "p10": 2, "p9": 3}, "None": {}},
+    });
+    folder.write("meta/clusterhealth.json", format!("{health} and more"));
+    show(&folder, "-p sonobuoy")
+        .stdout_has("(33%)\nDetails for failed pods:\na/y Ready:: : one\\ntwo\na-b/x Ready:False: Unschedulable: 0/3 ")
+        .run();
+    let yaml = format!(
+        "node_health:\n  total_nodes: 1\n  healthy_nodes: 1\n  details:\n  - name: \"n\"\n    healthy: true\n    ready: \"True\"\n\
+         pod_health:\n  total_nodes: 3\n  healthy_nodes: 1\n  details:\n  - name: x\n    healthy: false\n    ready: \"False\"\n    \
+         reason: Unschedulable\n    message: '0/3 nodes are available: 1 node(s) had untolerated taint, 2 Insufficient\n      \
+         cpu. preemption: none.'\n    namespace: a-b\n  - name: \"y\"\n    healthy: false\n    ready: \"\"\n    \
+         message: one\\ntwo\n    namespace: a\napi_version: \"1.30\"\nerror_summary:\n  Errors:\n    \
+         p9: 3\n    p10: 2\n    ? {path}\n    : 1\n  None: {{}}\n\n",
+    );
+    show(&folder, "-p sonobuoy -m dump").stdout(&yaml).run();
+    show(&folder, "-p sonobuoy -m readable").stdout(&yaml.replace("one\\ntwo", "one\ntwo")).run();
+    folder.write("meta/clusterhealth.json", "null");
+    show(&folder, "-p sonobuoy").stdout("Run Details:\nAPI Server version: \nNode health: 0/0\n").run();
+}
+
+#[test]
+fn a_link_among_the_files_of_an_archive_is_empty() {
+    let mut archive =
+        tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    let leaf = |name: &str| format!("- {{name: {name}, status: passed, meta: {{file: {name}}}}}\n");
+    let tree = format!("name: p\nstatus: passed\nitems:\n{}{}", leaf("link"), leaf("file"));
+    let mut add = |name: &str, content: &str| {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, content.as_bytes()).unwrap();
+    };
+    add("plugins/p/sonobuoy_results.yaml", &tree);
+    add("plugins/p/file", "content\n");
+    let mut link = tar::Header::new_gnu();
+    link.set_entry_type(tar::EntryType::Symlink);
+    link.set_size(0);
+    archive.append_link(&mut link, "plugins/p/link", "file").unwrap();
+    let bytes = archive.into_inner().unwrap().finish().unwrap();
+    Sonobuoy::new("results a.tar.gz -p p -m detailed")
+        .file("a.tar.gz", bytes)
+        .stdout("p|link p|file content\n")
         .run();
 }
 

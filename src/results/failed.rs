@@ -1,6 +1,6 @@
 //! Which tests of a plugin failed, for running only those again.
 
-use super::read::{Visit, read};
+use super::read::{Visit, Writer, read};
 use super::{Depth, RESULTS_FILE, open};
 use crate::item::{FAILED, Item};
 
@@ -14,7 +14,7 @@ pub fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>> {
     let content = opened.files.open(&tree)?;
     let content = content.ok_or_else(|| anyhow::anyhow!("it holds no results of the plugin `{plugin}`"))?;
     let mut names = Names::default();
-    read(content, &mut names)?;
+    read(content, Writer::Aggregator, &mut names)?;
     Ok(names.list)
 }
 

@@ -24,7 +24,7 @@ pub fn file(format: &str, bytes: &[u8]) {
     process(&dir, &rules).expect("a bad file is an item");
     let mut roots = Roots::default();
     let tree = fs::File::open(dir.join(RESULTS_FILE)).expect("a tree");
-    read::read(tree, &mut roots).expect("a tree that can be read");
+    read::read(tree, read::Writer::Aggregator, &mut roots).expect("a tree that can be read");
     assert_eq!((roots.name.as_str(), roots.depth), ("p", 0));
     assert!(!dir.join("sonobuoy_results.yaml.part").exists());
     fs::remove_dir_all(&dir).expect("no folder");
@@ -33,7 +33,7 @@ pub fn file(format: &str, bytes: &[u8]) {
 /// A tree of any bytes is read or refused, and every group that is entered is left when it is read.
 pub fn tree(bytes: &[u8]) {
     let mut roots = Roots::default();
-    if read::read(bytes, &mut roots).is_ok() {
+    if read::read(bytes, read::Writer::Plugin, &mut roots).is_ok() {
         assert_eq!(roots.depth, 0);
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::read::{self, Visit};
+use super::read::{self, Visit, Writer};
 use super::tree::{Finished, Tree};
 use super::{failure, gojson, junit};
 use crate::item::{FAILED, Item, PASSED, UNKNOWN};
@@ -174,7 +174,7 @@ impl Run<'_> {
             "manual" => self.manual(path, &typed),
             _ => {
                 let item = with_meta(Item { status: PASSED.into(), ..item }, &[("file", path)]);
-                return match fs::symlink_metadata(self.dir.join(path)) {
+                return match fs::metadata(self.dir.join(path)) {
                     Ok(_) => Ok(self.tree.leaf(&item)?),
                     Err(error) => {
                         let failed = Item { status: FAILED.into(), ..item };
@@ -188,15 +188,22 @@ impl Run<'_> {
             let reason = format!("{error:#}");
             log::warn!("cannot read the result `{}`: {reason}", self.dir.join(path).display());
             let unknown = Item { status: UNKNOWN.into(), ..typed };
-            self.tree.leaf(&with_meta(unknown, &[("error", &reason)]))?;
+            // As the original has it: only the log says what is wrong within a manual result.
+            let silent = self.rules.format == "manual" && self.open(path).is_ok();
+            let why = [("error", reason.as_str())];
+            let why = if silent { &why[..0] } else { &why[..] };
+            self.tree.leaf(&with_meta(unknown, why))?;
         }
         Ok(())
     }
 
     fn manual(&mut self, path: &str, typed: &Item) -> anyhow::Result<()> {
         let mark = self.tree.mark();
-        let result =
-            read::read(self.open(path)?, &mut Manual { tree: &mut self.tree, file: typed, depth: 0 });
+        let result = read::read(
+            self.open(path)?,
+            Writer::Plugin,
+            &mut Manual { tree: &mut self.tree, file: typed, depth: 0 },
+        );
         match result {
             Err(error) if error.is::<read::Reference>() => {
                 self.tree.back(mark)?;
@@ -212,7 +219,10 @@ impl Run<'_> {
     fn error(&mut self, path: &str) -> anyhow::Result<()> {
         let item = match self.open(path) {
             Ok(file) => failure::read(BufReader::new(file.take(ERROR_LIMIT)), ERROR_FILE),
-            Err(_) => Item { name: ERROR_FILE.into(), status: FAILED.into(), ..Item::default() },
+            Err(error) => {
+                let unread = Item { name: ERROR_FILE.into(), status: UNKNOWN.into(), ..Item::default() };
+                with_meta(unread, &[("error", &format!("{error:#}"))])
+            }
         };
         Ok(self.tree.leaf(&with_meta(item, &[("file", path)]))?)
     }

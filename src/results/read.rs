@@ -4,13 +4,14 @@
 //! YAML 1.1 says they are. Unknown keys are ignored, of keys that occur twice the last counts.
 
 use std::cell::Cell;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
 use libyaml_safer::{EventData, ScalarStyle};
 use serde_json::{Map, Value};
 
 use super::tree::DEPTH;
+use super::utf16::Utf16;
 use crate::item::Item;
 use crate::yaml;
 
@@ -29,18 +30,38 @@ pub trait Visit {
     fn leaf(&mut self, item: Item) -> anyhow::Result<()>;
 }
 
+/// Who wrote a tree, which decides what its plain words mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// A plugin: `yes` is a boolean.
+    Plugin,
+    /// The aggregator, or whoever changed its file by hand: `yes` is text, as it is for the original when it shows it.
+    Aggregator,
+}
+
 /// Tells `visitor` of the tree in the first document of `input`.
-pub fn read(input: impl Read, visitor: &mut impl Visit) -> anyhow::Result<()> {
+pub fn read(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyhow::Result<()> {
     let taken = Rc::new(Cell::new(0));
+    let mut input = io::BufReader::with_capacity(32 << 10, Metered { input, taken: taken.clone() });
+    let big_endian = match input.fill_buf()? {
+        [0xff, 0xfe, ..] => Some(false),
+        [0xfe, 0xff, ..] => Some(true),
+        _ => None,
+    };
+    let input: Box<dyn BufRead> = match big_endian {
+        None => Box::new(input),
+        Some(big_endian) => {
+            input.consume(2);
+            Box::new(io::BufReader::new(Utf16::new(input, big_endian)))
+        }
+    };
     // The parser gives up on a block of text that ends without a line feed.
-    let input = Metered { input, taken: taken.clone() }.chain(&b"\n"[..]);
-    let mut input = io::BufReader::with_capacity(32 << 10, input);
-    let mut reader = Reader { parser: yaml::Events::new(), taken };
+    let mut input = input.chain(&b"\n"[..]);
+    let mut reader = Reader { parser: yaml::Events::new(), taken, writer };
     reader.parser.set_input(&mut input);
     loop {
         match reader.event()? {
-            // No document at all is an item of which nothing is known.
-            EventData::StreamEnd => return visitor.leaf(Item::default()),
+            EventData::StreamEnd => anyhow::bail!("EOF"),
             EventData::DocumentStart { .. } => break,
             _ => {}
         }
@@ -75,6 +96,7 @@ impl<R: Read> Read for Metered<R> {
 struct Reader<'t> {
     parser: yaml::Events<'t>,
     taken: Rc<Cell<u64>>,
+    writer: Writer,
 }
 
 /// Where the children of an item go: into memory, since fields of the item may follow them in files written by
@@ -122,6 +144,12 @@ impl Children<'_> {
         if self.held_size > HELD_LIMIT { self.let_go() } else { Ok(()) }
     }
 
+    /// Forgets what is held, for another list of children that replaces it.
+    fn forget(&mut self) {
+        self.held.clear();
+        self.held_size = 0;
+    }
+
     fn let_go(&mut self) -> anyhow::Result<()> {
         self.through = true;
         self.visitor.enter(std::mem::take(&mut self.item))?;
@@ -161,7 +189,10 @@ impl Reader<'_> {
                 "status" => all.item.status = self.text("status")?.unwrap_or_default(),
                 "meta" => all.item.meta = self.meta()?,
                 "details" => all.item.details = self.details()?,
-                "items" => self.items(&mut all, depth)?,
+                "items" => {
+                    all.forget();
+                    self.items(&mut all, depth)?;
+                }
                 _ => self.skip_value()?,
             }
         }
@@ -193,7 +224,23 @@ impl Reader<'_> {
         match self.event()? {
             EventData::MappingEnd => Ok(None),
             EventData::Scalar { value, .. } if value == "<<" => Err(Reference.into()),
+            EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => {
+                Ok(Some(String::new()))
+            }
             EventData::Scalar { value, .. } => Ok(Some(value)),
+            _ => anyhow::bail!("not a result: a key is no text"),
+        }
+    }
+
+    /// The same within details, where a key is what it means: that of `0x1f: x` is `31`.
+    fn key_of_value(&mut self) -> anyhow::Result<Option<String>> {
+        match self.event()? {
+            EventData::MappingEnd => Ok(None),
+            EventData::Scalar { value, .. } if value == "<<" => Err(Reference.into()),
+            EventData::Scalar { value, style, tag, .. } => match self.scalar(value, style, tag.as_deref())? {
+                Value::String(text) => Ok(Some(text)),
+                other => Ok(Some(other.to_string())),
+            },
             _ => anyhow::bail!("not a result: a key is no text"),
         }
     }
@@ -201,8 +248,17 @@ impl Reader<'_> {
     /// A string: the source text of any scalar; `None` for null.
     fn text(&mut self, key: &str) -> anyhow::Result<Option<String>> {
         match self.event()? {
-            EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => Ok(None),
-            EventData::Scalar { value, .. } => Ok(Some(value)),
+            EventData::Scalar { value, style: ScalarStyle::Plain, tag: None, .. } if is_null(&value) => {
+                Ok(None)
+            }
+            EventData::Scalar { value, tag: None, .. } => Ok(Some(value)),
+            EventData::Scalar { value, style, tag, .. } => {
+                match self.scalar(value.clone(), style, tag.as_deref())? {
+                    Value::Null => Ok(None),
+                    Value::String(text) => Ok(Some(text)),
+                    _ => Ok(Some(value)),
+                }
+            }
             EventData::Alias { .. } => Err(Reference.into()),
             _ => anyhow::bail!("not a result: `{key}` is no text"),
         }
@@ -243,15 +299,7 @@ impl Reader<'_> {
     fn value(&mut self, event: EventData, depth: usize) -> anyhow::Result<Value> {
         anyhow::ensure!(depth < DEPTH, "details are nested deeper than {DEPTH}");
         Ok(match event {
-            EventData::Scalar { value, style: ScalarStyle::Plain, tag: None, .. } => {
-                match yaml::resolve(&value) {
-                    Ok(yaml::Content::Null) => Value::Null,
-                    Ok(yaml::Content::Bool(flag)) => Value::Bool(flag),
-                    Ok(yaml::Content::Number(number)) => Value::Number(number),
-                    _ => Value::String(value),
-                }
-            }
-            EventData::Scalar { value, .. } => Value::String(value),
+            EventData::Scalar { value, style, tag, .. } => self.scalar(value, style, tag.as_deref())?,
             EventData::SequenceStart { .. } => {
                 let mut list = Vec::new();
                 loop {
@@ -263,7 +311,7 @@ impl Reader<'_> {
             }
             EventData::MappingStart { .. } => {
                 let mut map = Map::new();
-                while let Some(key) = self.key()? {
+                while let Some(key) = self.key_of_value()? {
                     let event = self.event()?;
                     map.insert(key, self.value(event, depth + 1)?);
                 }
@@ -272,6 +320,38 @@ impl Reader<'_> {
             EventData::Alias { .. } => return Err(Reference.into()),
             _ => anyhow::bail!("not a result: the text ends within an item"),
         })
+    }
+
+    /// What a scalar among details means.
+    fn scalar(&self, value: String, style: ScalarStyle, tag: Option<&str>) -> anyhow::Result<Value> {
+        let plain = style == ScalarStyle::Plain;
+        let is_word = !value.eq_ignore_ascii_case("true") && !value.eq_ignore_ascii_case("false");
+        if tag == Some(yaml::BINARY) {
+            // What the original writes of text that is no UTF-8.
+            use base64::Engine as _;
+            let packed: String = value.split_whitespace().collect();
+            let bytes = base64::engine::general_purpose::STANDARD.decode(packed);
+            let bytes = bytes.map_err(|_| anyhow::anyhow!("not a result: `!!binary` is not base64"))?;
+            return Ok(Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+        if tag.is_none() && (!plain || yaml::resolve(&value).is_err()) {
+            // Also infinity, which JSON cannot say.
+            return Ok(Value::String(value));
+        }
+        Ok(
+            match yaml::meaning(tag, value.clone(), plain)
+                .map_err(|reason| anyhow::anyhow!("not a result: {reason}"))?
+            {
+                yaml::Content::Null => Value::Null,
+                yaml::Content::Bool(_) if is_word && tag.is_none() && self.writer == Writer::Aggregator => {
+                    Value::String(value)
+                }
+                yaml::Content::Bool(flag) => Value::Bool(flag),
+                yaml::Content::Number(number) => Value::Number(number),
+                yaml::Content::Text(text) => Value::String(text),
+                yaml::Content::List(_) | yaml::Content::Map(_) => Value::Null,
+            },
+        )
     }
 
     fn skip_value(&mut self) -> anyhow::Result<()> {

@@ -189,18 +189,21 @@ pub enum Fetch {
 }
 
 impl Fetch {
-    /// Copies a file to `out`.
-    pub fn copy(&mut self, name: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+    /// Copies a file to `out`, with `head` before it.
+    pub fn copy(&mut self, name: &str, head: &str, out: &mut dyn Write) -> anyhow::Result<()> {
         match self {
             Self::Folder(folder) => {
                 let mut file = open_in(folder, name)?.ok_or_else(|| absent(name))?;
+                out.write_all(head.as_bytes())?;
                 io::copy(&mut file, out)?;
             }
             Self::Stream { walk, wanted, spool } => {
                 while !spool.has(name) {
-                    let Some((found, _)) = walk.next()? else { return Err(absent(name)) };
+                    // What a plugin sent may be a link. It holds nothing by itself, and that is no error.
+                    let Some((found, _)) = walk.next_with_links()? else { return Err(absent(name)) };
                     match wanted.get(&found) {
                         Some(1) if found == name => {
+                            out.write_all(head.as_bytes())?;
                             copy(&mut walk.reader, out)?;
                             return Ok(());
                         }
@@ -209,6 +212,7 @@ impl Fetch {
                     }
                 }
                 let mut content = spool.open(name).ok_or_else(|| absent(name))?;
+                out.write_all(head.as_bytes())?;
                 io::copy(&mut content, out)?;
             }
         }
@@ -237,8 +241,20 @@ pub struct Walk {
 impl Walk {
     /// The next regular file, its name cleaned.
     fn next(&mut self) -> anyhow::Result<Option<(String, Entry)>> {
+        while let Some((name, entry)) = self.next_with_links()? {
+            if matches!(entry.kind, Kind::File) {
+                return Ok(Some((name, entry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next regular file or symbolic link.
+    fn next_with_links(&mut self) -> anyhow::Result<Option<(String, Entry)>> {
         while let Some(entry) = self.reader.next_entry().map_err(|error| broken(error.into()))? {
-            if let (Kind::File, Some(name)) = (entry.kind, clean(&String::from_utf8_lossy(&entry.name))) {
+            if let (Kind::File | Kind::Symlink, Some(name)) =
+                (entry.kind, clean(&String::from_utf8_lossy(&entry.name)))
+            {
                 return Ok(Some((name, entry)));
             }
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::health::{self, Health};
 use super::open::SERVER_VERSION;
-use super::read::{self, Visit};
+use super::read::{self, Visit, Writer};
 use super::source::{self, Fetch, Files, Source, absent};
 use super::{RESULTS_FILE, compact};
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT};
@@ -61,7 +61,7 @@ pub fn show(
         {
             log::error!("{earlier:#}");
         }
-        if at + 1 < plugins.len() {
+        if at + 1 < plugins.len() && plugin != health::NAME {
             writeln!(out)?;
         }
     }
@@ -105,7 +105,12 @@ fn show_health(files: &Files, mode: Mode, out: &mut dyn Write) -> anyhow::Result
             let mut file = files.open(health::FILE)?.ok_or_else(|| absent(health::FILE))?;
             Ok(std::io::copy(&mut file, out).map(drop)?)
         }
-        Mode::Dump | Mode::Readable => Health::read(files)?.unwrap_or_default().write_yaml(out),
+        Mode::Dump => Health::read(files)?.unwrap_or_default().write_yaml(out),
+        Mode::Readable => {
+            let mut text = Vec::new();
+            Health::read(files)?.unwrap_or_default().write_yaml(&mut text)?;
+            readable(text.as_slice(), out)
+        }
     }
 }
 
@@ -126,7 +131,7 @@ impl<'a, V: Visit> Select<'a, V> {
 
     /// Reads a tree; it is an error if the item is not there.
     pub fn run(&mut self, input: impl Read) -> anyhow::Result<()> {
-        read::read(input, self)?;
+        read::read(input, Writer::Aggregator, self)?;
         match self.name {
             Some(name) if !self.done => anyhow::bail!("node named {name:?} not found"),
             _ => Ok(()),
@@ -268,12 +273,10 @@ impl Visit for Detailed<'_> {
 
     fn leaf(&mut self, mut item: Item) -> anyhow::Result<()> {
         if let Some(file) = file_of(self.plugin, &item) {
-            if !self.skip_prefix {
-                self.path.push(item.name);
-                write!(self.out, "{} ", self.path.join("|"))?;
-                self.path.pop();
-            }
-            return self.files.copy(&file, self.out);
+            self.path.push(item.name);
+            let head = if self.skip_prefix { String::new() } else { self.path.join("|") + " " };
+            self.path.pop();
+            return self.files.copy(&file, &head, self.out);
         }
         item.meta.insert("path".into(), self.path.join("|"));
         let mut line = String::from("{\"name\":");
