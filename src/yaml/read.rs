@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use libyaml_safer::{Event, EventData, Mark, Parser};
+use libyaml_safer::{Event, EventData, Mark, Parser, ScalarStyle};
 
 use super::{Content, DEPTH, Error, Key, Node, Place, scalar};
 
@@ -20,16 +20,16 @@ const MERGE: &str = "tag:yaml.org,2002:merge";
 
 /// Reads the first document; nothing at all is null.
 pub fn document(text: &str) -> Result<Node, Error> {
-    let text = &ended(text);
-    let mut bytes = text.as_bytes();
+    let whole = &ended(text);
+    let mut bytes = whole.as_bytes();
     let nothing = Node { place: Place { line: 1, column: 1 }, content: Content::Null };
     Ok(Reader::new(text, &mut bytes).next_document()?.unwrap_or(nothing))
 }
 
 /// Reads every document.
 pub fn documents(text: &str) -> Result<Vec<Node>, Error> {
-    let text = &ended(text);
-    let mut bytes = text.as_bytes();
+    let whole = &ended(text);
+    let mut bytes = whole.as_bytes();
     let mut reader = Reader::new(text, &mut bytes);
     let mut documents = Vec::new();
     while let Some(node) = reader.next_document()? {
@@ -44,6 +44,7 @@ fn ended(text: &str) -> std::borrow::Cow<'_, str> {
 }
 
 struct Reader<'t> {
+    /// The text as it was given, thus perhaps without the line feed that was added.
     text: &'t str,
     parser: Events<'t>,
     /// `None` while the anchored node is still being read.
@@ -132,7 +133,10 @@ impl<'t> Reader<'t> {
     fn word(&mut self) -> Result<Option<Word>, Error> {
         let Some((event, place)) = self.event()? else { return Ok(None) };
         let (anchor, content, merges) = match event {
-            EventData::Scalar { anchor, tag, value, plain_implicit, .. } => {
+            EventData::Scalar { anchor, tag, mut value, plain_implicit, style, .. } => {
+                if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) {
+                    self.take_added_line_feed(&mut value);
+                }
                 let merges = value == "<<" && (plain_implicit || tag.as_deref() == Some(MERGE));
                 let content = meaning(tag.as_deref(), value, plain_implicit).map_err(|m| place.error(m))?;
                 (anchor, content, merges)
@@ -161,6 +165,19 @@ impl<'t> Reader<'t> {
             self.anchors.insert(anchor, Some(node.clone()));
         }
         Ok(Some(Word { node, merges }))
+    }
+
+    /// A block of text that the text itself ends has no line feed at its end unless one was written.
+    fn take_added_line_feed(&self, value: &mut String) {
+        let last = self.text.rsplit('\n').next().unwrap_or_default();
+        if last.is_empty() || self.place.line <= self.text.matches('\n').count() + 1 {
+            return;
+        }
+        // Of blank lines at the end one is kept, or all.
+        let end = if last.trim().is_empty() { "\n" } else { last.trim_start() };
+        if value.strip_suffix('\n').is_some_and(|rest| rest.ends_with(end)) {
+            value.pop();
+        }
     }
 
     fn enter(&mut self, anchor: Option<&str>, place: Place) -> Result<(), Error> {
@@ -368,7 +385,15 @@ mod tests {
     fn anchors_merges_tags_and_duplicates() {
         for (text, value) in [
             ("", json!(null)),
-            ("a: |\n  text", json!({"a": "text\n"})),
+            ("a: |\n  text", json!({"a": "text"})),
+            ("a: |\n  text\n", json!({"a": "text\n"})),
+            ("a: |+\n  more\n   text", json!({"a": "more\n text"})),
+            ("a: >\n  more\n  text", json!({"a": "more text"})),
+            ("a: |\n  text\n  ", json!({"a": "text\n"})),
+            ("a: |+\n  text\n  ", json!({"a": "text\n"})),
+            ("a: |\n  text\n# text", json!({"a": "text\n"})),
+            ("a: |\n  text\nb: text", json!({"a": "text\n", "b": "text"})),
+            ("- |\n  text\n- text", json!(["text\n", "text"])),
             ("---\n", json!(null)),
             ("# only a comment\n", json!(null)),
             ("a: 1\n---\nb: 2\n", json!({"a": 1})),

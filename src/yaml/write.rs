@@ -273,9 +273,9 @@ fn is_plain(text: &str) -> bool {
     !starts_badly && !text.ends_with([' ', ':']) && !text.contains(": ") && !text.contains(" #")
 }
 
-/// What every reader takes literally, in any style, on one line.
+/// What the original writes literally, in any style, on one line; characters beyond the first plane are escaped.
 fn is_printable(c: char) -> bool {
-    matches!(c, ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..)
+    matches!(c, ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
         && !matches!(c, '\u{2028}' | '\u{2029}')
 }
 
