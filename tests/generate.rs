@@ -113,6 +113,12 @@ fn settings_come_from_the_file_and_flags_lie_over_it() {
     assert_eq!(serde_json::from_str::<Value>(&done.stdout).unwrap()["Namespace"], "flag");
     assert_eq!(done.stdout.lines().count(), 1);
 
+    let odd = r#"{"AggregatorTolerations": [{"operator": "Exists", "tolerationSeconds": "5"}], "ImagePullPolicy": "",
+        "ForceImagePullPolicy": true}"#;
+    let unforced = generated_with("c.json", odd, "--config c.json");
+    assert_eq!(named(&unforced, "Pod", "sonobuoy")["spec"]["tolerations"][1], json!({"operator": "Exists"}));
+    assert_eq!(definition(&unforced, "e2e")["spec"].get("imagePullPolicy"), None);
+
     let none = generated_with("c.json", r#"{"SkipPlugins": true}"#, "--config c.json");
     assert_eq!(named(&none, "ConfigMap", "sonobuoy-plugins-cm").get("data"), None);
 }
@@ -139,7 +145,10 @@ fn the_aggregator_follows_its_flags() {
     );
     assert_eq!(container["imagePullPolicy"], "Always");
     let names: Vec<_> = container["env"].as_array().unwrap().iter().map(|env| env["name"].clone()).collect();
-    assert_eq!(names, ["SONOBUOY_ADVERTISE_IP", "A", "B"]);
+    assert_eq!(names, ["A", "B", "SONOBUOY_ADVERTISE_IP"]);
+    let own = generated("--plugin-env sonobuoy.SONOBUOY_ADVERTISE_IP=host");
+    let env = &named(&own, "Pod", "sonobuoy")["spec"]["containers"][0]["env"];
+    assert_eq!(env, &json!([{"name": "SONOBUOY_ADVERTISE_IP", "value": "host"}]));
     let labels = &named(&objects, "Namespace", "ns")["metadata"]["labels"];
     assert_eq!(labels, &json!({"pod-security.kubernetes.io/enforce": "baseline"}));
     assert!(!objects.iter().any(|object| object["kind"] == "ServiceAccount"));
@@ -350,9 +359,32 @@ fn new_definitions_have_what_was_asked_for() {
         },
     });
     assert_eq!(documents(&done.stdout), [expected]);
+    let call = Sonobuoy::new(
+        "gen plugin -n x -i= -e EMPTY= -e GONE=1 -e GONE --node-selector os=linux --show-default-podspec",
+    );
+    let done = documents(&call.run_any().stdout).remove(0);
+    assert_eq!(done["spec"], json!({"command": ["./run.sh"], "env": [{"name": "EMPTY"}], "name": "plugin"}));
+    assert_eq!(done["podSpec"]["nodeSelector"], json!({"os": "linux"}));
     let shown =
         definition(&generated_with("p.yaml", &plugin("p", "Job"), "-p p.yaml --show-default-podspec"), "p");
     assert_eq!(shown["podSpec"]["restartPolicy"], "Never");
+}
+
+#[test]
+fn flags_are_checked_also_where_they_change_nothing() {
+    for (words, error) in [
+        ("gen config -p ./none", "there is no such file or folder"),
+        ("gen config --plugin-env e2e", "write PLUGIN.NAME=VALUE"),
+        ("gen config --aggregator-node-selector a", "write KEY:VALUE"),
+        ("gen plugin systemd-logs --kubernetes-version=v1.30.0 -p ./none", "there is no such file or folder"),
+    ] {
+        Sonobuoy::new(words).status(1).stderr_has(error).run();
+    }
+    let other = "gen plugin e2e --kubernetes-version=v1.30.0 --plugin-env systemd-logs.LOG_MINUTES=5";
+    Sonobuoy::new(other).stdout_has("plugin-name: e2e").run();
+    let done = Sonobuoy::new("gen config --e2e-docker-config-file d.json").file("d.json", "{}").run_any();
+    let config: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&config["E2EDockerConfigFile"], &config["ImagePullSecrets"]), (&json!("d.json"), &json!("")));
 }
 
 pub fn plugin(name: &str, driver: &str) -> String {

@@ -41,6 +41,7 @@ fn plugins_are_found_where_the_original_finds_them() {
         ("-p a.yaml@z -p dir", &["b", "c", "z"]),
         ("-p x", &["installed"]),
         ("-p x.yaml@y", &["y"]),
+        ("-p a.yaml@", &["a"]),
         ("-p ./x.yaml", &["local"]),
         ("-p e2e -p systemd-logs", &["own-e2e", "systemd-logs"]),
     ] {

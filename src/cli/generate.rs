@@ -17,7 +17,11 @@ use crate::yaml;
 pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let text = match matches.subcommand() {
         None => manifest(matches)?,
-        Some(("config", matches)) => format!("{}\n", request::settings(matches)?.to_json()),
+        Some(("config", matches)) => {
+            let run = request::settings(matches)?;
+            request::check(matches, &run)?;
+            format!("{}\n", run.to_json())
+        }
         Some(("default-image-config", _)) => format!("{}\n", yaml::write(&registries())),
         Some(("plugin", matches)) => match matches.subcommand() {
             None => format!("{}\n", definition(matches)?.to_yaml()),
@@ -65,8 +69,10 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
     let text = |id: &str| matches.get_one::<String>(id).cloned().unwrap_or_default();
     let many = |id: &str| matches.get_many::<String>(id).into_iter().flatten();
     let driver = Driver::parse(&text("type")).unwrap_or(Driver::Job);
-    let mut spec =
-        json!({"name": "plugin", "image": text("image"), "command": many("cmd").collect::<Vec<_>>()});
+    let mut spec = json!({"name": "plugin", "command": many("cmd").collect::<Vec<_>>()});
+    if !text("image").is_empty() {
+        spec["image"] = json!(text("image"));
+    }
     if many("arg").next().is_some() {
         spec["args"] = json!(many("arg").collect::<Vec<_>>());
     }
@@ -80,11 +86,18 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
             definition.config.result_format
         );
     }
-    let env: BTreeMap<String, String> = many("env")
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-    definition.set_env(&env);
+    let mut env = BTreeMap::new();
+    for pair in many("env") {
+        match pair.split_once('=') {
+            Some((name, "")) => env.insert(name, json!({"name": name})),
+            Some((name, value)) => env.insert(name, json!({"name": name, "value": value})),
+            None => env.remove(pair.as_str()),
+        };
+    }
+    if !env.is_empty() {
+        definition.spec["env"] = env.into_values().collect();
+        definition.set_env(&BTreeMap::new());
+    }
     let labels = many("node-selector").map(|label| match label.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key, value)),
         _ => {
@@ -102,10 +115,10 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
              --show-default-podspec writes them out"
         );
     }
-    if let Some(spec) = &mut definition.pod_spec {
-        for (key, value) in labels {
-            spec["nodeSelector"][key] = json!(value);
-        }
+    if let Some(spec) = &mut definition.pod_spec
+        && !labels.is_empty()
+    {
+        spec["nodeSelector"] = json!(labels);
     }
     for path in many("configmap") {
         definition.config_map.insert(request::base_name(path)?, request::read_text(path)?);

@@ -66,9 +66,6 @@ pub fn settings(matches: &ArgMatches) -> Result<config::Run> {
         run.server.timeout_seconds = seconds;
     }
     redaction(matches, &mut run)?;
-    if !run.e2e_docker_config_file.is_empty() && run.image_pull_secrets.is_empty() {
-        run.image_pull_secrets = PULL_SECRET.into();
-    }
     warn_of_unknown(&run);
     Ok(run)
 }
@@ -97,6 +94,13 @@ fn warn_of_unknown(run: &config::Run) {
     }
 }
 
+/// Whether the flags that change no settings are right, so that a mistake in one is found by whatever reads it first.
+pub fn check(matches: &ArgMatches, run: &config::Run) -> Result<()> {
+    ordered(matches)?;
+    node_selector(matches)?;
+    selected(matches, run).map(drop)
+}
+
 /// Everything about the run. `only` names the one built-in plugin that a command is about.
 pub fn plan(matches: &ArgMatches, only: Option<&str>) -> Result<Plan> {
     assemble(matches, only, Place::Cluster)
@@ -116,6 +120,9 @@ enum Place {
 
 fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Plan> {
     let mut run = settings(matches)?;
+    if !run.e2e_docker_config_file.is_empty() && run.image_pull_secrets.is_empty() {
+        run.image_pull_secrets = PULL_SECRET.into();
+    }
     if let Some(registry) = text(matches, "registry")
         && run.worker_image == config::Run::default().worker_image
     {
@@ -124,7 +131,12 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     }
     let (mut env, mut changes) = ordered(matches)?;
     let found = match only {
-        Some(name) => vec![plugin::find(name, None)?],
+        Some(name) => {
+            let others: Vec<_> = selected(matches, &run)?.into_iter().flatten().collect();
+            let is_other = |env: &String| others.iter().any(|other| other.definition.name() == env);
+            env.retain(|plugin, _| plugin == name || !is_other(plugin));
+            vec![plugin::find(name, None)?]
+        }
         None => selected(matches, &run)?,
     };
     let found: Vec<plugin::Found> = found.into_iter().flatten().collect();
@@ -203,13 +215,7 @@ fn adopt(found: plugin::Found, run: &config::Run, place: Place) -> Definition {
     {
         return own;
     }
-    if let serde_json::Value::Object(spec) = &mut definition.spec {
-        if run.image_pull_policy.is_empty() {
-            spec.remove("imagePullPolicy");
-        } else {
-            spec.insert("imagePullPolicy".into(), run.image_pull_policy.clone().into());
-        }
-    }
+    definition.set_pull_policy(&run.image_pull_policy);
     if let Some(spec) = &mut definition.pod_spec
         && spec["serviceAccountName"] == pod::SERVICE_ACCOUNT
     {

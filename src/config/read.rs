@@ -342,10 +342,10 @@ fn set_tolerations(field: &mut Vec<BTreeMap<String, String>>, path: &str, node: 
                 "key" | "value" => continue,
                 "effect" => &["NoSchedule", "NoExecute", "PreferNoSchedule", ""],
                 "operator" => &["Equal", "Exists", ""],
+                // The original keeps it and makes nothing of it.
                 _ => {
-                    let words =
-                        format!("`{path}.{key}` is unknown; a toleration has key, value, effect, operator");
-                    return Err(item.place.error(words));
+                    log::warn!("`{path}.{key}` has no effect; a toleration has key, value, effect, operator");
+                    continue;
                 }
             };
             if !known.contains(&value.as_str()) {
@@ -475,7 +475,6 @@ mod tests {
             ("{\"CustomAnnotations\": {\"a\": 1}}", 1, 29, "`CustomAnnotations.a`"),
             ("{\"AggregatorTolerations\": [{\"effect\": \"Never\"}]}", 1, 28, "one of NoSchedule, NoExecute"),
             ("{\"AggregatorTolerations\": [{\"operator\": \"In\"}]}", 1, 28, "one of Equal, Exists"),
-            ("{\"AggregatorTolerations\": [{\"keys\": \"a\"}]}", 1, 28, "a toleration has key"),
             ("{\"Redaction\": {\"text\": [\"(\"]}}", 1, 25, "`Redaction.text[0]`: `(` is no pattern"),
             ("{\"Redaction\": {\"texts\": []}}", 1, 25, "`Redaction.texts` is no rule"),
             ("{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"x\"}}}", 1, 38, "is no time"),

@@ -10,7 +10,7 @@ use super::service::Service;
 use super::{Plan, harden};
 use crate::config;
 use crate::json::json;
-use crate::plugin::{Definition, RESERVED};
+use crate::plugin::{self, Definition, RESERVED};
 
 /// The aggregator's pod.
 pub const AGGREGATOR_POD: &str = "sonobuoy";
@@ -196,7 +196,8 @@ fn aggregator(plan: &Plan) -> Value {
     }
     let mut tolerations = vec![json!({"key": "kubernetes.io/e2e-evict-taint-key", "operator": "Exists"})];
     for toleration in &run.aggregator_tolerations {
-        let given = toleration.iter().filter(|(_, value)| !value.is_empty());
+        let known = |key: &str| ["key", "value", "effect", "operator"].contains(&key);
+        let given = toleration.iter().filter(|(key, value)| known(key) && !value.is_empty());
         tolerations.push(given.map(|(key, value)| (key.clone(), json!(value))).collect::<Map<_, _>>().into());
     }
     let mut spec = json!({
@@ -234,29 +235,26 @@ fn aggregator(plan: &Plan) -> Value {
 }
 
 fn aggregator_container(plan: &Plan) -> Value {
-    let mut env = vec![json!({
+    let own = json!({
         "name": "SONOBUOY_ADVERTISE_IP",
         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
-    })];
-    let given = plan.env.get(RESERVED).into_iter().flatten();
-    env.extend(
-        given
-            .filter(|(_, value)| !value.is_empty())
-            .map(|(name, value)| json!({"name": name, "value": value})),
-    );
+    });
     let (level, verbosity) = level(&plan.level);
     let mut container = json!({
         "name": AGGREGATOR_CONTAINER,
         "image": plan.run.worker_image,
         "command": ["/sonobuoy"],
         "args": ["aggregator", "--no-exit", format!("--level={level}"), format!("-v={verbosity}"), "--alsologtostderr"],
-        "env": env,
+        "env": [own],
         "volumeMounts": [
             {"mountPath": "/etc/sonobuoy", "name": "sonobuoy-config-volume"},
             {"mountPath": "/plugins.d", "name": "sonobuoy-plugins-volume"},
             {"mountPath": "/tmp/sonobuoy", "name": "output-volume"},
         ],
     });
+    if let Some(given) = plan.env.get(RESERVED) {
+        plugin::set_env(&mut container, given);
+    }
     if !plan.run.image_pull_policy.is_empty() {
         container["imagePullPolicy"] = json!(plan.run.image_pull_policy);
     }

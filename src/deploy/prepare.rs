@@ -22,7 +22,7 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
             plugin.pod_spec = Some(pod::default_spec(driver, &plan.run.service_account_name));
         }
         if plan.run.force_image_pull_policy {
-            plugin.spec["imagePullPolicy"] = json!(plan.run.image_pull_policy);
+            plugin.set_pull_policy(&plan.run.image_pull_policy);
         }
     }
     for change in &plan.changes {
@@ -129,7 +129,7 @@ fn named<'p>(plugins: &'p mut [Definition], name: &str) -> Option<&'p mut Defini
 }
 
 fn add_word(plugin: &mut Definition, variable: &str, word: &str) {
-    let old = plugin.spec["env"].as_array().into_iter().flatten().rev().find(|env| env["name"] == variable);
+    let old = plugin.spec["env"].as_array().into_iter().flatten().find(|env| env["name"] == variable);
     let value = match old.and_then(|env| env["value"].as_str()) {
         Some(value) if !value.is_empty() => format!("{value} {word}"),
         _ => word.to_owned(),

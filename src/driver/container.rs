@@ -120,7 +120,7 @@ pub(super) fn resolve(
     facts: &Facts<'_>,
     given: &[(String, String)],
 ) -> anyhow::Result<Container> {
-    let name = container["name"].as_str().unwrap_or("plugin").to_owned();
+    let name = container["name"].as_str().filter(|name| !name.is_empty()).unwrap_or("plugin").to_owned();
     let mut listed: Vec<(String, String)> = Vec::new();
     let mut put = |name: &str, value: String| {
         listed.retain(|(known, _)| known != name);

@@ -133,9 +133,13 @@ impl Launch<'_> {
         spec
     }
 
-    /// The plugin's own container; it is told which node it runs on, which no manifest can know.
+    /// The plugin's own container; it is told which node it runs on, which no manifest can know, and called
+    /// `plugin` if the definition has no name for it, since Kubernetes asks for one.
     fn plugin(&self) -> Value {
         let mut plugin = self.definition.spec.clone();
+        if plugin["name"].as_str().is_none_or(str::is_empty) {
+            plugin["name"] = json!("plugin");
+        }
         let told = plugin["env"].as_array().into_iter().flatten().any(|variable| variable["name"] == NODE);
         if !told {
             push(&mut plugin, "env", [json!({"name": NODE, "valueFrom": node_name()})]);

@@ -35,6 +35,17 @@ impl Definition {
         }
     }
 
+    /// Sets the pull policy of the plugin's container; an empty one leaves it to Kubernetes.
+    pub fn set_pull_policy(&mut self, policy: &str) {
+        if let Value::Object(spec) = &mut self.spec {
+            if policy.is_empty() {
+                spec.remove("imagePullPolicy");
+            } else {
+                spec.insert("imagePullPolicy".into(), policy.into());
+            }
+        }
+    }
+
     /// What the aggregator does before it starts a plugin, so that definitions made for other folders work: the
     /// results volume and the two variables that name it point to `folder`.
     pub fn reconcile(&mut self, folder: &str) {
@@ -44,12 +55,13 @@ impl Definition {
     }
 }
 
-/// Merges variables into a container's own: one of each name, sorted by name in any case, the last one counts.
-fn set_env(container: &mut Value, overrides: &BTreeMap<String, String>) {
+/// Merges variables into a container's own: one of each name, sorted by name in any case; the first one counts, as
+/// it does for the original.
+pub fn set_env(container: &mut Value, overrides: &BTreeMap<String, String>) {
     let env = list(container, "env");
     let mut merged: BTreeMap<String, Value> = BTreeMap::new();
     for variable in env.drain(..) {
-        merged.insert(variable["name"].as_str().unwrap_or_default().to_owned(), variable);
+        merged.entry(variable["name"].as_str().unwrap_or_default().to_owned()).or_insert(variable);
     }
     for (name, value) in overrides {
         if value.is_empty() {
@@ -124,7 +136,7 @@ mod tests {
         one.set_env(&overrides.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
         let expected = json!([
             {"name": "A", "value": "x"},
-            {"name": "b", "value": "2"},
+            {"name": "b", "value": "1"},
             {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "D", "value": "y"},
         ]);

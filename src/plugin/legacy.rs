@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::shape::{driver, tree};
+use super::shape::driver;
 use super::{Definition, Loaded, shape};
 use crate::json::json;
 use crate::yaml::{Content, Error, Node};
@@ -25,12 +25,14 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
     let Some(spec) = node.get("spec") else {
         return Err(node.place.error("`spec` is missing; a PodSpec is needed"));
     };
-    shape::pod("spec", spec)?;
+    let mut parts = shape::Parts::default();
+    let Value::Object(mut pod) = parts.pod("spec", spec)? else {
+        return Err(shape::wrong("spec", spec, "a map"));
+    };
     let mut notes = vec![format!("the definition of `{old_name}` has the form of v0.8 and was converted")];
     if name != old_name {
         notes.push(format!("the plugin `{old_name}` is now called `{name}`: names have no `_`"));
     }
-    let Value::Object(mut pod) = tree(spec) else { return Err(shape::wrong("spec", spec, "a map")) };
     let gone = remove_volumes(&mut pod);
     let (mut producers, workers): (Vec<Value>, Vec<Value>) =
         take_list(&mut pod, "containers").into_iter().partition(|container| !runs_worker(container));
@@ -65,7 +67,7 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
         }
     }
     definition.pod_spec = Some(Value::Object(pod));
-    definition.complete();
+    notes.append(&mut parts.notes);
     Ok(Loaded { definition, notes })
 }
 

@@ -12,6 +12,7 @@ mod installed;
 mod legacy;
 pub mod mode;
 pub mod pod;
+mod quantity;
 mod read;
 pub mod release;
 mod search;
@@ -27,6 +28,7 @@ use crate::clock;
 use crate::json::json;
 use crate::yaml;
 
+pub use adjust::set_env;
 pub use check::{check, check_all};
 pub use read::{read, read_all};
 pub use {
@@ -164,11 +166,14 @@ impl Definition {
     /// The definition as YAML, with `resources: {}` in each container that names none, as `plugin show` prints it.
     pub fn to_full_yaml(&self) -> String {
         let mut whole = self.clone();
-        for container in whole.containers_mut() {
+        let complete = |container: &mut Value| {
             if let Value::Object(fields) = container {
                 fields.entry("resources").or_insert_with(|| json!({}));
             }
-        }
+        };
+        whole.containers_mut().for_each(complete);
+        let inits = whole.pod_spec.as_mut().and_then(|pod| pod.get_mut("initContainers"));
+        inits.and_then(Value::as_array_mut).into_iter().flatten().for_each(complete);
         whole.to_yaml()
     }
 
@@ -176,28 +181,6 @@ impl Definition {
     pub fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         let cars = self.pod_spec.as_mut().and_then(|pod| pod["containers"].as_array_mut());
         std::iter::once(&mut self.spec).chain(cars.into_iter().flatten())
-    }
-
-    /// Puts in what is always written, takes away what means nothing.
-    fn complete(&mut self) {
-        if let Some(Value::Object(pod)) = &mut self.pod_spec {
-            pod.entry("containers").or_insert_with(|| json!([]));
-            if let Some(Value::Array(list)) = pod.get_mut("initContainers") {
-                list.iter_mut().for_each(without_empty_resources);
-            }
-        }
-        if let Value::Object(spec) = &mut self.spec {
-            spec.entry("name").or_insert_with(|| json!("plugin"));
-        }
-        self.containers_mut().for_each(without_empty_resources);
-    }
-}
-
-fn without_empty_resources(container: &mut Value) {
-    if let Value::Object(fields) = container
-        && fields.get("resources").is_some_and(|r| r.as_object().is_some_and(serde_json::Map::is_empty))
-    {
-        fields.remove("resources");
     }
 }
 

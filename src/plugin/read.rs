@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
-use super::shape::{driver, tree};
+use super::shape::driver;
 use super::{Config, Definition, Loaded, legacy, shape};
 use crate::clock;
-use crate::json::json;
 use crate::yaml::{self, Content, Error, Node};
 
 /// Reads the one definition of a text.
@@ -93,19 +90,10 @@ fn one(node: &Node) -> Result<Loaded, Error> {
                 .error("`sonobuoy-config` is missing; it needs `driver` and `plugin-name`"));
         }
     };
-    if let Some(spec) = node.get("spec") {
-        shape::container(spec)?;
-    }
-    if let Some(pod) = node.get("podSpec") {
-        shape::pod("podSpec", pod)?;
-    }
-    let extra_volumes = match node.get("extra-volumes") {
-        Some(volumes) => {
-            shape::volumes(volumes)?;
-            list(volumes)
-        }
-        None => Vec::new(),
-    };
+    let mut parts = shape::Parts::default();
+    let spec = parts.container(node.get("spec"))?;
+    let pod_spec = node.get("podSpec").map(|pod| parts.pod("podSpec", pod)).transpose()?;
+    let extra_volumes = node.get("extra-volumes").map(|list| parts.volumes(list)).transpose()?;
     let config_map = match node.get("config-map") {
         Some(map) => {
             let entries = shape::text_map("config-map", map)?;
@@ -113,15 +101,9 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         }
         None => BTreeMap::new(),
     };
-    let mut definition = Definition {
-        config,
-        spec: node.get("spec").map_or_else(|| json!({}), tree),
-        pod_spec: node.get("podSpec").map(tree),
-        extra_volumes,
-        config_map,
-    };
-    definition.complete();
-    Ok(Loaded { definition, notes: Vec::new() })
+    let definition =
+        Definition { config, spec, pod_spec, extra_volumes: extra_volumes.unwrap_or_default(), config_map };
+    Ok(Loaded { definition, notes: parts.notes })
 }
 
 fn check_kind(node: &Node) -> Result<(), Error> {
@@ -192,18 +174,11 @@ fn config(node: &Node) -> Result<Config, Error> {
     })
 }
 
-/// A list's items as trees.
-fn list(node: &Node) -> Vec<Value> {
-    match &node.content {
-        Content::List(items) => items.iter().map(tree).collect(),
-        _ => Vec::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Driver;
     use super::*;
+    use crate::json::json;
 
     const FULL: &str = "sonobuoy-config:
   driver: daemonset
@@ -248,9 +223,9 @@ config-map:
                 "skip-cleanup": true, "description": "d", "source-url": "u", "order": -2,
                 "timeout": "1h30m0s",
             },
-            "spec": {"name": "plugin", "image": "i", "env": [{"name": "A", "value": "1"}]},
+            "spec": {"name": "", "image": "i", "env": [{"name": "A", "value": "1"}]},
             "podSpec": {
-                "containers": [], "hostNetwork": true,
+                "containers": null, "hostNetwork": true,
                 "volumes": [{"name": "v", "configMap": {"name": "c", "defaultMode": 420}}],
             },
             "extra-volumes": [{"name": "w", "emptyDir": {}}],

@@ -31,6 +31,10 @@ fn numbers(text: &str) -> Option<(String, &str)> {
     if !plain || parts.len() > 3 {
         return None;
     }
+    for part in &mut parts {
+        let zeros = part.bytes().take(part.len() - 1).take_while(|byte| *byte == b'0').count();
+        *part = &part[zeros..];
+    }
     parts.resize(3, "0");
     Some((parts.join("."), rest))
 }
@@ -61,6 +65,7 @@ mod tests {
             ("v1", Some("v1.0.0")),
             ("v1.31", Some("v1.31.0")),
             ("v123.456.789", Some("v123.456.789")),
+            ("v01.031.00", Some("v1.31.0")),
             ("v1.32.0-rc.1", Some("v1.32.0-rc.1")),
             ("1.31", None),
             ("v", None),

@@ -1,169 +1,225 @@
-//! The types of the Kubernetes fields that definitions commonly have, checked where the text still has places: a
-//! number where text is needed is found with line and column, instead of by the API server in the middle of a run.
-//! Fields not listed here pass unseen. What is right becomes text, a driver or a tree.
+//! The Kubernetes parts of definitions: their types, checked where the text still has places, so that a number where
+//! text is needed is found with line and column, instead of by the API server in the middle of a run; and the one form
+//! in which they are written, the same as that of Kubernetes' own programs. `kubernetes.txt` lists the fields.
 
-use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
-use super::Driver;
+use serde_json::{Map, Value};
+
+use super::{Driver, quantity};
+use crate::json::json;
 use crate::yaml::{Content, Error, Node};
 
-/// What a field must hold.
-enum Shape {
-    Text,
-    Flag,
-    Integer,
-    Texts,
-    TextMap,
-    Map(&'static [Field]),
-    List(&'static [Field]),
+const POD: &str = "PodSpec";
+const CONTAINER: &str = "Container";
+
+/// A field of a type of Kubernetes.
+struct Field {
+    name: &'static str,
+    kind: &'static str,
+    written: Written,
 }
 
-type Field = (&'static str, Shape);
-
-use Shape::{Flag, Integer, List, Map, Text, TextMap, Texts};
-
-const ENV: &[Field] = &[("name", Text), ("value", Text), ("valueFrom", Map(&[]))];
-const MOUNT: &[Field] = &[
-    ("name", Text),
-    ("mountPath", Text),
-    ("subPath", Text),
-    ("subPathExpr", Text),
-    ("mountPropagation", Text),
-    ("readOnly", Flag),
-];
-const PORT: &[Field] = &[
-    ("name", Text),
-    ("containerPort", Integer),
-    ("hostPort", Integer),
-    ("protocol", Text),
-    ("hostIP", Text),
-];
-const SECURITY: &[Field] = &[
-    ("privileged", Flag),
-    ("runAsUser", Integer),
-    ("runAsGroup", Integer),
-    ("runAsNonRoot", Flag),
-    ("readOnlyRootFilesystem", Flag),
-    ("allowPrivilegeEscalation", Flag),
-    ("fsGroup", Integer),
-];
-const CONTAINER: &[Field] = &[
-    ("name", Text),
-    ("image", Text),
-    ("command", Texts),
-    ("args", Texts),
-    ("workingDir", Text),
-    ("env", List(ENV)),
-    ("envFrom", List(&[])),
-    ("volumeMounts", List(MOUNT)),
-    ("volumeDevices", List(&[])),
-    ("ports", List(PORT)),
-    ("resources", Map(&[])),
-    ("lifecycle", Map(&[])),
-    ("livenessProbe", Map(&[])),
-    ("readinessProbe", Map(&[])),
-    ("startupProbe", Map(&[])),
-    ("securityContext", Map(SECURITY)),
-    ("imagePullPolicy", Text),
-    ("terminationMessagePath", Text),
-    ("terminationMessagePolicy", Text),
-    ("restartPolicy", Text),
-    ("stdin", Flag),
-    ("stdinOnce", Flag),
-    ("tty", Flag),
-];
-const VOLUME: &[Field] = &[
-    ("name", Text),
-    ("hostPath", Map(&[("path", Text), ("type", Text)])),
-    (
-        "configMap",
-        Map(&[("name", Text), ("defaultMode", Integer), ("optional", Flag), ("items", List(ITEM))]),
-    ),
-    (
-        "secret",
-        Map(&[("secretName", Text), ("defaultMode", Integer), ("optional", Flag), ("items", List(ITEM))]),
-    ),
-    ("emptyDir", Map(&[("medium", Text)])),
-    ("projected", Map(&[("defaultMode", Integer)])),
-    ("downwardAPI", Map(&[("defaultMode", Integer)])),
-];
-const ITEM: &[Field] = &[("key", Text), ("path", Text), ("mode", Integer)];
-const TOLERATION: &[Field] =
-    &[("key", Text), ("operator", Text), ("value", Text), ("effect", Text), ("tolerationSeconds", Integer)];
-const POD: &[Field] = &[
-    ("containers", List(CONTAINER)),
-    ("initContainers", List(CONTAINER)),
-    ("volumes", List(VOLUME)),
-    ("restartPolicy", Text),
-    ("dnsPolicy", Text),
-    ("serviceAccountName", Text),
-    ("serviceAccount", Text),
-    ("automountServiceAccountToken", Flag),
-    ("nodeName", Text),
-    ("nodeSelector", TextMap),
-    ("hostname", Text),
-    ("subdomain", Text),
-    ("schedulerName", Text),
-    ("priorityClassName", Text),
-    ("runtimeClassName", Text),
-    ("priority", Integer),
-    ("terminationGracePeriodSeconds", Integer),
-    ("activeDeadlineSeconds", Integer),
-    ("hostNetwork", Flag),
-    ("hostPID", Flag),
-    ("hostIPC", Flag),
-    ("shareProcessNamespace", Flag),
-    ("enableServiceLinks", Flag),
-    ("affinity", Map(&[])),
-    ("securityContext", Map(SECURITY)),
-    ("dnsConfig", Map(&[])),
-    ("imagePullSecrets", List(&[("name", Text)])),
-    ("hostAliases", List(&[("ip", Text), ("hostnames", Texts)])),
-    ("tolerations", List(TOLERATION)),
-    ("topologySpreadConstraints", List(&[])),
-];
-
-/// Checks a core/v1 Container.
-pub(super) fn container(node: &Node) -> Result<(), Error> {
-    map("spec", node, CONTAINER)
+/// When a field is written.
+#[derive(Clone, Copy, PartialEq)]
+enum Written {
+    Always,
+    OrNull,
+    Given,
+    Filled,
 }
 
-/// Checks a core/v1 PodSpec.
-pub(super) fn pod(key: &str, node: &Node) -> Result<(), Error> {
-    map(key, node, POD)
-}
-
-/// Checks a list of core/v1 Volumes.
-pub(super) fn volumes(node: &Node) -> Result<(), Error> {
-    list("extra-volumes", node, VOLUME)
-}
-
-fn map(path: &str, node: &Node, fields: &'static [Field]) -> Result<(), Error> {
-    let Content::Map(entries) = &node.content else { return Err(wrong(path, node, "a map")) };
-    for (name, shape) in fields {
-        if let Some((_, value)) = entries.iter().find(|(key, value)| key.text == *name && !value.is_null()) {
-            check(&format!("{path}.{name}"), value, shape)?;
+static TYPES: LazyLock<HashMap<&str, Vec<Field>>> = LazyLock::new(|| {
+    let mut types: HashMap<_, Vec<_>> = HashMap::new();
+    let mut of = "";
+    for line in include_str!("kubernetes.txt").lines().filter(|line| !line.starts_with('#')) {
+        for word in line.split(' ').filter(|word| !word.is_empty()) {
+            match word.split_once(':') {
+                None => of = word,
+                Some((name, mark)) => types.entry(of).or_default().push(field(name, mark)),
+            }
         }
     }
-    Ok(())
+    types
+});
+
+fn field(name: &'static str, mark: &'static str) -> Field {
+    for (prefix, written) in [("!*", Written::OrNull), ("!", Written::Always), ("*", Written::Given)] {
+        if let Some(kind) = mark.strip_prefix(prefix) {
+            return Field { name, kind, written };
+        }
+    }
+    Field { name, kind: mark, written: Written::Filled }
 }
 
-fn list(path: &str, node: &Node, fields: &'static [Field]) -> Result<(), Error> {
-    let Content::List(items) = &node.content else { return Err(wrong(path, node, "a list")) };
-    items.iter().enumerate().try_for_each(|(at, item)| map(&format!("{path}[{at}]"), item, fields))
+/// Reads Kubernetes parts and keeps the sentences for people that come of it.
+#[derive(Default)]
+pub(super) struct Parts {
+    /// What was left out, and why.
+    pub(super) notes: Vec<String>,
 }
 
-fn check(path: &str, node: &Node, shape: &Shape) -> Result<(), Error> {
-    match (shape, &node.content) {
-        (Text, _) => text(path, node).map(drop),
-        (Flag, Content::Bool(_)) => Ok(()),
-        (Flag, _) => Err(wrong(path, node, "true or false without quotes")),
-        (Integer, Content::Number(number)) if !number.is_f64() => Ok(()),
-        (Integer, _) => Err(wrong(path, node, "a whole number without quotes")),
-        (Texts, _) => texts(path, node).map(drop),
-        (TextMap, _) => text_map(path, node).map(drop),
-        (Map(fields), _) => map(path, node, fields),
-        (List(fields), _) => list(path, node, fields),
+impl Parts {
+    /// A core/v1 Container; one that is not there has no more than an empty name.
+    pub(super) fn container(&mut self, node: Option<&Node>) -> Result<Value, Error> {
+        node.map_or_else(|| Ok(empty(CONTAINER)), |node| self.value("spec", node, CONTAINER))
+    }
+
+    /// A core/v1 PodSpec.
+    pub(super) fn pod(&mut self, key: &str, node: &Node) -> Result<Value, Error> {
+        self.value(key, node, POD)
+    }
+
+    /// A list of core/v1 Volumes.
+    pub(super) fn volumes(&mut self, node: &Node) -> Result<Vec<Value>, Error> {
+        self.list("extra-volumes", node, "Volume")
+    }
+
+    fn value(&mut self, path: &str, node: &Node, kind: &'static str) -> Result<Value, Error> {
+        if kind == "any" {
+            return Ok(tree(node));
+        }
+        if node.is_null() {
+            return Ok(empty(kind));
+        }
+        if let Some(kind) = kind.strip_prefix("[]") {
+            return Ok(Value::Array(self.list(path, node, kind)?));
+        }
+        if let Some(kind) = kind.strip_prefix("{}") {
+            let entries = entries(path, node)?.iter();
+            let read = entries.map(|(key, node)| {
+                Ok((key.text.clone(), self.value(&format!("{path}.{}", key.text), node, kind)?))
+            });
+            return read.collect::<Result<_, _>>().map(Value::Object);
+        }
+        match (kind, &node.content) {
+            ("text" | "time", _) => text(path, node).map(Value::from),
+            ("flag", Content::Bool(flag)) => Ok(json!(flag)),
+            ("flag", _) => Err(wrong(path, node, "true or false without quotes")),
+            ("int32" | "int64", Content::Number(number)) if !number.is_f64() => {
+                let fits =
+                    number.as_i64().is_some_and(|whole| kind == "int64" || i32::try_from(whole).is_ok());
+                if fits { Ok(json!(number)) } else { Err(wrong(path, node, "a smaller one")) }
+            }
+            ("int32" | "int64", _) => Err(wrong(path, node, "a whole number without quotes")),
+            ("port", Content::Number(number)) if number.is_i64() => Ok(json!(number)),
+            ("port", Content::Text(text)) => Ok(json!(text)),
+            ("port", _) => Err(wrong(path, node, "a whole number or a name")),
+            ("quantity", Content::Number(number)) => size(path, node, &number.to_string()),
+            ("quantity", Content::Text(text)) => size(path, node, text),
+            ("quantity", _) => Err(wrong(path, node, "a quantity such as 500m or 1Gi")),
+            _ => self.object(path, node, kind),
+        }
+    }
+
+    fn object(&mut self, path: &str, node: &Node, kind: &str) -> Result<Value, Error> {
+        let entries = entries(path, node)?;
+        let fields = fields(kind);
+        let mut object = Map::new();
+        for field in fields {
+            let given = entries.iter().find(|(key, value)| key.text == field.name && !value.is_null());
+            let value = match given {
+                Some((_, node)) => self.value(&format!("{path}.{}", field.name), node, field.kind)?,
+                None if field.written == Written::Always => empty(field.kind),
+                None if field.written == Written::OrNull => Value::Null,
+                None => continue,
+            };
+            if field.written != Written::Filled || !is_empty(&value) {
+                object.insert(field.name.to_owned(), value);
+            }
+        }
+        for (key, value) in entries {
+            if value.is_null() || fields.iter().any(|field| field.name == key.text) {
+                continue;
+            }
+            // Kubernetes goes on, and what it may have learned since passes.
+            if may_become_a_field(&key.text, fields) {
+                object.insert(key.text.clone(), tree(value));
+            } else {
+                self.notes.push(format!("`{path}.{}` is left out: {}", key.text, why(&key.text, fields)));
+            }
+        }
+        Ok(Value::Object(object))
+    }
+
+    fn list(&mut self, path: &str, node: &Node, kind: &'static str) -> Result<Vec<Value>, Error> {
+        let Content::List(items) = &node.content else { return Err(wrong(path, node, "a list")) };
+        let read = items.iter().enumerate();
+        read.map(|(at, item)| self.value(&format!("{path}[{at}]"), item, kind)).collect()
+    }
+}
+
+fn fields(kind: &str) -> &'static [Field] {
+    TYPES.get(kind).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn is_field(kind: &str, name: &str) -> bool {
+    fields(kind).iter().any(|field| field.name == name)
+}
+
+/// Whether a key that is not known here can be a field that a later Kubernetes knows: it looks like one and is not
+/// merely in the wrong place or case.
+fn may_become_a_field(key: &str, fields: &[Field]) -> bool {
+    key.starts_with(|c: char| c.is_ascii_lowercase())
+        && key.bytes().all(|b| b.is_ascii_alphanumeric())
+        && !fields.iter().any(|field| field.name.eq_ignore_ascii_case(key))
+        && !is_field(POD, key)
+        && !is_field(CONTAINER, key)
+}
+
+fn why(key: &str, fields: &[Field]) -> String {
+    if let Some(field) = fields.iter().find(|field| field.name.eq_ignore_ascii_case(key)) {
+        return format!("it is spelled `{}`", field.name);
+    }
+    match (is_field(POD, key), is_field(CONTAINER, key)) {
+        (true, false) => "it is a field of the pod, in `podSpec`".into(),
+        (false, true) => "it is a field of a container".into(),
+        _ => "there is no such field".into(),
+    }
+}
+
+/// What a field holds that is not given.
+fn empty(kind: &str) -> Value {
+    match kind {
+        "text" => json!(""),
+        "flag" => json!(false),
+        "int32" | "int64" | "port" => json!(0),
+        "quantity" => json!("0"),
+        _ => TYPES.get(kind).map_or(Value::Null, |fields| {
+            let always = fields.iter().filter(|field| field.written == Written::Always);
+            let mut object: Map<_, _> =
+                always.map(|field| (field.name.to_owned(), empty(field.kind))).collect();
+            let null = fields.iter().filter(|field| field.written == Written::OrNull);
+            object.extend(null.map(|field| (field.name.to_owned(), Value::Null)));
+            Value::Object(object)
+        }),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+fn size(path: &str, node: &Node, text: &str) -> Result<Value, Error> {
+    quantity::canonical(text).map(Value::from).ok_or_else(|| {
+        let message = format!("`{path}` is `{text}`, which is no quantity; write it as 2, 500m or 1Gi");
+        node.place.error(message)
+    })
+}
+
+/// The entries of a map.
+fn entries<'n>(path: &str, node: &'n Node) -> Result<&'n [(crate::yaml::Key, Node)], Error> {
+    match &node.content {
+        Content::Map(entries) => Ok(entries),
+        _ => Err(wrong(path, node, "a map")),
     }
 }
 
@@ -177,20 +233,21 @@ pub(super) fn text<'n>(path: &str, node: &'n Node) -> Result<&'n str, Error> {
     }
 }
 
-/// A list of text.
+/// A list of text; an item without value is empty text.
 pub(super) fn texts<'n>(path: &str, node: &'n Node) -> Result<Vec<&'n str>, Error> {
     let Content::List(items) = &node.content else { return Err(wrong(path, node, "a list")) };
-    items.iter().enumerate().map(|(at, item)| text(&format!("{path}[{at}]"), item)).collect()
+    let read = items.iter().enumerate();
+    read.map(|(at, item)| if item.is_null() { Ok("") } else { text(&format!("{path}[{at}]"), item) })
+        .collect()
 }
 
-/// A map of text.
+/// A map of text; an entry without value is empty text.
 pub(super) fn text_map<'n>(path: &str, node: &'n Node) -> Result<Vec<(&'n str, &'n str)>, Error> {
-    let Content::Map(entries) = &node.content else { return Err(wrong(path, node, "a map")) };
-    entries
-        .iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(key, value)| Ok((key.text.as_str(), text(&format!("{path}.{}", key.text), value)?)))
-        .collect()
+    let read = entries(path, node)?.iter().map(|(key, value)| {
+        let value = if value.is_null() { "" } else { text(&format!("{path}.{}", key.text), value)? };
+        Ok((key.text.as_str(), value))
+    });
+    read.collect()
 }
 
 /// The driver named in a map.
@@ -225,4 +282,106 @@ pub(super) fn wrong(path: &str, node: &Node, needed: &str) -> Error {
 
 fn quote(path: &str, node: &Node, value: &str) -> Error {
     node.place.error(format!("`{path}` is {}, text is needed: quote it, as in \"{value}\"", node.kind()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::yaml;
+
+    fn pod(text: &str) -> (Value, Vec<String>) {
+        let mut parts = Parts::default();
+        let value = parts.pod("podSpec", &yaml::document(text).unwrap()).unwrap();
+        (value, parts.notes)
+    }
+
+    #[test]
+    fn every_kind_of_the_table_is_there() {
+        let basic = ["text", "flag", "int32", "int64", "quantity", "port", "time", "any"];
+        assert!(TYPES.len() > 90);
+        for field in TYPES.values().flatten() {
+            let kind = field.kind.trim_start_matches(['[', ']', '{', '}']);
+            assert!(basic.contains(&kind) || TYPES.contains_key(kind), "{}: {kind}", field.name);
+        }
+    }
+
+    #[test]
+    fn parts_are_written_as_kubernetes_writes_them() {
+        for (text, expected) in [
+            ("{}", json!({"containers": null})),
+            (
+                "{containers: [], hostNetwork: false, nodeSelector: {}, dnsPolicy: ''}",
+                json!({"containers": []}),
+            ),
+            ("containers: [{}, null]", json!({"containers": [{"name": ""}, {"name": ""}]})),
+            (
+                "containers: [{name: a, args: [], tty: false, stdin: true, resources: {limits: {}}}]",
+                json!({"containers": [{"name": "a", "stdin": true}]}),
+            ),
+            (
+                "containers: [{name: a, resources: {limits: {cpu: 0.5, memory: 1024Mi}, requests: {cpu: 1}}}]",
+                json!({"containers": [{
+                    "name": "a",
+                    "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}, "requests": {"cpu": "1"}},
+                }]}),
+            ),
+            (
+                "containers: [{name: a, env: [{value: ''}, {name: B, valueFrom: {}}], livenessProbe: {httpGet: {path: /}}}]",
+                json!({"containers": [{
+                    "name": "a", "env": [{"name": ""}, {"name": "B", "valueFrom": {}}],
+                    "livenessProbe": {"httpGet": {"path": "/", "port": 0}},
+                }]}),
+            ),
+            (
+                "{containers: [], securityContext: {runAsUser: 0, runAsNonRoot: false}, terminationGracePeriodSeconds: 0}",
+                json!({
+                    "containers": [], "securityContext": {"runAsNonRoot": false, "runAsUser": 0},
+                    "terminationGracePeriodSeconds": 0,
+                }),
+            ),
+            (
+                "{containers: [], volumes: [{hostPath: {}}, {name: e, emptyDir: {medium: ''}}, {name: c, configMap: {items: []}}]}",
+                json!({"containers": [], "volumes": [
+                    {"name": "", "hostPath": {"path": ""}}, {"name": "e", "emptyDir": {}}, {"name": "c", "configMap": {}},
+                ]}),
+            ),
+        ] {
+            assert_eq!(pod(text), (expected, Vec::new()), "{text}");
+        }
+    }
+
+    #[test]
+    fn fields_in_the_wrong_place_are_left_out_and_those_to_come_are_kept() {
+        let text = "{containers: [{name: a, tolerations: [], volumes: [{}], Image: i, some-key: 1}], image: i, \
+                    fieldOfTomorrow: {a: [1]}, nothing: null}";
+        let (value, notes) = pod(text);
+        assert_eq!(value, json!({"containers": [{"name": "a"}], "fieldOfTomorrow": {"a": [1]}}));
+        assert_eq!(
+            notes,
+            [
+                "`podSpec.containers[0].tolerations` is left out: it is a field of the pod, in `podSpec`",
+                "`podSpec.containers[0].volumes` is left out: it is a field of the pod, in `podSpec`",
+                "`podSpec.containers[0].Image` is left out: it is spelled `image`",
+                "`podSpec.containers[0].some-key` is left out: there is no such field",
+                "`podSpec.image` is left out: it is a field of a container",
+            ]
+        );
+    }
+
+    #[test]
+    fn wrong_kinds_are_refused_wherever_they_are() {
+        for (text, words) in [
+            ("{priority: 3000000000}", "`podSpec.priority` is a number, a smaller one is needed"),
+            ("{overhead: {cpu: much}}", "`podSpec.overhead.cpu` is `much`, which is no quantity"),
+            ("{overhead: {cpu: [1]}}", "`podSpec.overhead.cpu` is a list, a quantity"),
+            ("{affinity: {nodeAffinity: []}}", "`podSpec.affinity.nodeAffinity` is a list, a map"),
+            (
+                "{containers: [{livenessProbe: {tcpSocket: {port: 1.5}}}]}",
+                ".port` is a number, a whole number or a name",
+            ),
+        ] {
+            let error = Parts::default().pod("podSpec", &yaml::document(text).unwrap()).expect_err(text);
+            assert!(error.message.contains(words), "{text}: {error}");
+        }
+    }
 }

@@ -67,7 +67,7 @@ pub fn one(source: &str) -> Result<Loaded> {
 fn split_name(value: &str) -> (&str, Option<&str>) {
     match value.rsplit_once('@') {
         Some((source, name)) if !name.contains(['/', ':']) && !Path::new(value).exists() => {
-            (source, Some(name))
+            (source, Some(name).filter(|name| !name.is_empty()))
         }
         _ => (value, None),
     }
@@ -139,6 +139,7 @@ mod tests {
             ("https://user@host:1", ("https://user@host:1", None)),
             ("dir@2/a.yaml", ("dir@2/a.yaml", None)),
             ("e2e", ("e2e", None)),
+            ("a.yaml@", ("a.yaml", None)),
             ("@b", ("", Some("b"))),
         ] {
             assert_eq!(split_name(value), expected, "{value}");

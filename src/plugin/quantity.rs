@@ -1,0 +1,137 @@
+//! Quantities of Kubernetes, such as `500m` or `1Gi`, in the one form in which Kubernetes writes each of them.
+
+/// What a suffix stands for.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// `k`, `M`, ... and none.
+    Thousands,
+    /// `Ki`, `Mi`, ...
+    Binary,
+    /// `e3`, `E6`, ...
+    Exponent,
+}
+
+const THOUSANDS: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+/// Nothing finer is kept.
+const NANO: i128 = 1_000_000_000;
+
+/// The quantity as Kubernetes writes it, `0.5` as `500m`; none if it is no quantity.
+pub(super) fn canonical(text: &str) -> Option<String> {
+    let negative = text.starts_with('-');
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return None;
+    }
+    let (form, base, power) = meaning(suffix)?;
+    // Numbers beyond every machine stay as they are written.
+    Some(nanos(whole, fraction, base, power).map_or_else(
+        || text.to_owned(),
+        |nanos| {
+            let text = write(nanos, form);
+            if negative && nanos != 0 { format!("-{text}") } else { text }
+        },
+    ))
+}
+
+fn meaning(suffix: &str) -> Option<(Form, i128, i32)> {
+    if let Some(at) = THOUSANDS.iter().position(|s| *s == suffix) {
+        return Some((Form::Thousands, 10, i32::try_from(at).ok()? * 3 - 9));
+    }
+    if let Some(at) = BINARY.iter().position(|s| *s == suffix) {
+        return Some((Form::Binary, 1024, i32::try_from(at).ok()?));
+    }
+    let exponent = suffix.strip_prefix(['e', 'E'])?;
+    Some((Form::Exponent, 10, exponent.parse().ok()?))
+}
+
+/// The number in billionths, rounded up; none if it is too large for that.
+fn nanos(whole: &str, fraction: &str, base: i128, power: i32) -> Option<i128> {
+    let digits = format!("{whole}{}", fraction.trim_end_matches('0'));
+    let digits = digits.trim_start_matches('0');
+    let shift = i32::try_from(fraction.trim_end_matches('0').len()).ok()?;
+    let mantissa: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    let factor = |base: i128, power: i32| base.checked_pow(power.unsigned_abs());
+    let (mut above, mut below) = (mantissa.checked_mul(NANO)?, factor(10, shift)?);
+    if power < 0 {
+        below = below.checked_mul(factor(base, power)?)?;
+    } else {
+        above = above.checked_mul(factor(base, power)?)?;
+    }
+    Some(above / below + i128::from(above % below != 0))
+}
+
+fn write(nanos: i128, form: Form) -> String {
+    if form == Form::Binary && nanos % NANO == 0 && nanos >= 1024 * NANO {
+        let (number, times) = reduced(nanos / NANO, 1024, BINARY.len() - 1);
+        return format!("{number}{}", BINARY[times]);
+    }
+    let (number, times) = reduced(nanos, 1000, THOUSANDS.len() - 1);
+    match (form, times) {
+        _ if number == 0 => "0".into(),
+        (Form::Exponent, 3) => number.to_string(),
+        (Form::Exponent, _) => format!("{number}e{}", i32::try_from(times).unwrap_or(0) * 3 - 9),
+        _ => format!("{number}{}", THOUSANDS[times]),
+    }
+}
+
+/// The number without the factors that it has, and how many they are.
+fn reduced(mut number: i128, factor: i128, most: usize) -> (i128, usize) {
+    let mut times = 0;
+    while times < most && number != 0 && number % factor == 0 {
+        number /= factor;
+        times += 1;
+    }
+    (number, times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_written_as_kubernetes_writes_them() {
+        for (text, expected) in [
+            ("1", "1"),
+            ("0.5", "500m"),
+            ("500m", "500m"),
+            ("1000m", "1"),
+            ("1500m", "1500m"),
+            ("2.0", "2"),
+            ("1.", "1"),
+            (".5", "500m"),
+            ("+1", "1"),
+            ("-1500", "-1500"),
+            ("-0", "0"),
+            ("0Gi", "0"),
+            ("1024", "1024"),
+            ("1000", "1k"),
+            ("128974848", "128974848"),
+            ("1024Mi", "1Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("0.5Ki", "512"),
+            ("1.5Ki", "1536"),
+            ("1.0001Ki", "1024102400u"),
+            ("1048576Ki", "1Gi"),
+            ("100M", "100M"),
+            ("1E", "1E"),
+            ("1e3", "1e3"),
+            ("1E4", "10e3"),
+            ("12e6", "12e6"),
+            ("1e-3", "1e-3"),
+            ("5n", "5n"),
+            ("0.1n", "1n"),
+            ("0.0001", "100u"),
+        ] {
+            assert_eq!(canonical(text).as_deref(), Some(expected), "{text}");
+        }
+        let huge = format!("1{}", "0".repeat(60));
+        assert_eq!(canonical(&huge), Some(huge.clone()));
+        for text in ["", ".", "1.2.3", "a", "1x", "1 Gi", "1gi", "--1", "1e", "1e1.5", "Ki", "1Kib", "ä"] {
+            assert_eq!(canonical(text), None, "{text}");
+        }
+    }
+}
