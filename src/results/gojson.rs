@@ -1,7 +1,6 @@
 //! The events of `go test -json` to items, one a test that ended.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
@@ -21,7 +20,7 @@ struct Event {
 /// Adds the tests of a file to the group that is open. On an error it keeps those before it.
 pub fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
     let last = Rc::new(Cell::new(0));
-    let input = Lenient { input, last: last.clone(), ready: VecDeque::new(), rest: Vec::new() };
+    let input = Lenient { input, last: last.clone(), ready: Vec::new(), taken: 0, rest: Vec::new() };
     for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<Event>>() {
         let event = event.map_err(|error| reason(&error, last.get()))?.unwrap_or_default();
         let status = match event.action.as_str() {
@@ -43,7 +42,8 @@ struct Lenient<R> {
     input: R,
     last: Rc<Cell<u8>>,
     /// What can be handed on, each byte with the one that stood there.
-    ready: VecDeque<(u8, u8)>,
+    ready: Vec<(u8, u8)>,
+    taken: usize,
     /// The beginning of a character.
     rest: Vec<u8>,
 }
@@ -55,6 +55,8 @@ impl<R: BufRead> Lenient<R> {
         let count = more.len();
         let mut bytes = std::mem::take(&mut self.rest);
         bytes.extend_from_slice(more);
+        self.ready.clear();
+        self.taken = 0;
         self.input.consume(count);
         let incomplete = std::str::from_utf8(&bytes).is_err_and(|error| error.error_len().is_none());
         for chunk in bytes.utf8_chunks() {
@@ -74,12 +76,14 @@ impl<R: BufRead> Lenient<R> {
 
 impl<R: BufRead> Read for Lenient<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.ready.is_empty() && self.fill()? {}
-        let count = buffer.len().min(self.ready.len());
-        for (place, (byte, raw)) in buffer.iter_mut().zip(self.ready.drain(..count)) {
-            *place = byte;
-            self.last.set(raw);
+        while self.taken == self.ready.len() && self.fill()? {}
+        let mut count = 0;
+        for (place, (byte, raw)) in buffer.iter_mut().zip(&self.ready[self.taken..]) {
+            *place = *byte;
+            self.last.set(*raw);
+            count += 1;
         }
+        self.taken += count;
         Ok(count)
     }
 }
