@@ -279,6 +279,18 @@ fn manual_results_may_be_utf_16_and_tag_their_values() {
 }
 
 #[test]
+fn names_of_files_need_not_be_utf_8() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let plugin = Plugin::new("p", "Job", "raw", &[]).file("results/a/x", "");
+    let name = std::ffi::OsStr::from_bytes(b"results/a/caf\xe9");
+    fs::write(plugin.folder.join("plugins/p").join(name), "").unwrap();
+    let root = plugin.items();
+    let name = "caf\u{fffd}";
+    let file = format!("results/a/{name}");
+    assert_eq!(root["items"][0], json!({"name": name, "status": "passed", "meta": {"file": file}}));
+}
+
+#[test]
 fn a_link_that_leads_nowhere_is_no_result() {
     let link = |plugin: &Plugin, path: &str| {
         std::os::unix::fs::symlink("absent", plugin.folder.join(&format!("plugins/p/{path}"))).unwrap();

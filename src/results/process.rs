@@ -3,6 +3,7 @@
 //! One file that cannot be read gives one item that says why; it never fails the whole.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _};
 use std::path::Path;
@@ -12,7 +13,7 @@ use anyhow::Context as _;
 use super::read::{self, Visit, Writer};
 use super::tree::{Finished, Tree};
 use super::{failure, gojson, junit};
-use crate::item::{FAILED, Item, PASSED, UNKNOWN};
+use crate::item::{FAILED, Item, PASSED, Tally, UNKNOWN};
 use crate::plugin;
 
 /// The file a plugin's results are written to, inside the plugin's folder.
@@ -66,7 +67,8 @@ pub fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
         let mut run = Run { dir, rules, tree: Tree::create(&path, custom)?, nodes: Vec::new() };
         run.everything().with_context(|| format!("cannot process `{}`", dir.display()))?;
         if let Finished::Written(tally) = run.tree.finish(&path)? {
-            let (status, counts) = (tally.status(tally.has_custom()), tally.counts().clone());
+            let status = tally.status(tally.has_custom());
+            let counts = counts(&tally, &status);
             return Ok(Outcome { status, counts, nodes: run.nodes });
         }
     }
@@ -95,38 +97,38 @@ impl Run<'_> {
             if self.rules.per_node {
                 self.each_node(folder, look)?;
             } else {
-                self.walk(folder, look)?;
+                self.walk(Path::new(folder), look)?;
             }
         }
         Ok(())
     }
 
     fn each_node(&mut self, folder: &str, look: Look) -> anyhow::Result<()> {
-        for (name, kind) in list(&self.dir.join(folder))? {
+        for (folder_name, kind) in list(&self.dir.join(folder))? {
             if !kind.is_dir() {
                 continue;
             }
+            let name = folder_name.to_string_lossy().into_owned();
             let node = Item { name: name.clone(), ..Item::default() };
             self.tree.enter(&with_meta(node, &[("type", "node")]), UNKNOWN)?;
-            self.walk(&format!("{folder}/{name}"), look)?;
+            self.walk(&Path::new(folder).join(folder_name), look)?;
             let (tally, status) = match look {
                 // Nobody was there to pass anything.
                 Look::Errors => self.tree.leave_skipped(),
                 Look::Results => self.tree.leave(None),
             };
-            let mut counts = tally.counts().clone();
-            if tally.children() == 0 {
-                counts.insert(status.clone(), 1);
-            }
+            let counts = counts(&tally, &status);
             self.nodes.push((name, Outcome { status, counts, nodes: Vec::new() }));
         }
         Ok(())
     }
 
     /// All files below `folder` that are looked for, in the order of their names.
-    fn walk(&mut self, folder: &str, look: Look) -> anyhow::Result<()> {
+    fn walk(&mut self, folder: &Path, look: Look) -> anyhow::Result<()> {
         for (name, kind) in list(&self.dir.join(folder))? {
-            let path = format!("{folder}/{name}");
+            let path = folder.join(&name);
+            // Names need not be UTF-8; only what is shown of them is.
+            let name = name.to_string_lossy();
             if kind.is_dir() {
                 self.walk(&path, look)?;
             } else if look == Look::Errors {
@@ -152,9 +154,10 @@ impl Run<'_> {
         }
     }
 
-    fn file(&mut self, path: &str, name: &str) -> anyhow::Result<()> {
+    fn file(&mut self, path: &Path, name: &str) -> anyhow::Result<()> {
         let item = Item { name: name.to_owned(), ..Item::default() };
-        let typed = with_meta(item.clone(), &[("file", path), ("type", "file")]);
+        let shown = path.to_string_lossy();
+        let typed = with_meta(item.clone(), &[("file", &shown), ("type", "file")]);
         let mark = self.tree.mark();
         let result = match self.rules.format.as_str() {
             "junit" | "e2e" => self.open(path).and_then(|file| {
@@ -173,7 +176,7 @@ impl Run<'_> {
             }),
             "manual" => self.manual(path, &typed),
             _ => {
-                let item = with_meta(Item { status: PASSED.into(), ..item }, &[("file", path)]);
+                let item = with_meta(Item { status: PASSED.into(), ..item }, &[("file", &shown)]);
                 return match fs::metadata(self.dir.join(path)) {
                     Ok(_) => Ok(self.tree.leaf(&item)?),
                     Err(error) => {
@@ -197,7 +200,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn manual(&mut self, path: &str, typed: &Item) -> anyhow::Result<()> {
+    fn manual(&mut self, path: &Path, typed: &Item) -> anyhow::Result<()> {
         let mark = self.tree.mark();
         let result = read::read(
             self.open(path)?,
@@ -216,7 +219,7 @@ impl Run<'_> {
         }
     }
 
-    fn error(&mut self, path: &str) -> anyhow::Result<()> {
+    fn error(&mut self, path: &Path) -> anyhow::Result<()> {
         let item = match self.open(path) {
             Ok(file) => failure::read(BufReader::new(file.take(ERROR_LIMIT)), ERROR_FILE),
             Err(error) => {
@@ -224,11 +227,11 @@ impl Run<'_> {
                 with_meta(unread, &[("error", &format!("{error:#}"))])
             }
         };
-        Ok(self.tree.leaf(&with_meta(item, &[("file", path)]))?)
+        Ok(self.tree.leaf(&with_meta(item, &[("file", &path.to_string_lossy())]))?)
     }
 
     /// Opens a regular file of the plugin; links that lead elsewhere and pipes are refused.
-    fn open(&self, path: &str) -> anyhow::Result<File> {
+    fn open(&self, path: &Path) -> anyhow::Result<File> {
         let full = self.dir.join(path);
         let real = full.canonicalize()?;
         anyhow::ensure!(
@@ -275,13 +278,21 @@ impl Visit for Manual<'_> {
     }
 }
 
+/// Leaves by status; a group without any is one itself.
+fn counts(tally: &Tally, status: &str) -> BTreeMap<String, u64> {
+    match tally.children() {
+        0 => BTreeMap::from([(status.to_owned(), 1)]),
+        _ => tally.counts().clone(),
+    }
+}
+
 fn with_meta(mut item: Item, meta: &[(&str, &str)]) -> Item {
     item.meta.extend(meta.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     item
 }
 
 /// The names in a folder, sorted, with what they are; none if there is no such folder.
-fn list(dir: &Path) -> anyhow::Result<Vec<(String, fs::FileType)>> {
+fn list(dir: &Path) -> anyhow::Result<Vec<(OsString, fs::FileType)>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.with_context(|| format!("cannot read `{}`", dir.display()))?,
@@ -289,8 +300,27 @@ fn list(dir: &Path) -> anyhow::Result<Vec<(String, fs::FileType)>> {
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry?;
-        names.push((entry.file_name().to_string_lossy().into_owned(), entry.file_type()?));
+        names.push((entry.file_name(), entry.file_type()?));
     }
     names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sent_nothing_counts_as_one_that_is_unknown() {
+        let dir = std::env::temp_dir().join(format!("sonobuoy-process-{}", std::process::id()));
+        let rules =
+            |per_node| Rules { name: "p".into(), per_node, format: "junit".into(), files: Vec::new() };
+        fs::create_dir_all(dir.join("results/n1")).unwrap();
+        let unknown =
+            Outcome { status: UNKNOWN.into(), counts: [(UNKNOWN.into(), 1)].into(), nodes: Vec::new() };
+        assert_eq!(process(&dir, &rules(false)).unwrap(), unknown);
+        let nodes = vec![("n1".to_owned(), unknown.clone())];
+        assert_eq!(process(&dir, &rules(true)).unwrap(), Outcome { nodes, ..unknown });
+        fs::remove_dir_all(dir).unwrap();
+    }
 }
