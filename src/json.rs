@@ -79,6 +79,25 @@ pub(crate) fn value<T: Serialize + ?Sized>(from: &T) -> Value {
     serde_json::to_value(from).unwrap_or_default()
 }
 
+/// On one line, with the signs that Go escapes escaped: some compare the text.
+#[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "the client alone prints nothing"))]
+pub(crate) fn line<T: Serialize + ?Sized>(from: &T) -> String {
+    // Nothing that is written so can fail to be: all keys are text.
+    let mut text = serde_json::to_string(from).unwrap_or_default();
+    for (sign, escape) in [
+        ('<', "\\u003c"),
+        ('>', "\\u003e"),
+        ('&', "\\u0026"),
+        ('\u{2028}', "\\u2028"),
+        ('\u{2029}', "\\u2029"),
+    ] {
+        if text.contains(sign) {
+            text = text.replace(sign, escape);
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json as theirs;

@@ -111,10 +111,23 @@ fn json_is_valid_in_every_state() {
         (json!({"phase": "Failed", "reason": "Evicted"}), Some(&*running), "failed", "Evicted", 1),
         (json!({"phase": "Unknown"}), None, "failed", "Unknown", 1),
         (json!({"phase": "Succeeded"}), None, "failed", "ended", 0),
-        (json!({"phase": "Running"}), Some("{"), "failed", "cannot be read", 1),
+        (json!({"phase": "Running"}), Some("{"), "running", "cannot be read", 0),
+        (json!({"phase": "Running"}), Some(""), "running", "cannot be read", 0),
+        (
+            container(json!({"waiting": {"reason": "CreateContainerConfigError"}})),
+            None,
+            "running",
+            "CreateContainerConfigError",
+            0,
+        ),
     ] {
         pod(&api, state.clone(), annotation);
-        let done = ask(&config, "--json").status(code).stdout_has("{").run();
+        // What makes it an error is told on stderr, too.
+        let asked = |words: &str| {
+            let asked = ask(&config, words).status(code);
+            if code == 0 { asked } else { asked.stderr_has("level=error") }
+        };
+        let done = asked("--json").stdout_has("{").run();
         let told: Value = serde_json::from_str(&done.stdout).unwrap();
         assert_eq!(told["status"], expected, "{state}");
         for key in ["plugins", "tar-info"] {
@@ -124,15 +137,43 @@ fn json_is_valid_in_every_state() {
         assert!(said.contains(words), "{state}: {said}");
         // People get a sentence instead, with the same code.
         if annotation != Some(&running) || expected != "running" {
-            ask(&config, "").status(code).stdout_has(words).run();
+            asked("").stdout_has(words).run();
         }
     }
+}
+
+#[test]
+fn a_status_of_any_age_is_shown_as_the_original_shows_it() {
+    let (api, _folder, config) = cluster();
+    let json = |text: &str| {
+        pod(&api, json!({"phase": "Running"}), Some(text));
+        ask(&config, "--json").stdout_has("{").run().stdout
+    };
+    assert_eq!(
+        json(r#"{"Status":"complete","Plugins":[{"plugin":"a<b","progress":{"total":1}}],"tar-info":{"name":"x"}}"#),
+        concat!(
+            r#"{"plugins":[{"plugin":"a\u003cb","node":"","status":"","result-status":"","result-counts":null,"#,
+            r#""progress":{"name":"","node":"","timestamp":"0001-01-01T00:00:00Z","msg":"","total":1,"completed":0}}],"#,
+            r#""status":"complete","tar-info":{"name":"x","created":"0001-01-01T00:00:00Z","sha256":"","size":0}}"#,
+            "\n"
+        )
+    );
+    pod(&api, json!({"phase": "Running"}), Some("{}"));
+    ask(&config, "").stdout_has("   PLUGIN   STATUS   RESULT   COUNT   PROGRESS\n\n").run();
+}
+
+#[test]
+fn an_aggregator_that_cannot_go_on_is_an_error_on_stderr_too() {
+    let (api, _folder, config) = cluster();
+    pod(&api, json!({"phase": "Failed", "reason": "Evicted"}), None);
+    ask(&config, "").status(1).stdout_has("Evicted").stderr_has("level=error").run();
 }
 
 #[test]
 fn without_a_run_there_is_no_status() {
     let (_api, _folder, config) = cluster();
     ask(&config, "").status(1).stderr_has("there is no run in namespace `sonobuoy`").run();
+    ask(&config, "--namespace=").status(1).stderr_has("namespace is empty").run();
     ask(&config, "-n elsewhere --json").status(1).stderr_has("there is no namespace `elsewhere`").run();
 }
 

@@ -49,6 +49,13 @@ pub fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
             );
         }
     }
+    // An empty variable in a script would otherwise mean all namespaces.
+    if matches!(path[..], ["run" | "wait" | "status" | "logs" | "retrieve" | "delete"])
+        && leaf.get_one::<String>("namespace").is_some_and(String::is_empty)
+        && !given("file")
+    {
+        anyhow::bail!("the namespace is empty; name that of the run with -n");
+    }
     for id in ["kubernetes-version", "kube-conformance-image-version"] {
         let version = leaf.try_get_one::<String>(id).ok().flatten().map_or("", String::as_str);
         if !["", "auto", "ignore", "latest"].contains(&version) {

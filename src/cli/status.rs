@@ -14,7 +14,7 @@ use crate::deploy::service::{self, Credentials};
 use crate::deploy::state::{self, State};
 use crate::kube::{Method, Request};
 use crate::stop::Stop;
-use crate::{kube, status};
+use crate::{json, kube, status};
 
 /// The status service answers within this, or the annotation is read.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -36,6 +36,9 @@ pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
         return watch(&client, namespace, form);
     }
     output::print(&form.text(&state)?)?;
+    if let State::Silent { message, failed: true, .. } = &state {
+        log::error!("{message}");
+    }
     Ok(code(&state))
 }
 
@@ -79,7 +82,7 @@ struct Form {
 impl Form {
     fn text(self, state: &State) -> Result<String> {
         if self.json && !self.all {
-            return Ok(format!("{}\n", serde_json::to_string(&state.document())?));
+            return Ok(format!("{}\n", json::line(&state.document())));
         }
         let run = match state {
             State::Told(run) => run,
@@ -98,7 +101,7 @@ impl Form {
 /// 1 for a run that has failed, or whose aggregator cannot go on.
 fn code(state: &State) -> ExitCode {
     match state {
-        State::Silent { lost, stuck, .. } if *lost || *stuck => ExitCode::FAILURE,
+        State::Silent { failed: true, .. } => ExitCode::FAILURE,
         State::Told(run) if run.status == status::FAILED => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     }

@@ -298,8 +298,13 @@ mod tests {
     #[test]
     fn an_aggregator_that_is_stuck_gets_time_to_be_repaired() {
         let wait = Wait { limit: Duration::from_secs(3_600), shown: false };
-        let stuck =
-            State::Silent { phase: "Pending".into(), message: "no image".into(), lost: false, stuck: true };
+        let stuck = State::Silent {
+            phase: "Pending".into(),
+            message: "no image".into(),
+            lost: false,
+            stuck: true,
+            failed: true,
+        };
         let mut follower = follower(&wait);
         assert!(follower.take(stuck.clone()).unwrap().is_none());
         let since = follower.stuck;

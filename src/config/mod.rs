@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use crate::json;
 use crate::yaml::Error;
 
 pub use aggregator::{Environment, load, new_uuid};
@@ -296,20 +297,7 @@ impl Run {
 
     /// The settings as JSON on one line, the way Go writes it.
     pub fn to_json(&self) -> String {
-        // Nothing in these structs can fail to be written: all keys are text.
-        let mut text = serde_json::to_string(self).unwrap_or_default();
-        for (sign, escape) in [
-            ('<', "\\u003c"),
-            ('>', "\\u003e"),
-            ('&', "\\u0026"),
-            ('\u{2028}', "\\u2028"),
-            ('\u{2029}', "\\u2029"),
-        ] {
-            if text.contains(sign) {
-                text = text.replace(sign, escape);
-            }
-        }
-        text
+        json::line(self)
     }
 }
 

@@ -12,15 +12,10 @@ use crate::status;
 
 /// Select the aggregator's pod; the second is what manifests before v0.18 say.
 const SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
-/// Why a container waits although waiting longer will hardly help.
-const HOPELESS: [&str; 6] = [
-    "ImagePullBackOff",
-    "ErrImagePull",
-    "ErrImageNeverPull",
-    "InvalidImageName",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-];
+/// Why a container waits whose image cannot be had.
+const NO_IMAGE: [&str; 4] = ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
+/// Why else a container waits although waiting longer will hardly help.
+const HOPELESS: [&str; 2] = ["CreateContainerConfigError", "CreateContainerError"];
 
 /// How a run stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +32,8 @@ pub enum State {
         lost: bool,
         /// It may go on, when somebody repairs what the message names.
         stuck: bool,
+        /// The run counts as failed, for those who ask only once.
+        failed: bool,
     },
     /// It tells.
     Told(status::Run),
@@ -54,11 +51,12 @@ impl State {
                     phase,
                     message: format!("the status on the aggregator's pod cannot be read: {error}"),
                     lost: false,
-                    stuck: true,
+                    stuck: false,
+                    failed: false,
                 },
             };
         }
-        let (reasons, stuck) = reasons(pod);
+        let Reasons { texts: reasons, stuck, no_image } = reasons(pod);
         let because = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
         let message = match &*phase {
             "Running" => format!("the aggregator is running and has not told its status yet{because}"),
@@ -66,7 +64,8 @@ impl State {
             _ => format!("the aggregator's pod is {phase}{because}"),
         };
         let lost = matches!(&*phase, "Failed" | "Unknown");
-        Self::Silent { phase, message, lost, stuck }
+        let failed = lost || no_image && phase == "Pending";
+        Self::Silent { phase, message, lost, stuck, failed }
     }
 
     /// Whether nothing will change any more.
@@ -82,7 +81,7 @@ impl State {
     pub fn document(&self) -> status::Run {
         match self {
             Self::Told(run) => run.clone(),
-            Self::Silent { message, stuck, .. } if *stuck || self.is_over() => status::Run {
+            Self::Silent { message, failed, .. } if *failed || self.is_over() => status::Run {
                 status: status::FAILED.into(),
                 error: Some(message.clone()),
                 ..status::Run::default()
@@ -97,10 +96,18 @@ impl State {
     }
 }
 
-/// Why the containers of a pod are not ready, and whether that will hardly pass.
-fn reasons(pod: &Value) -> (Vec<String>, bool) {
+/// Why the containers of a pod are not ready.
+struct Reasons {
+    texts: Vec<String>,
+    /// It will hardly pass.
+    stuck: bool,
+    /// There is no image to start.
+    no_image: bool,
+}
+
+fn reasons(pod: &Value) -> Reasons {
     let mut reasons = Vec::new();
-    let mut stuck = false;
+    let (mut stuck, mut no_image) = (false, false);
     let both = |reason: &Value, message: &Value| match (reason.as_str(), message.as_str()) {
         (Some(reason), Some(message)) if !message.is_empty() => Some(format!("{reason}: {message}")),
         (Some(reason), _) => Some(reason.to_owned()),
@@ -119,7 +126,9 @@ fn reasons(pod: &Value) -> (Vec<String>, bool) {
     for container in list("initContainerStatuses").iter().chain(&list("containerStatuses")) {
         let name = container["name"].as_str().unwrap_or_default();
         let (waiting, ended) = (&container["state"]["waiting"], &container["state"]["terminated"]);
-        stuck |= waiting["reason"].as_str().is_some_and(|reason| HOPELESS.contains(&reason));
+        let reason = waiting["reason"].as_str().unwrap_or_default();
+        no_image |= NO_IMAGE.contains(&reason);
+        stuck |= no_image || HOPELESS.contains(&reason);
         for state in [waiting, ended] {
             if let Some(reason) = both(&state["reason"], &state["message"]) {
                 let code = state["exitCode"].as_i64().map(|code| format!(", exit code {code}"));
@@ -127,7 +136,7 @@ fn reasons(pod: &Value) -> (Vec<String>, bool) {
             }
         }
     }
-    (reasons, stuck)
+    Reasons { texts: reasons, stuck, no_image }
 }
 
 /// The aggregator's pod of a namespace.
@@ -230,6 +239,9 @@ mod tests {
             "the aggregator's pod is Pending: container c: ErrImagePull: no",
             false,
         );
+        let waiting = json!({"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "CreateContainerConfigError"}}}]});
+        let words = "the aggregator's pod is Pending: container c: CreateContainerConfigError";
+        check(&pod("Pending", waiting), "running", words, false);
         check(
             &pod("Running", json!({})),
             "running",
@@ -260,9 +272,10 @@ mod tests {
         let text = serde_json::to_string(&status::Run::default()).unwrap();
         assert_eq!(State::of(&annotated("Running", &text)), State::Told(status::Run::default()));
         assert!(matches!(State::of(&annotated("Failed", &text)), State::Silent { lost: true, .. }));
+        // The next one may be readable.
         assert!(matches!(
             State::of(&annotated("Running", "{")),
-            State::Silent { stuck: true, lost: false, .. }
+            State::Silent { stuck: false, lost: false, failed: false, .. }
         ));
     }
 }
