@@ -166,7 +166,7 @@ fn forbidden_commands_are_named_with_the_way_around_them() {
     let exec = "GET /api/v1/namespaces/sonobuoy/pods/sonobuoy/exec";
     run.api.fault(Fault::on(exec).status(403, "Forbidden", "pods/exec is forbidden"));
     run.retrieve("")
-        .status(1)
+        .status(2)
         .stderr_has("does not take commands")
         .stderr_has("pods/exec is forbidden")
         .stderr_has("`--status-service` can be had without commands")
@@ -178,7 +178,7 @@ fn forbidden_commands_are_named_with_the_way_around_them() {
 fn without_a_run_there_is_one_clear_line() {
     let run = Finished::with(b"x");
     run.api.remove("/api/v1/namespaces/sonobuoy/pods/sonobuoy");
-    run.retrieve("").status(1).stderr_has("there is no aggregator in the namespace `sonobuoy`").run();
+    run.retrieve("").status(2).stderr_has("there is no aggregator in the namespace `sonobuoy`").run();
 }
 
 #[test]
@@ -187,12 +187,32 @@ fn several_archives_are_numbered_under_a_name_of_ones_own() {
     run.there.write("202401020000_sonobuoy_b.tar.gz", b"second");
     let path = |name: &str| run.home.join(name).display().to_string();
     run.retrieve("-f mine.tar.gz")
-        .stdout(&format!("{}\n{}\n", path("mine.tar.gz"), path("mine-01.tar.gz")))
+        .stdout(&format!("{}\n{}\n", path("mine.tar.gz"), path("mine.tar-01.gz")))
         .run();
     assert_eq!(
-        (run.home.read("mine.tar.gz"), run.home.read("mine-01.tar.gz")),
+        (run.home.read("mine.tar.gz"), run.home.read("mine.tar-01.gz")),
         ("first".into(), "second".into())
     );
+}
+
+#[test]
+fn a_name_of_ones_own_may_lie_in_a_folder() {
+    let run = Finished::with(b"first");
+    let path = |name: &str| run.home.join(name).display().to_string();
+    for (name, expected) in [("new/r.tgz", "new/r.tgz"), ("/tmp/r.tgz", "tmp/r.tgz"), ("new/../r", "r")] {
+        run.retrieve(&format!("-f {name}")).stdout(&format!("{}\n", path(expected))).run();
+        assert_eq!(run.home.read(expected), "first", "{name}");
+    }
+}
+
+#[test]
+fn archives_that_tar_itself_has_packed_are_taken() {
+    let run = Finished::with(b"x");
+    let sent = packed(&[("./a.tar.gz", b"a"), ("b/c.tar.gz", b"c")]);
+    run.api.on_exec(move |_| ExecAnswer::ok(sent.clone()));
+    let path = |name: &str| run.home.join(name).display().to_string();
+    run.retrieve("").stdout(&format!("{}\n{}\n", path("a.tar.gz"), path("b/c.tar.gz"))).run();
+    assert_eq!(run.home.read("b/c.tar.gz"), "c");
 }
 
 #[test]
@@ -208,16 +228,19 @@ fn names_that_lead_elsewhere_are_left_out() {
     let run = Finished::with(b"good");
     let sent = packed(&[
         ("../evil.tar.gz", b"evil"),
-        ("/etc/evil.tar.gz", b"evil"),
-        ("a/b.tar.gz", b"evil"),
+        ("/below/evil.tar.gz", b"not evil"),
+        ("elsewhere/evil.tar.gz", b"evil"),
         (NAME, b"good"),
     ]);
     run.api.on_exec(move |_| ExecAnswer::ok(sent.clone()));
+    std::os::unix::fs::symlink(run.there.path(), run.home.join("elsewhere")).unwrap();
+    let path = |name: &str| run.home.join(name).display().to_string();
     run.retrieve("")
-        .stdout(&format!("{}\n", run.home.join(NAME).display()))
+        .stdout(&format!("{}\n{}\n", path("below/evil.tar.gz"), path(NAME)))
         .stderr_has("left out `../evil.tar.gz`")
+        .stderr_has("left out `elsewhere/evil.tar.gz`")
         .run();
-    assert_eq!(run.came(), [NAME]);
+    assert!(!run.there.join("evil.tar.gz").exists());
     assert!(!run.home.path().parent().unwrap().join("evil.tar.gz").exists());
 }
 

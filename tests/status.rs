@@ -150,7 +150,9 @@ fn a_status_of_any_age_is_shown_as_the_original_shows_it() {
         ask(&config, "--json").stdout_has("{").run().stdout
     };
     assert_eq!(
-        json(r#"{"Status":"complete","Plugins":[{"plugin":"a<b","progress":{"total":1}}],"tar-info":{"name":"x"}}"#),
+        json(
+            r#"{"Status":"complete","Plugins":[{"plugin":"a<b","progress":{"total":1}}],"tar-info":{"name":"x"}}"#
+        ),
         concat!(
             r#"{"plugins":[{"plugin":"a\u003cb","node":"","status":"","result-status":"","result-counts":null,"#,
             r#""progress":{"name":"","node":"","timestamp":"0001-01-01T00:00:00Z","msg":"","total":1,"completed":0}}],"#,

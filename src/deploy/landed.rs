@@ -22,8 +22,12 @@ pub(super) struct Landed {
 impl Landed {
     /// Opens it in `folder`, to be called `name` when it is settled.
     pub(super) fn create(folder: &Path, name: &str) -> anyhow::Result<Self> {
-        let path = folder.join(name);
-        let partial = folder.join(format!(".{name}.{}.partial", std::process::id()));
+        let path = joined(folder, name);
+        let own = path.file_name().with_context(|| format!("`{name}` names no file"))?.to_string_lossy();
+        let partial = path.with_file_name(format!(".{own}.{}.partial", std::process::id()));
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).with_context(|| format!("cannot make `{}`", parent.display()))?;
+        }
         let file = File::create(&partial).with_context(|| format!("cannot write `{}`", partial.display()))?;
         Ok(Self {
             path,
@@ -79,6 +83,40 @@ impl Drop for Landed {
         if !self.settled {
             // Nothing more can be done about it, and its name tells what it is.
             let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// `name` below `folder`, as Go joins them: an absolute name is below it, too, and `..` takes back what is before it.
+fn joined(folder: &Path, name: &str) -> PathBuf {
+    let mut path = folder.to_owned();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if path.file_name().is_some() => {
+                path.pop();
+            }
+            part => path.push(part),
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_joined_as_the_original_joins_them() {
+        for (folder, name, expected) in [
+            (".", "a.tar.gz", "./a.tar.gz"),
+            (".", "./a//b.tar.gz", "./a/b.tar.gz"),
+            (".", "../a", "./../a"),
+            ("out", "/tmp/a", "out/tmp/a"),
+            ("out", "../a", "a"),
+            ("/out", "x/../../a", "/a"),
+        ] {
+            assert_eq!(joined(Path::new(folder), name), Path::new(expected), "{folder} {name}");
         }
     }
 }

@@ -82,10 +82,13 @@ enum Cut {
 impl Retrieval<'_> {
     /// Fetches all archives; their paths are in the order in which they came.
     pub fn fetch(&self, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
-        let pod = find(self.client, self.namespace).map_err(Failure::NotReady)?;
+        // The original only notices when it asks the pod that is not there.
+        let pod = state::find(self.client, self.namespace)
+            .map_err(|error| Failure::NotReady(error.into()))?
+            .ok_or_else(|| Failure::Transfer(absent(self.namespace)))?;
         fs::create_dir_all(self.into)
             .with_context(|| format!("cannot make `{}`", self.into.display()))
-            .map_err(Failure::NotReady)?;
+            .map_err(Failure::Transfer)?;
         let known = promised(&pod);
         let pod = pod["metadata"]["name"].as_str().unwrap_or(POD);
         if self.partial {
@@ -157,12 +160,14 @@ impl Retrieval<'_> {
     /// The archive from the status service, since commands were `refused`.
     fn by_service(&self, refused: &str, stop: &Stop) -> Result<PathBuf, Failure> {
         let Some(credentials) = self.service else {
-            return Err(Failure::NotReady(anyhow!(
+            return Err(Failure::Transfer(anyhow!(
                 "{refused}; the archive of a run with `--status-service` can be had without commands"
             )));
         };
         log::warn!("{refused}; asking the run's status service for the archive");
-        download(credentials, self.into, self.name, stop)
+        download(credentials, self.into, self.name, stop).map_err(|failure| match failure {
+            Failure::NotReady(error) | Failure::Transfer(error) => Failure::Transfer(error),
+        })
     }
 
     /// Hands the stream on, piece by piece, going on after cuts.
@@ -188,6 +193,9 @@ impl Retrieval<'_> {
                     let said = if said.is_empty() { exit.message.as_str() } else { said };
                     if before > 0 && exit.code > 0 {
                         return Err(Cut::Line(format!("the aggregator cannot go on in the middle: {said}")));
+                    }
+                    if exit.code < 0 {
+                        return Err(Cut::Refused(said.to_owned()));
                     }
                     return Err(Cut::Remote(format!(
                         "the results are not ready, or the aggregator cannot send them: {said}"
@@ -236,11 +244,8 @@ enum Again {
     Perhaps(anyhow::Error),
 }
 
-/// Finds the aggregator's pod.
-pub fn find(client: &kube::Client, namespace: &str) -> anyhow::Result<Value> {
-    state::find(client, namespace)?.ok_or_else(|| {
-        anyhow!("there is no aggregator in the namespace `{namespace}`: start a run, or name another with -n")
-    })
+fn absent(namespace: &str) -> anyhow::Error {
+    anyhow!("there is no aggregator in the namespace `{namespace}`: start a run, or name another with -n")
 }
 
 /// What the status of the run promises of its archive.
@@ -265,15 +270,25 @@ struct Landing<'a> {
 }
 
 impl Landing<'_> {
+    /// Whether one of the folders that an archive names is a link, which may lead anywhere.
+    fn through_a_link(&self, name: &str) -> bool {
+        let folders = name.match_indices('/').map(|(at, _)| &name[..at]).filter(|folder| !folder.is_empty());
+        let mut paths = folders.map(|folder| self.into.join(folder.trim_start_matches('/')));
+        paths.any(|path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()))
+    }
+
     fn unpack(&self, stream: Chunks) -> anyhow::Result<Vec<Landed>> {
         let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)));
         let mut landed = Vec::new();
         let mut piece = vec![0; 64 << 10];
         while let Some(entry) = reader.next_entry()? {
             let name = String::from_utf8_lossy(&entry.name).into_owned();
-            let plain = !name.is_empty() && !name.contains("..") && !name.contains(['/', '\\', '\0']);
-            if entry.kind != Kind::File || !plain {
-                log::warn!("left out `{name}`: not a plain file name");
+            if entry.kind == Kind::Folder {
+                continue;
+            }
+            let below = !name.contains("..") && !name.contains(['\\', '\0']) && !self.through_a_link(&name);
+            if entry.kind != Kind::File || !below {
+                log::warn!("left out `{name}`: not a file below this folder");
                 continue;
             }
             let target = self.name.map_or_else(|| name.clone(), |wanted| numbered(wanted, landed.len()));
@@ -294,15 +309,14 @@ impl Landing<'_> {
     }
 }
 
-/// `x.tar.gz`, `x-01.tar.gz`, `x-02.tar.gz`, …
+/// `x.tgz`, `x-01.tgz`, `x-02.tgz`, …; only what follows the last dot is an ending, as scripts know it.
 fn numbered(name: &str, number: usize) -> String {
     if number == 0 {
         return name.to_owned();
     }
-    let (stem, ending) = match name.strip_suffix(".tar.gz") {
-        Some(stem) => (stem, ".tar.gz"),
-        None => name.rfind('.').filter(|at| *at > 0).map_or((name, ""), |at| name.split_at(at)),
-    };
+    let last = name.rfind('/').map_or(0, |at| at + 1);
+    let dot = name[last..].rfind('.').map_or(name.len(), |at| last + at);
+    let (stem, ending) = name.split_at(dot);
     format!("{stem}-{number:02}{ending}")
 }
 
@@ -334,10 +348,11 @@ mod tests {
     fn further_archives_are_numbered_before_their_ending() {
         for (name, number, expected) in [
             ("r.tar.gz", 0, "r.tar.gz"),
-            ("r.tar.gz", 1, "r-01.tar.gz"),
+            ("r.tar.gz", 1, "r.tar-01.gz"),
             ("r", 2, "r-02"),
             ("r.tgz", 12, "r-12.tgz"),
-            (".hidden", 1, ".hidden-01"),
+            (".hidden", 1, "-01.hidden"),
+            ("a.b/r", 1, "a.b/r-01"),
         ] {
             assert_eq!(numbered(name, number), expected);
         }
