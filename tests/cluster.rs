@@ -133,9 +133,10 @@ fn get_pod_names_plugin_pods_of_any_namespace() {
 fn delete_removes_a_run_and_says_what_it_did() {
     let (api, _folder, config) = cluster();
     let delete = |words: &str| Sonobuoy::new(&format!("delete --kubeconfig {config} {words}"));
-    delete("--dry-run").stderr_has("delete request issued").run();
+    delete("--dry-run").stderr_has("delete request issued").stderr_has("names=\"[]\"").run();
+    delete("--namespace=").status(1).stderr_has("namespace is empty").run();
     assert!(api.get("/api/v1/namespaces/sonobuoy").is_some());
-    delete("--wait").stderr_has("kind=namespace names=sonobuoy").run();
+    delete("--wait").stderr_has("kind=namespace namespace=sonobuoy").run();
     assert!(api.get("/api/v1/namespaces/sonobuoy").is_none());
     delete("--wait").stderr_has("already deleted").run();
 }

@@ -18,6 +18,8 @@ use crate::yaml;
 
 /// Every object of a run has it, but for some that are named by the others.
 const COMPONENT: &str = "component=sonobuoy";
+/// What namespaces are called in the log.
+const NAMESPACE: &str = "namespace";
 /// What e2e tests put on the namespaces that they make.
 const E2E: &str = "e2e-framework,e2e-run";
 /// A run makes its namespace and then, at once, what goes into it.
@@ -89,7 +91,7 @@ impl Removal {
             }
             _ => {
                 let request = Request::delete(&Resource::NAMESPACES, "", &self.namespace);
-                self.one(client, request, "namespace", &self.namespace, &mut failures);
+                self.one(client, request, NAMESPACE, &self.namespace, &mut failures);
                 left.push(namespace(&self.namespace));
             }
         }
@@ -114,7 +116,7 @@ impl Removal {
             for found in client.list(&Resource::NAMESPACES, "", &Selector::labels(E2E))? {
                 let name = name(&found);
                 let request = Request::delete(&Resource::NAMESPACES, "", &name);
-                self.one(client, request, "e2e namespace", &name, &mut failures);
+                self.one(client, request, NAMESPACE, &name, &mut failures);
                 left.push(namespace(&name));
             }
         }
@@ -158,8 +160,9 @@ impl Removal {
     }
 
     fn one(&self, client: &Client, request: Request, kind: &str, name: &str, failures: &mut Vec<String>) {
-        let answer = client.send(&self.dry(request));
-        self.say(answer.map(|_| vec![name.to_owned()]), kind, name, failures);
+        let done = client.send(&self.dry(request)).map(|_| true);
+        self.say(&done, kind, &[name.to_owned()]);
+        complain(done, kind, name, failures);
     }
 
     fn many(
@@ -170,34 +173,50 @@ impl Removal {
         selector: &Selector,
         failures: &mut Vec<String>,
     ) {
-        let outcome = client.list(resource, namespace, selector).and_then(|found| {
+        let mut names = Vec::new();
+        let done = client.list(resource, namespace, selector).and_then(|found| {
+            names = found.iter().map(name).collect();
             if !found.is_empty() {
                 client.send(&self.dry(Request::delete_collection(resource, namespace, selector)))?;
             }
-            Ok(found.iter().map(name).collect())
+            Ok(!found.is_empty())
         });
-        self.say(outcome, &resource.plural, &selector.labels, failures);
+        self.say(&done, &resource.plural, &names);
+        complain(done, &resource.plural, &selector.labels, failures);
     }
 
-    fn say(&self, outcome: Result<Vec<String>, Error>, kind: &str, what: &str, failures: &mut Vec<String>) {
+    /// Says what was `done`, in the fields that the original has: true if there was something to do.
+    fn say(&self, done: &Result<bool, Error>, kind: &str, names: &[String]) {
+        let words = match done {
+            Ok(true) => "delete request issued",
+            Err(error) if error.is_conflict() => "delete already in progress",
+            Err(error) if !error.is_not_found() => return,
+            _ => "already deleted",
+        };
         let dry = self.dry_run;
-        match outcome {
-            Ok(names) if !names.is_empty() => {
-                let names = names.join(",");
-                log::info!("dry-run" = dry, kind = kind, names = &*names; "delete request issued");
+        match names {
+            [name] if kind == NAMESPACE => {
+                log::info!("dry-run" = dry, kind = kind, namespace = &**name; "{words}");
             }
-            Err(error) if !error.is_not_found() && !error.is_conflict() => {
-                failures.push(format!("{kind} {what}: {error}"));
+            _ => {
+                let names = format!("[{}]", names.join(" "));
+                log::info!("dry-run" = dry, kind = kind, names = &*names; "{words}");
             }
-            Err(error) if error.is_conflict() => {
-                log::info!("dry-run" = dry, kind = kind, names = what; "delete already in progress");
-            }
-            _ => log::info!("dry-run" = dry, kind = kind, names = what; "already deleted"),
         }
     }
 
     fn dry(&self, request: Request) -> Request {
         if self.dry_run { request.dry_run() } else { request }
+    }
+}
+
+/// What is gone or going already is no failure.
+fn complain(done: Result<bool, Error>, kind: &str, what: &str, failures: &mut Vec<String>) {
+    if let Err(error) = done
+        && !error.is_not_found()
+        && !error.is_conflict()
+    {
+        failures.push(format!("{kind} {what}: {error}"));
     }
 }
 
