@@ -98,6 +98,12 @@ fn plugins_are_installed_shown_listed_and_removed() {
     let shown = "sonobuoy-config:\n  description: about\n  driver: Job\n  plugin-name: p\nspec:\n  image: i\n  name: box\n  \
                  resources: {}\n\n";
     again("plugins show saved.yaml").stdout(shown).run();
+    // Only the use by name is switched off.
+    again("plugins show saved").env("SONOBUOY_PLUGIN_INSTALLATION", "false").stdout(shown).run();
+    std::fs::create_dir(folder.join(".sonobuoy/more")).unwrap();
+    std::fs::copy(folder.join(".sonobuoy/saved.yaml"), folder.join(".sonobuoy/more/x.yaml")).unwrap();
+    again("plugins show more/x").stdout(shown).run();
+    again("plugins uninstall more/x").stdout_has("Uninstalled").run();
     std::fs::write(folder.join(".sonobuoy/bad.yaml"), "[").unwrap();
     again("plugin list").stdout_has("Run as: saved").stderr_has("bad.yaml`, line").run();
     again("plugin install ../x p.yaml").file("p.yaml", text).status(1).stderr_has("without `/`").run();

@@ -285,7 +285,6 @@ fn a_manifest_comes_from_a_file_or_from_standard_input() {
     for (text, complaint) in [
         ("", "there is no object in it"),
         ("a: [", "standard input"),
-        ("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n", "lives in a namespace"),
         (
             "apiVersion: x/v1\nkind: Odd\nmetadata: {name: x, namespace: mine}\n",
             "the cluster has no `Odd` in `x/v1`",
@@ -297,6 +296,16 @@ fn a_manifest_comes_from_a_file_or_from_standard_input() {
             .stderr_has(complaint)
             .run();
     }
+}
+
+#[test]
+fn a_manifest_of_what_lives_in_no_namespace_is_created() {
+    let (api, _folder, config) = cluster();
+    Sonobuoy::new(&format!("run --kubeconfig {config} --skip-preflight -f -"))
+        .stdin("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n")
+        .stderr_has("create request issued")
+        .run();
+    assert_eq!(created(&api), ["namespaces"]);
 }
 
 #[test]

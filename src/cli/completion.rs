@@ -10,11 +10,16 @@ use super::output;
 
 /// Prints the script for the shell that was asked for.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    output::print(match matches.get_one::<String>("shell").map(String::as_str) {
+    let script = match matches.get_one::<String>("shell").map(String::as_str) {
         Some("bash") => include_str!("complete.bash"),
         Some("zsh") => include_str!("complete.zsh"),
         Some("fish") => include_str!("complete.fish"),
         _ => include_str!("complete.ps1"),
-    })?;
+    };
+    if matches.get_flag("no-descriptions") {
+        output::print(&script.replace(" __complete ", " __completeNoDesc "))?;
+    } else {
+        output::print(script)?;
+    }
     Ok(ExitCode::SUCCESS)
 }

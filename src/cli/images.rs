@@ -188,7 +188,7 @@ impl Wanted {
     fn read(matches: &ArgMatches) -> Result<Self> {
         let own = config::Run::default().worker_image;
         let mut wanted = Self { images: BTreeSet::from([own.clone()]), conformance: None, version: None };
-        let installed = plugin::Installed::open(&|name| std::env::var(name).ok());
+        let installed = plugin::Installed::by_name(&|name| std::env::var(name).ok());
         for name in matches.get_many::<String>("plugin").into_iter().flatten() {
             for found in plugin::find(name, installed.as_ref().ok())? {
                 let e2e = found.built_in && found.definition.name() == builtin::E2E;

@@ -105,6 +105,7 @@ fn obey(matches: &ArgMatches, path: &[String]) -> anyhow::Result<ExitCode> {
     let Some((name, matches)) = matches.subcommand() else { return help(&[]) };
     match name {
         "aggregator" => aggregator::run(matches),
+        "completion" if !matches.contains_id("shell") => help(path),
         "completion" => completion::run(matches),
         "delete" => delete::run(matches),
         "e2e" => e2e::run(matches),

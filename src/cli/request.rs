@@ -197,7 +197,7 @@ fn selected(matches: &ArgMatches, run: &config::Run) -> Result<Vec<Vec<plugin::F
         Some(values) => values.map(String::as_str).collect(),
         None => builtin::DEFAULT.to_vec(),
     };
-    let installed = Installed::open(&|name| std::env::var(name).ok());
+    let installed = Installed::by_name(&|name| std::env::var(name).ok());
     names.into_iter().map(|name| plugin::find(name, installed.as_ref().ok())).collect()
 }
 

@@ -36,9 +36,12 @@ pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
     }
     let client = cluster::client(matches, &Stop::new())?;
     let (objects, namespace) = match given {
-        Some((file, objects)) => {
-            let home = deploy::home(&objects).map(str::to_owned);
-            let home = home.with_context(|| format!("no object of `{file}` lives in a namespace"))?;
+        Some(objects) => {
+            // What lives in no namespace can be created all the same.
+            let home = match deploy::home(&objects) {
+                Some(home) => home.to_owned(),
+                None => request::settings(matches)?.namespace,
+            };
             (objects, home)
         }
         None => {
@@ -91,8 +94,8 @@ fn service(matches: &ArgMatches, given: bool) -> Result<Option<Service>> {
     Service::new(kind).map(Some)
 }
 
-/// The manifest of `--file`, and what it is called.
-fn given(matches: &ArgMatches) -> Result<Option<(&str, Vec<Value>)>> {
+/// The manifest of `--file`.
+fn given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
     let Some(file) = matches.get_one::<String>("file").filter(|file| !file.is_empty()) else {
         return Ok(None);
     };
@@ -109,8 +112,7 @@ fn given(matches: &ArgMatches) -> Result<Option<(&str, Vec<Value>)>> {
         (&**file, read)
     };
     read.with_context(|| format!("cannot read `{name}`"))?;
-    let objects = deploy::from_yaml(&text).with_context(|| format!("`{name}`"))?;
-    Ok(Some((name, objects)))
+    deploy::from_yaml(&text).with_context(|| format!("`{name}`")).map(Some)
 }
 
 /// Which checks `--skip-preflight` leaves out.

@@ -337,9 +337,9 @@ fn completion() -> Command {
         .arg(
             Arg::new("shell")
                 .value_name("SHELL")
-                .required(true)
                 .value_parser(["bash", "zsh", "fish", "powershell"])
                 .help("Shell that completes with it"),
         )
+        .arg(switch("no-descriptions", "Offer words without what they mean"))
         .after_help(INTO_SHELLS)
 }

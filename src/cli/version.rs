@@ -30,7 +30,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 
 /// The line about the cluster. Only `--kubeconfig` makes the program ask one, as in the original.
 fn api_version(matches: &ArgMatches) -> String {
-    if matches.contains_id("kubeconfig") {
+    if matches.get_one::<String>("kubeconfig").is_some_and(|path| !path.is_empty()) {
         let answer = cluster::client(matches, &Stop::new()).and_then(|client| cluster::version(&client));
         match answer {
             Ok(version) => return format!("API Version:  {version}"),

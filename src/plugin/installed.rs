@@ -17,7 +17,15 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// The user's folder, made if it is not there; the reason if the feature is off or there is no such folder.
+    /// The user's folder for finding plugins by name; the reason if that is switched off or there is no such folder.
+    pub fn by_name(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+        if !is_on(variable) {
+            return Err("plugin installation is switched off by SONOBUOY_PLUGIN_INSTALLATION".into());
+        }
+        Self::open(variable)
+    }
+
+    /// The user's folder, made if it is not there; the reason if there is none.
     pub fn open(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         let folder = folder(variable)?;
         match fs::create_dir(&folder) {
@@ -33,6 +41,9 @@ impl Installed {
     /// The names that can be used, in no order; a folder that is not there is not made and has none.
     pub fn names(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
         let mut names = Vec::new();
+        if !is_on(variable) {
+            return names;
+        }
         for entry in folder(variable).ok().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten()
         {
             let name = entry.map(|entry| entry.file_name().into_string());
@@ -51,6 +62,12 @@ impl Installed {
         self.folder.join(name)
     }
 
+    /// The file of a plugin that `list` shows, in a folder below or not.
+    fn listed(&self, name: &str) -> Option<PathBuf> {
+        let below = name.split('/').all(is_plain);
+        below.then(|| self.path(name)).filter(|path| path.is_file())
+    }
+
     /// The file of an installed plugin; none for a name that is a path.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
         (is_plain(name)).then(|| self.path(name)).filter(|path| path.is_file())
@@ -66,7 +83,7 @@ impl Installed {
 
     /// The definition installed under a name.
     pub fn show(&self, name: &str) -> Result<Loaded> {
-        match self.find(name) {
+        match self.listed(name) {
             Some(path) => load(&path),
             None => bail!("{}", self.missing(name)),
         }
@@ -93,7 +110,7 @@ impl Installed {
 
     /// Removes an installed plugin and answers with its path.
     pub fn uninstall(&self, name: &str) -> Result<PathBuf> {
-        let Some(path) = self.find(name) else { bail!("{}", self.missing(name)) };
+        let Some(path) = self.listed(name) else { bail!("{}", self.missing(name)) };
         fs::remove_file(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
         Ok(path)
     }
@@ -108,9 +125,6 @@ impl Installed {
 
 /// Where the folder is, or why there is none.
 fn folder(variable: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
-    if !is_on(variable) {
-        return Err("plugin installation is switched off by SONOBUOY_PLUGIN_INSTALLATION".into());
-    }
     let home = variable("HOME").filter(|home| !home.is_empty());
     match (variable("SONOBUOY_DIR").filter(|folder| !folder.is_empty()), home) {
         (Some(folder), home) => Ok(match (folder.strip_prefix('~'), home) {
