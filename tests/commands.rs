@@ -180,6 +180,9 @@ fn e2e_lists_what_stdin_holds() {
     call("-f nothing").stdout("\n").stderr_has("no test matches").run();
     call("-f nothing -m tags").stdout("").stderr_has("no test matches").run();
     call("-f [").status(1).stderr_has("Error: --focus").run();
+    // Every line is one, as it is.
+    let odd = " a \n\n#b\n[x] c \n";
+    Sonobuoy::new("e2e -i -").stdin(odd).stdout(odd).run();
     Sonobuoy::new("e2e -i -").stdin("#../../etc\n+x\n").status(1).stderr_has("is no version").run();
     Sonobuoy::new("e2e -i -").stdin(b"\xff\xfe\n").status(1).stderr_has("is no list of tests").run();
     Sonobuoy::new("e2e -i -").stdin("#v1.2.3\n+x\n").status(1).stderr_has("--url").run();
@@ -197,6 +200,12 @@ fn e2e_reads_files_plain_or_packed_and_what_they_refer_to() {
         .file("v1.30.1.gz", gzip("#v1.30.0\n+new\n-[sig-a] third\n"))
         .file("v1.30.0.gz", gzip(LIST))
         .stdout("[sig-a] first [Conformance]\n[sig-b] second [Conformance] [Slow]\nnew\n")
+        .run();
+    // Tests of the same name are a line each.
+    Sonobuoy::new("e2e -i v1.30.1.gz")
+        .file("v1.30.1.gz", "#v1.30.0\n+b\n-a\n")
+        .file("v1.30.0.gz", "a\na\n")
+        .stdout("a\nb\n")
         .run();
     Sonobuoy::new("e2e -i none").status(1).stderr_has("`none`").run();
     Sonobuoy::new("e2e -i v1.1.0.gz")

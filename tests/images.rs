@@ -54,6 +54,13 @@ fn the_list_comes_from_definitions() {
     for words in ["images --dry-run", "images list --dry-run"] {
         Sonobuoy::new(words).arg("--kubernetes-version=v1.30.0").stdout(&expected).run();
     }
+    // Scripts take the name of the file from here.
+    Sonobuoy::new("images download --dry-run --kubernetes-version=v1.30.0")
+        .stdout("kubernetes_e2e_images_v1.30.0.tar\n")
+        .stderr_has("would download registry.k8s.io/conformance:v1.30.0")
+        .run();
+    Sonobuoy::new("images push -p systemd-logs").stderr_has("nothing is pushed").run();
+    Sonobuoy::new("images push --kubernetes-version=v1.30.0").status(1).stderr_has("where to?").run();
     let own = format!("localhost/sonobuoy:v{version}\n");
     Sonobuoy::new("images list -p host-facts,network").stdout(&own).run();
     let own = format!("{own}reg.local/x:2\n");

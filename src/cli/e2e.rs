@@ -3,7 +3,7 @@
 //! A list is plain text or gzip, one name a line. A list that begins with `#OTHER` is the difference to the list
 //! OTHER: `+name` adds a test, `-name` removes one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
@@ -132,21 +132,23 @@ impl Source<'_> {
             };
             changes.push(std::mem::replace(&mut text, base));
         }
-        let mut names: BTreeSet<String> = entries(&text).map(str::to_owned).collect();
+        // Lines as they are: blanks at their end belong to the names.
+        let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
         for change in changes.iter().rev() {
-            for line in entries(change) {
+            for line in change.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+                // Some tests have one name together, and each of them is a line.
                 if let Some(name) = line.strip_prefix('-') {
-                    names.remove(name);
+                    names.iter().position(|known| known == name).map(|at| names.swap_remove(at));
                 } else {
-                    names.insert(line.strip_prefix('+').unwrap_or(line).to_owned());
+                    names.push(line.strip_prefix('+').unwrap_or(line).to_owned());
                 }
             }
         }
         // A list that stands alone keeps its order.
-        if changes.is_empty() {
-            return Ok(entries(&text).map(str::to_owned).collect());
+        if !changes.is_empty() {
+            names.sort();
         }
-        Ok(names.into_iter().collect())
+        Ok(names)
     }
 
     fn read(&self, name: &str) -> anyhow::Result<String> {
@@ -192,10 +194,6 @@ impl Source<'_> {
         String::from_utf8(bytes)
             .map_err(|error| anyhow!("`{place}` is no list of tests: {}", error.utf8_error()))
     }
-}
-
-fn entries(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().map(str::trim_end).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 #[cfg(test)]
