@@ -261,7 +261,8 @@ impl<R: BufRead> Lexer<R> {
     /// Ends a piece, though not inside a character.
     fn end_piece(&mut self) -> Result<(), Error> {
         while std::str::from_utf8(&self.raw).is_err_and(|error| error.error_len().is_none()) {
-            let byte = self.bump()?;
+            let Some(byte) = self.peek()? else { break };
+            self.skip(1);
             self.raw.push(byte);
         }
         self.check_text()
@@ -542,9 +543,11 @@ mod tests {
             assert!(read(input).contains(reason), "{input}: {}", read(input));
         }
         assert!(read(&"<a>".repeat(2000)).contains("nested deeper"));
-        let mut lexer = Lexer::new(&b"<a>\xff</a>"[..]);
-        lexer.next().unwrap();
-        assert!(lexer.next().unwrap_err().to_string().contains("invalid UTF-8"));
+        for input in [&b"<a>\xff</a>"[..], b"<a>cut \xc3"] {
+            let mut lexer = Lexer::new(input);
+            lexer.next().unwrap();
+            assert!(lexer.next().unwrap_err().to_string().contains("invalid UTF-8"));
+        }
     }
 
     #[test]
