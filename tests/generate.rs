@@ -202,6 +202,13 @@ fn modes_and_flags_choose_the_tests() {
         |name: &str| format!("--rerun-failed {}", fixture(&format!("archives/{name}.tar.gz")).display());
     let [focus, skip, _] = e2e(&archive("testResultsOutput"));
     assert!(focus.unwrap().starts_with(r"\[sig-storage\] CSI Volumes") && skip.is_none());
+    let tree = "name: e2e\nitems:\n- {name: '[It] a (b)', status: failed}\n- {name: c, status: timeout}\n\
+                - {name: d, status: passed}\n- {name: '', status: failed}\n- {name: c, status: failed}\n";
+    let call = Sonobuoy::new(&format!("gen plugin e2e {VERSION} --rerun-failed old"))
+        .file("old/meta/info.json", r#"{"plugins": ["e2e"]}"#)
+        .file("old/meta/config.json", r#"{"Version": "v0.57.5"}"#)
+        .file("old/plugins/e2e/sonobuoy_results.yaml", tree);
+    assert_eq!(env(&objects(call)[0]["spec"], "E2E_FOCUS"), Some(r" a \(b\)|c|c"));
     for (words, expected) in [
         (archive("results-quick-no-failures"), "no e2e test failed"),
         ("--rerun-failed none".into(), "--rerun-failed none: "),

@@ -15,9 +15,12 @@ const THOUSANDS: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 /// Nothing finer is kept.
 const NANO: i128 = 1_000_000_000;
+/// What those with a binary suffix are cut to.
+const MOST_BINARY: i128 = i64::MAX as i128 * NANO;
 
 /// The quantity as Kubernetes writes it, `0.5` as `500m`; none if it is no quantity.
 pub(super) fn canonical(text: &str) -> Option<String> {
+    let text = text.trim();
     let negative = text.starts_with('-');
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
@@ -27,14 +30,31 @@ pub(super) fn canonical(text: &str) -> Option<String> {
         return None;
     }
     let (form, base, power) = meaning(suffix)?;
+    if is_final(whole.trim_start_matches('0'), fraction, form, power) {
+        return Some(text.to_owned());
+    }
     // Numbers beyond every machine stay as they are written.
     Some(nanos(whole, fraction, base, power).map_or_else(
         || text.to_owned(),
         |nanos| {
-            let text = write(nanos, form);
+            let text = write(if form == Form::Binary { nanos.min(MOST_BINARY) } else { nanos }, form);
             if negative && nanos != 0 { format!("-{text}") } else { text }
         },
     ))
+}
+
+/// Whether Kubernetes takes the text for the form it would write itself, and keeps it: the digits stand for thousands
+/// or thousandths of something and do not end in a thousand, or are no multiple of 8 times a power of 1024.
+fn is_final(whole: &str, fraction: &str, form: Form, power: i32) -> bool {
+    let count = |text: &str| i32::try_from(text.len()).unwrap_or(i32::MAX);
+    if form == Form::Binary {
+        return fraction.is_empty()
+            && count(whole) + 3 * power < 15
+            && whole.parse::<u64>().is_ok_and(|value| value % 8 != 0);
+    }
+    let digits = [whole, fraction].concat();
+    let scale = power.saturating_sub(count(fraction));
+    !whole.is_empty() && digits.len() <= 18 && scale % 3 == 0 && scale >= -9 && !digits.ends_with("000")
 }
 
 fn meaning(suffix: &str) -> Option<(Form, i128, i32)> {
@@ -69,7 +89,8 @@ fn write(nanos: i128, form: Form) -> String {
         let (number, times) = reduced(nanos / NANO, 1024, BINARY.len() - 1);
         return format!("{number}{}", BINARY[times]);
     }
-    let (number, times) = reduced(nanos, 1000, THOUSANDS.len() - 1);
+    let most = if form == Form::Exponent { usize::MAX } else { THOUSANDS.len() - 1 };
+    let (number, times) = reduced(nanos, 1000, most);
     match (form, times) {
         _ if number == 0 => "0".into(),
         (Form::Exponent, 3) => number.to_string(),
@@ -101,9 +122,20 @@ mod tests {
             ("1000m", "1"),
             ("1500m", "1500m"),
             ("2.0", "2"),
-            ("1.", "1"),
+            ("1.", "1."),
+            ("1.500", "1.500"),
+            ("39.653", "39.653"),
+            ("1.5000", "1500m"),
+            ("0.123", "123m"),
+            (" 1 ", "1"),
+            ("+77m", "+77m"),
+            ("+0.5", "500m"),
+            ("10e0", "10e0"),
+            ("4e25", "40e24"),
+            ("8Gi", "8Gi"),
+            ("9Ei", "9223372036854775807"),
             (".5", "500m"),
-            ("+1", "1"),
+            ("+1", "+1"),
             ("-1500", "-1500"),
             ("-0", "0"),
             ("0Gi", "0"),

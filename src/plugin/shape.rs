@@ -136,6 +136,10 @@ impl Parts {
             // Kubernetes goes on, and what it may have learned since passes.
             if may_become_a_field(&key.text, fields) {
                 object.insert(key.text.clone(), tree(value));
+                self.notes.push(format!(
+                    "`{path}.{}` is passed on, though not known; is it spelled right?",
+                    key.text
+                ));
             } else {
                 self.notes.push(format!("`{path}.{}` is left out: {}", key.text, why(&key.text, fields)));
             }
@@ -364,6 +368,7 @@ mod tests {
                 "`podSpec.containers[0].Image` is left out: it is spelled `image`",
                 "`podSpec.containers[0].some-key` is left out: there is no such field",
                 "`podSpec.image` is left out: it is a field of a container",
+                "`podSpec.fieldOfTomorrow` is passed on, though not known; is it spelled right?",
             ]
         );
     }

@@ -2,12 +2,13 @@
 
 use super::read::{Visit, Writer, read};
 use super::{Depth, RESULTS_FILE, open};
-use crate::item::{FAILED, Item};
+use crate::item::{FAILED, Item, TIMEOUT};
 
 /// What the test framework puts before the name of a test.
 const PREFIX: &str = "[It]";
 
-/// The names of the failed tests of a plugin in an archive, each once, in their order.
+/// The names of the failed tests of a plugin in an archive, in their order; a blank after the prefix stays, as in the
+/// pattern of the original.
 pub fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>> {
     let opened = open(archive, Some(plugin), Depth::Trees)?;
     let tree = format!("plugins/{plugin}/{RESULTS_FILE}");
@@ -15,14 +16,11 @@ pub fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>> {
     let content = content.ok_or_else(|| anyhow::anyhow!("it holds no results of the plugin `{plugin}`"))?;
     let mut names = Names::default();
     read(content, Writer::Aggregator, &mut names)?;
-    Ok(names.list)
+    Ok(names.0)
 }
 
 #[derive(Default)]
-struct Names {
-    list: Vec<String>,
-    seen: std::collections::HashSet<String>,
-}
+struct Names(Vec<String>);
 
 impl Visit for Names {
     fn enter(&mut self, _item: Item) -> anyhow::Result<()> {
@@ -34,9 +32,10 @@ impl Visit for Names {
     }
 
     fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
-        let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name).trim();
-        if item.status == FAILED && !name.is_empty() && self.seen.insert(name.to_owned()) {
-            self.list.push(name.to_owned());
+        let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
+        // A test without a name would be every test.
+        if [FAILED, TIMEOUT].contains(&item.status.as_str()) && !name.trim().is_empty() {
+            self.0.push(name.to_owned());
         }
         Ok(())
     }
