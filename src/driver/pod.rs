@@ -306,6 +306,15 @@ mod tests {
     }
 
     #[test]
+    fn a_definition_may_leave_out_the_container_s_name_and_side_cars() {
+        let mut definition = Definition::new("p", Driver::Job, json!({"name": "", "image": "i"}));
+        definition.pod_spec = Some(json!({"containers": null}));
+        with_launch(&definition, |launch| {
+            assert_eq!(names(&launch.pod_spec()["containers"]), ["plugin", WORKER]);
+        });
+    }
+
+    #[test]
     fn a_job_is_a_bare_pod_with_side_cars_first_and_the_worker_last() {
         let mut definition = Definition::new("p", Driver::Job, json!({"name": "main", "image": "i"}));
         definition.pod_spec = Some(json!({"containers": [{"name": "car"}], "hostname": "kept"}));
