@@ -324,8 +324,6 @@ impl Reader<'_> {
 
     /// What a scalar among details means.
     fn scalar(&self, value: String, style: ScalarStyle, tag: Option<&str>) -> anyhow::Result<Value> {
-        let plain = style == ScalarStyle::Plain;
-        let is_word = !value.eq_ignore_ascii_case("true") && !value.eq_ignore_ascii_case("false");
         if tag == Some(yaml::BINARY) {
             // What the original writes of text that is no UTF-8.
             use base64::Engine as _;
@@ -334,24 +332,26 @@ impl Reader<'_> {
             let bytes = bytes.map_err(|_| anyhow::anyhow!("not a result: `!!binary` is not base64"))?;
             return Ok(Value::String(String::from_utf8_lossy(&bytes).into_owned()));
         }
-        if tag.is_none() && (!plain || yaml::resolve(&value).is_err()) {
-            // Also infinity, which JSON cannot say.
-            return Ok(Value::String(value));
-        }
-        Ok(
-            match yaml::meaning(tag, value.clone(), plain)
-                .map_err(|reason| anyhow::anyhow!("not a result: {reason}"))?
+        let plain = style == ScalarStyle::Plain;
+        let is_true_or_false = || value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false");
+        let content = match tag {
+            Some(_) => yaml::meaning(tag, value.clone(), plain)
+                .map_err(|reason| anyhow::anyhow!("not a result: {reason}"))?,
+            // Infinity, which JSON cannot say, is text too.
+            None if plain => yaml::resolve(&value).unwrap_or(yaml::Content::Text(String::new())),
+            None => yaml::Content::Text(String::new()),
+        };
+        Ok(match content {
+            yaml::Content::Null => Value::Null,
+            yaml::Content::Bool(_)
+                if tag.is_none() && self.writer == Writer::Aggregator && !is_true_or_false() =>
             {
-                yaml::Content::Null => Value::Null,
-                yaml::Content::Bool(_) if is_word && tag.is_none() && self.writer == Writer::Aggregator => {
-                    Value::String(value)
-                }
-                yaml::Content::Bool(flag) => Value::Bool(flag),
-                yaml::Content::Number(number) => Value::Number(number),
-                yaml::Content::Text(text) => Value::String(text),
-                yaml::Content::List(_) | yaml::Content::Map(_) => Value::Null,
-            },
-        )
+                Value::String(value)
+            }
+            yaml::Content::Bool(flag) => Value::Bool(flag),
+            yaml::Content::Number(number) => Value::Number(number),
+            _ => Value::String(value),
+        })
     }
 
     fn skip_value(&mut self) -> anyhow::Result<()> {
