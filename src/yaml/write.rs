@@ -48,7 +48,7 @@ pub fn entry(before: &str, key: &str, value: &Value, indent: usize) -> String {
     writer.out
 }
 
-/// The same map with its keys in the order in which [`write`] has them.
+/// The same map with its keys in the order in which [`write()`] has them.
 pub fn sorted<V>(map: &BTreeMap<String, V>) -> Vec<(&String, &V)> {
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_by_cached_key(|(key, _)| natural(key));
