@@ -46,6 +46,9 @@ fn ended(text: &str) -> std::borrow::Cow<'_, str> {
 struct Reader<'t> {
     /// The text as it was given, thus perhaps without the line feed that was added.
     text: &'t str,
+    /// Its last line, and how many there are: found once, for a text may hold any number of blocks.
+    last: &'t str,
+    lines: usize,
     parser: Events<'t>,
     /// `None` while the anchored node is still being read.
     anchors: HashMap<String, Option<Node>>,
@@ -89,6 +92,8 @@ impl<'t> Reader<'t> {
         parser.set_input(bytes);
         Self {
             text,
+            last: text.rsplit('\n').next().unwrap_or_default(),
+            lines: text.matches('\n').count() + 1,
             parser,
             anchors: HashMap::new(),
             nodes_left: EXPANSION,
@@ -169,12 +174,11 @@ impl<'t> Reader<'t> {
 
     /// A block of text that the text itself ends has no line feed at its end unless one was written.
     fn take_added_line_feed(&self, value: &mut String) {
-        let last = self.text.rsplit('\n').next().unwrap_or_default();
-        if last.is_empty() || self.place.line <= self.text.matches('\n').count() + 1 {
+        if self.last.is_empty() || self.place.line <= self.lines {
             return;
         }
         // Of blank lines at the end one is kept, or all.
-        let end = if last.trim().is_empty() { "\n" } else { last.trim_start() };
+        let end = if self.last.trim().is_empty() { "\n" } else { self.last.trim_start() };
         if value.strip_suffix('\n').is_some_and(|rest| rest.ends_with(end)) {
             value.pop();
         }
