@@ -7,10 +7,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, bail};
 
 use super::landed::Landed;
-use super::retrieve::{ATTEMPTS, Failure, PAUSE, SILENCE};
+use super::retrieve::{ATTEMPTS, PAUSE, SILENCE};
 use super::service::Credentials;
 use crate::kube::{self, Method, Request};
 use crate::status;
@@ -25,24 +25,20 @@ pub(super) fn download(
     into: &Path,
     name: Option<&str>,
     stop: &Stop,
-) -> Result<PathBuf, Failure> {
+) -> Result<PathBuf> {
     let ask = || -> Result<(kube::Client, status::Archive)> {
         let client = credentials.client(ANSWER, stop)?;
         let answer = client.send(&Request::raw(Method::Get, "/status"))?;
         Ok((client, serde_json::from_value::<status::Run>(answer)?.archive))
     };
-    let (client, archive) =
-        ask().context("the run's status service does not answer").map_err(Failure::NotReady)?;
+    let (client, archive) = ask().context("the run's status service does not answer")?;
     if archive.name.is_empty() || archive.name.contains(['/', '\\', '\0']) || archive.name.starts_with("..") {
-        return Err(Failure::NotReady(anyhow!("the run has no archive yet")));
+        bail!("the run has no archive yet");
     }
-    let fetch = || -> Result<PathBuf> {
-        let mut file = Landed::create(into, name.unwrap_or(&archive.name))?;
-        rest(&client, &archive, &mut file, stop)?;
-        file.verify(Some(&archive))?;
-        file.settle()
-    };
-    fetch().map_err(Failure::Transfer)
+    let mut file = Landed::create(into, name.unwrap_or(&archive.name))?;
+    rest(&client, &archive, &mut file, stop)?;
+    file.verify(Some(&archive))?;
+    file.settle()
 }
 
 /// Appends what `file` still lacks, over as many connections as that takes.
@@ -65,11 +61,11 @@ fn rest(client: &kube::Client, archive: &status::Archive, file: &mut Landed, sto
         }
         idle = if file.size() > before { 0 } else { idle + 1 };
         if idle >= ATTEMPTS {
-            return Err(anyhow!("the transfer was cut and could not go on: {why}"));
+            bail!("the transfer was cut and could not go on: {why}");
         }
         log::warn!("the transfer was cut after {} bytes, going on there: {why}", file.size());
         if stop.wait(PAUSE * 2_u32.pow(idle)) {
-            return Err(anyhow!("interrupted"));
+            bail!("interrupted");
         }
     }
     Ok(())

@@ -165,9 +165,7 @@ impl Retrieval<'_> {
             )));
         };
         log::warn!("{refused}; asking the run's status service for the archive");
-        download(credentials, self.into, self.name, stop).map_err(|failure| match failure {
-            Failure::NotReady(error) | Failure::Transfer(error) => Failure::Transfer(error),
-        })
+        download(credentials, self.into, self.name, stop).map_err(Failure::Transfer)
     }
 
     /// Hands the stream on, piece by piece, going on after cuts.
