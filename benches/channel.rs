@@ -19,12 +19,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
+use base::stop::Stop;
+use client::Access;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, StreamOwned};
-use sonobuoy::client::Access;
 use sonobuoy::outside::{Authority, serve_alone, server_config};
-use sonobuoy::stop::Stop;
 
 const PLUGIN: &str = "bench";
 const MIB: u64 = 1 << 20;

@@ -16,8 +16,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::stop::Stop;
 use serde_json::{Value, json};
-use sonobuoy::stop::Stop;
 
 const OBJECTS: usize = 20_000;
 const PAGE: usize = 500;

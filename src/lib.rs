@@ -67,81 +67,41 @@
 //! With `default-features = false` this crate is what a plugin written in Rust needs to report by itself,
 //! without the worker beside it: [`protocol`], [`client`] and what they stand on.
 
-pub mod client;
-pub mod clock;
-pub mod item;
-pub mod protocol;
-pub mod status;
-pub mod stop;
-
-mod archive;
-mod backplane;
-mod json;
-
-#[cfg(feature = "cli")]
 pub mod cli;
 
-#[cfg(feature = "cli")]
 mod aggregator;
-#[cfg(feature = "cli")]
+#[cfg(test)]
+#[path = "../tests/support/api_server/mod.rs"]
+mod api_server;
+mod backplane;
 mod config;
-#[cfg(feature = "cli")]
 mod deploy;
-#[cfg(feature = "cli")]
 mod driver;
-#[cfg(feature = "cli")]
 mod gather;
-#[cfg(feature = "cli")]
-mod http;
-#[cfg(feature = "cli")]
-mod image;
-#[cfg(feature = "cli")]
-mod kube;
-#[cfg(feature = "cli")]
-mod logger;
-#[cfg(feature = "cli")]
-mod pattern;
-#[cfg(feature = "cli")]
+mod item;
 mod pipeline;
-#[cfg(feature = "cli")]
 mod plugin;
-#[cfg(feature = "cli")]
-mod proxy;
-#[cfg(feature = "cli")]
 mod query;
-#[cfg(feature = "cli")]
 mod results;
-mod trust;
-#[cfg(feature = "cli")]
+mod status;
 mod worker;
-#[cfg(feature = "cli")]
-mod yaml;
 
 /// What benchmarks and black-box tests call to have the aggregator alone, without a run around it.
 #[doc(hidden)]
-#[cfg(feature = "cli")]
 pub mod outside {
     pub use crate::aggregator::serve_alone;
-    pub use crate::archive::{Packed, pack_file};
     pub use crate::backplane::{Authority, Identity, server_config};
-    pub use crate::http::Limits;
+    pub use base::archive::{Packed, pack_file};
+    pub use base::http::Limits;
 }
 
 /// What the fuzzers under `fuzz/` call.
 #[cfg(fuzzing)]
 pub mod fuzzing {
-    pub use crate::archive::consistent as archive;
-    pub use crate::http::consistent as http;
     pub use crate::results::{fuzz_file as file, fuzz_tree as tree};
+    pub use base::archive::consistent as archive;
+    pub use base::http::consistent as http;
 }
 
 /// The version of this program, as `version --short` prints it and archives record it.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
-
-/// Says that a test did not run, and why, where everybody sees it: what is printed is shown of failed tests only.
-#[cfg(test)]
-fn skipped(why: &str) {
-    use std::io::Write as _;
-    let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
-}

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::clock;
-use crate::protocol::Progress;
+use base::clock;
+use client::protocol::Progress;
 
 /// The annotation on the aggregator's pod that holds the document.
 pub const ANNOTATION: &str = "sonobuoy.hept.io/status";

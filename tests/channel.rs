@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use sonobuoy::client::Access;
+use base::stop::Stop;
+use client::Access;
 use sonobuoy::outside::{Limits, serve_alone};
-use sonobuoy::stop::Stop;
 
 use crate::support::Folder;
 use crate::support::peer::Peer;

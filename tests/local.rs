@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use sonobuoy::stop::Stop;
+use base::stop::Stop;
 
 use super::support::{Archive, Folder, Sonobuoy, program, skipped};
 

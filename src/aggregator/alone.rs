@@ -7,10 +7,10 @@ use std::sync::mpsc::sync_channel;
 
 use super::{Aggregator, Settings};
 use crate::backplane::server_config;
-use crate::client::Access;
-use crate::http::{Limits, Server};
-use crate::protocol::ResultId;
-use crate::stop::Stop;
+use base::http::{Limits, Server};
+use base::stop::Stop;
+use client::Access;
+use client::protocol::ResultId;
 
 /// Takes results in under `run_dir` until `stop`. Once it listens, `ready` is given what the workers of `plugin`
 /// would get.

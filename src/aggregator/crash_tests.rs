@@ -10,9 +10,9 @@ use super::fixture::{Scratch, limits, tar_gz};
 use super::wire_fixture::{Connection, access, server};
 use super::{Aggregator, Settings, state_dir};
 use crate::backplane::Authority;
-use crate::client::Access;
-use crate::protocol::ResultId;
-use crate::stop::Stop;
+use base::stop::Stop;
+use client::Access;
+use client::protocol::ResultId;
 
 /// Tells a child process of this test which run to serve.
 const RUN_DIR: &str = "SONOBUOY_TEST_RUN_DIR";

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::protocol::DEFAULT_FILE_NAME;
+use client::protocol::DEFAULT_FILE_NAME;
 
 /// File systems refuse longer names.
 const LONGEST_NAME: usize = 255;

@@ -141,7 +141,7 @@ fn join(many: &mut Entry, one: &Entry) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Progress;
+    use client::protocol::Progress;
 
     /// `nodes` nodes: the first `failed` failed with words, the next `running` at work, the rest done.
     fn run(nodes: usize, failed: usize, running: usize) -> Run {

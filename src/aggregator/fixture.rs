@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Limits;
 use super::store::{Refusal, Store, Upload, state_dir};
-use crate::protocol::{GZIP, ResultId};
+use client::protocol::{GZIP, ResultId};
 
 /// A run directory in a folder of its own.
 pub(super) struct Scratch(PathBuf);
@@ -77,7 +77,7 @@ fn walk(dir: &Path, prefix: &str, out: &mut Vec<String>) {
 
 /// Limits that tests reach.
 pub(super) fn limits() -> Limits {
-    let unpacked = crate::archive::Limits { entries: 1_000, total: 1 << 20, file: 1 << 20 };
+    let unpacked = base::archive::Limits { entries: 1_000, total: 1 << 20, file: 1 << 20 };
     Limits { result: 2 << 20, unpacked, reserve: 0 }
 }
 

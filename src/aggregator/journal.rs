@@ -15,8 +15,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::ResultId;
-use crate::stop::Stop;
+use base::stop::Stop;
+use client::protocol::ResultId;
 
 /// No record of ours is longer: the list of expected results of 100,000 nodes with long names.
 const LONGEST_RECORD: u64 = 64 << 20;

@@ -45,10 +45,10 @@ pub use self::fit::{ANNOTATION_BYTES, fit};
 pub use self::store::Limits;
 use self::store::{Store, state_dir};
 use crate::backplane::Authority;
-use crate::http::Server;
-use crate::protocol::{Failure, Finding, ResultId};
 use crate::status;
-use crate::stop::Stop;
+use base::http::Server;
+use base::stop::Stop;
+use client::protocol::{Failure, Finding, ResultId};
 
 /// How often the intake of findings looks whether it should end, and whether a retry window closed.
 const LOOK: Duration = Duration::from_millis(200);

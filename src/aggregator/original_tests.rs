@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::fixture::{Scratch, limits, tar_gz};
 use super::wire_fixture::{Running, access, serving};
 use super::{Settings, Waited};
-use crate::protocol::ResultId;
-use crate::stop::Stop;
+use base::stop::Stop;
+use client::protocol::ResultId;
 
 /// A minute is far more than its polling needs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn original() -> Option<String> {
     let program = std::env::var("SONOBUOY_ORIGINAL").ok();
     if program.is_none() {
-        crate::skipped("SONOBUOY_ORIGINAL does not name the original program");
+        base::testing::skipped("SONOBUOY_ORIGINAL does not name the original program");
     }
     program
 }

@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-use crate::clock;
-use crate::protocol::{Progress, ResultId};
+use base::clock;
+use client::protocol::{Progress, ResultId};
 
 /// How many failures are kept of one plugin on one node. A list that only grows must end somewhere; the largest
 /// suite in use has about 7,000 tests.

@@ -12,9 +12,9 @@ use base64::engine::general_purpose::STANDARD;
 use super::progress;
 use super::store::{Refusal, Store, Upload};
 use crate::backplane;
-use crate::clock;
-use crate::http::{Request, Response};
-use crate::protocol::{DIGEST_HEADER, ERROR_HEADER, FINAL_HEADER, ResultId, Route};
+use base::clock;
+use base::http::{Request, Response};
+use client::protocol::{DIGEST_HEADER, ERROR_HEADER, FINAL_HEADER, ResultId, Route};
 
 /// The largest progress update; a suite with all of its 7,000 tests failed needs about 1 MiB.
 const LARGEST_PROGRESS: u64 = 4 << 20;

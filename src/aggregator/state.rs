@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use super::progress;
 use crate::item;
 
-use crate::protocol::{Failure, Progress, ResultId};
 use crate::status::{self, Archive, Entry, Run};
-use crate::stop::Stop;
+use base::stop::Stop;
+use client::protocol::{Failure, Progress, ResultId};
 
 /// What stands in the place of one expected result.
 #[derive(Clone, Debug, PartialEq)]

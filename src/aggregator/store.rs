@@ -24,8 +24,9 @@ use super::intake::{Intake, Trouble};
 use super::journal::{Journal, Record};
 use super::report;
 use super::state::{Standing, State, Taken};
-use crate::protocol::{Failure, GZIP, ResultId};
-use crate::{archive, clock, config};
+use crate::config;
+use base::{archive, clock};
+use client::protocol::{Failure, GZIP, ResultId};
 
 /// What is taken, and how much of it.
 #[derive(Clone, Debug)]

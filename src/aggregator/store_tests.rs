@@ -10,7 +10,7 @@ use super::fixture::{Scratch, bomb, limits, plain, put, put_tar, send, tar_gz};
 use super::server::code;
 use super::state::Standing;
 use super::store::{Refusal, Store, Upload, state_dir};
-use crate::protocol::{Failure, GZIP, ResultId};
+use client::protocol::{Failure, GZIP, ResultId};
 
 fn node(name: &str) -> ResultId {
     ResultId::on_node("p", name)

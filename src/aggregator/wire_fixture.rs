@@ -12,11 +12,12 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
 use super::{Aggregator, Settings};
-use crate::backplane::{Authority, Credentials, server_config};
-use crate::client::{Access, Client, Retry};
-use crate::http::Server;
-use crate::protocol::{Finding, ResultId};
-use crate::stop::Stop;
+use crate::backplane::{Authority, server_config};
+use base::http::Server;
+use base::stop::Stop;
+use client::Credentials;
+use client::protocol::{Finding, ResultId};
+use client::{Access, Client, Retry};
 
 /// An aggregator that answers.
 pub(super) struct Running<'a> {

@@ -6,10 +6,10 @@ use super::fixture::{Scratch, limits, tar_gz};
 use super::wire_fixture::{Connection, access, serving};
 use super::{Aggregator, Limits, Settings, Waited};
 use crate::backplane::Authority;
-use crate::client::Submitted;
-use crate::protocol::{Failure, Finding, Progress, ResultId};
 use crate::status;
-use crate::stop::Stop;
+use base::stop::Stop;
+use client::Submitted;
+use client::protocol::{Failure, Finding, Progress, ResultId};
 
 fn node(name: &str) -> ResultId {
     ResultId::on_node("p", name)

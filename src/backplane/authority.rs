@@ -15,8 +15,9 @@ use ring::rand::SecureRandom as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
+use super::der;
 use super::identity::{self, Identity};
-use super::{der, pem};
+use base::tls::pem;
 
 /// How far certificates are back-dated: clocks of nodes may be behind the aggregator's.
 const BACK_DATED: Duration = Duration::from_secs(24 * 3600);
@@ -243,7 +244,7 @@ fn not_after(certificate: &CertificateDer<'_>) -> Option<Duration> {
     let (date, time) =
         ((part(0, 4)?, part(4, 6)?, part(6, 8)?), (part(8, 10)?, part(10, 12)?, part(12, 14)?));
     let text = format!("{}-{}-{}T{}:{}:{}Z", date.0, date.1, date.2, time.0, time.1, time.2);
-    crate::clock::parse_rfc3339(&text)?.duration_since(UNIX_EPOCH).ok()
+    base::clock::parse_rfc3339(&text)?.duration_since(UNIX_EPOCH).ok()
 }
 
 fn since_1970() -> Duration {

@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
+use client::Credentials;
+
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -107,7 +109,7 @@ impl Drop for Folder {
 fn openssl(words: &[&str], file: &Path) -> Option<Result<String, String>> {
     let output = Command::new("openssl").args(words).arg(file).output();
     let Ok(output) = output else {
-        crate::skipped("openssl is not on this machine");
+        base::testing::skipped("openssl is not on this machine");
         return None;
     };
     let text =

@@ -11,7 +11,7 @@ use clap::ArgMatches;
 
 use super::{output, report, request, status};
 use crate::deploy::{Failure, Removal, Retrieval};
-use crate::kube::Client;
+use base::kube::Client;
 
 /// Where the aggregator keeps its archives.
 const ARCHIVES: &str = "/tmp/sonobuoy";

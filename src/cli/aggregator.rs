@@ -12,7 +12,7 @@ use super::{cluster, signal};
 use crate::config;
 use crate::pipeline::{Cluster, Outcome, Outlook};
 use crate::plugin;
-use crate::stop::Stop;
+use base::stop::Stop;
 
 /// Where runs live; `splat` and every reader look here for archives.
 const FOLDER: &str = "/tmp/sonobuoy";

@@ -6,10 +6,10 @@ use anyhow::{Context, anyhow};
 use clap::ArgMatches;
 
 use super::usage;
-use crate::clock;
-use crate::kube::{Client, Config, Method, Options, Request};
 use crate::plugin::release;
-use crate::stop::Stop;
+use base::clock;
+use base::kube::{Client, Config, Method, Options, Request};
+use base::stop::Stop;
 
 /// A client for the cluster; nothing is sent yet.
 pub fn client(matches: &ArgMatches, stop: &Stop) -> anyhow::Result<Client> {

@@ -7,7 +7,7 @@ use clap::ArgMatches;
 
 use super::{cluster, request};
 use crate::deploy::Removal;
-use crate::stop::Stop;
+use base::stop::Stop;
 
 /// Runs the command.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {

@@ -13,9 +13,9 @@ use clap::ArgMatches;
 use regex::Regex;
 
 use super::{cluster, output, usage};
-use crate::pattern;
 use crate::plugin::{fetch::fetch, release};
-use crate::stop::Stop;
+use base::pattern;
+use base::stop::Stop;
 
 /// Where the original keeps its lists.
 const ONLINE: &str =

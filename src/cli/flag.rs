@@ -150,7 +150,7 @@ pub fn global() -> Vec<Arg> {
         .value_name("LEVEL")
         .help("How much is logged")
         .ignore_case(true)
-        .value_parser(PossibleValuesParser::new(crate::logger::LEVELS))
+        .value_parser(PossibleValuesParser::new(base::logger::LEVELS))
         .default_value("info")
         .help_heading("Everywhere");
     let mut flags = vec![

@@ -12,7 +12,7 @@ use super::{output, signal};
 use crate::gather::journal::{self, Since, Wanted};
 use crate::gather::logs::{self, Form};
 use crate::gather::{self, Node, Outbox, reach};
-use crate::stop::Stop;
+use base::stop::Stop;
 
 /// Runs the command.
 pub fn run(matches: &ArgMatches) -> Result<ExitCode> {

@@ -9,9 +9,9 @@ use clap::ArgMatches;
 
 use super::{output, request, usage};
 use crate::deploy;
-use crate::json::json;
 use crate::plugin::{self, Definition, Driver, pod};
-use crate::yaml;
+use base::json::json;
+use base::yaml;
 
 /// Runs the command or the one below it.
 pub fn run(matches: &ArgMatches) -> Result<ExitCode> {

@@ -6,8 +6,8 @@ use anyhow::bail;
 use clap::ArgMatches;
 
 use super::{cluster, output};
-use crate::kube::{Resource, Selector};
-use crate::stop::Stop;
+use base::kube::{Resource, Selector};
+use base::stop::Stop;
 
 /// Runs `get pod`: the names of plugin pods, one a line.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {

@@ -12,10 +12,11 @@ use clap::ArgMatches;
 use serde_json::Value;
 
 use super::{generate, output, request, signal};
-use crate::image::{self, Client, Platform, Reference, Store, Stored};
+use crate::config;
 use crate::plugin::{self, Definition, builtin};
-use crate::stop::Stop;
-use crate::{config, yaml};
+use base::oci::{self, Client, Platform, Reference, Store, Stored};
+use base::stop::Stop;
+use base::yaml;
 
 /// Stands in images for the version of the cluster.
 const VERSION_VARIABLE: &str = "$SONOBUOY_K8S_VERSION";
@@ -94,7 +95,7 @@ fn push(matches: &ArgMatches) -> Result<()> {
     let (client, work) = (client(matches)?, Work::new()?);
     let store = Store::open(&work.0)?;
     if let Some(archive) = archive {
-        let images = image::read_archive(&archive, &store)?;
+        let images = oci::read_archive(&archive, &store)?;
         return each(images, |stored| push_one(matches, &client, &store, &stored, &translate));
     }
     let platform = platform(matches)?;
@@ -146,7 +147,7 @@ fn download(matches: &ArgMatches) -> Result<()> {
         log::info!("downloading {name}");
         stored.push(store.pull(&client, &name, &platform(matches)?)?);
     }
-    image::write_archive(&store, &stored, &out)?;
+    oci::write_archive(&store, &stored, &out)?;
     let _ = std::fs::remove_dir_all(&folder);
     output::print(&format!("{}\n", out.display()))
 }
@@ -311,7 +312,11 @@ impl Translation {
 }
 
 fn client(matches: &ArgMatches) -> Result<Client> {
-    Client::new(matches.get_flag("plain-http"), &Stop::new())
+    Client::new(
+        concat!("sonobuoy/v", env!("CARGO_PKG_VERSION")),
+        matches.get_flag("plain-http"),
+        &Stop::new(),
+    )
 }
 
 fn platform(matches: &ArgMatches) -> Result<Platform> {

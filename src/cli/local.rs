@@ -15,7 +15,7 @@ use super::{report, request, signal};
 use crate::driver;
 use crate::pipeline::Local;
 use crate::status;
-use crate::stop::Stop;
+use base::stop::Stop;
 
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;

@@ -14,8 +14,8 @@ use clap::ArgMatches;
 use serde_json::Value;
 
 use super::{cluster, output};
-use crate::kube::{Client, Error, Event, Request, Resource, Selector};
-use crate::stop::Stop;
+use base::kube::{Client, Error, Event, Request, Resource, Selector};
+use base::stop::Stop;
 
 /// Lines that wait to be printed.
 const QUEUE: usize = 256;
@@ -226,7 +226,7 @@ impl Source {
 
     fn request(&self) -> Request {
         Request::get(&Resource::PODS, &self.namespace, &self.pod)
-            .sub("log")
+            .subresource("log")
             .query("container", &self.container)
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use clap::{Arg, ArgMatches, Command};
 
 use super::pages;
-use crate::clock;
+use base::clock;
 
 /// Writes the pages into the folder that was given.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {

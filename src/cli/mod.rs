@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 
-use crate::logger;
+use base::logger;
 
 mod check;
 mod cluster;

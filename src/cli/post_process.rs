@@ -73,5 +73,5 @@ fn looks_per_node(dir: &Path) -> bool {
         entries.map(|entry| (entry.path().is_dir(), entry.file_name())).collect::<Vec<_>>()
     };
     let found = [folders("results"), folders("errors")].concat();
-    !found.is_empty() && found.iter().all(|(is_dir, name)| *is_dir && name != crate::protocol::GLOBAL)
+    !found.is_empty() && found.iter().all(|(is_dir, name)| *is_dir && name != client::protocol::GLOBAL)
 }

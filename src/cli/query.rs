@@ -12,9 +12,9 @@ use clap::ArgMatches;
 
 use super::{cluster, output, request, signal};
 use crate::config;
-use crate::json::json;
 use crate::query::{self, Query, Redactor, Trouble};
-use crate::stop::Stop;
+use base::json::json;
+use base::stop::Stop;
 
 /// Runs the command.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {

@@ -13,11 +13,11 @@ use clap::parser::ValueSource;
 use super::{cluster, usage};
 use crate::config;
 use crate::deploy::{CONFIG_DIR, Change, Plan};
-use crate::kube::{Method, Request};
-use crate::pattern;
 use crate::plugin::{self, Definition, Installed, builtin, mode::Mode, pod, release};
 use crate::results;
-use crate::stop::Stop;
+use base::kube::{Method, Request};
+use base::pattern;
+use base::stop::Stop;
 
 /// Where the images of the conformance tests are.
 const CONFORMANCE: &str = "registry.k8s.io/conformance";

@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::{cluster, output, signal, status};
-use crate::archive;
 use crate::deploy::{Failure, Retrieval};
-use crate::stop::Stop;
+use base::archive;
+use base::stop::Stop;
 
 /// The transfer failed, as opposed to everything that comes before it.
 const TRANSFER: u8 = 2;

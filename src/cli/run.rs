@@ -13,8 +13,8 @@ use super::waiting::{DAY, Wait};
 use super::{cluster, local, request, usage};
 use crate::deploy::service::{self, Service};
 use crate::deploy::{self, CHECKS, Preflight};
-use crate::kube::Client;
-use crate::stop::Stop;
+use base::kube::Client;
+use base::stop::Stop;
 
 /// No manifest that a cluster takes is larger.
 const MOST: u64 = 64 << 20;

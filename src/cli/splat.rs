@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::ArgMatches;
 
 use super::output;
-use crate::archive;
+use base::archive;
 
 /// Runs the command.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {

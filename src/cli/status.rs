@@ -9,12 +9,13 @@ use anyhow::{Result, bail};
 use clap::ArgMatches;
 
 use super::{cluster, output, status_table};
-use crate::clock;
 use crate::deploy::service::{self, Credentials};
 use crate::deploy::state::{self, State};
-use crate::kube::{Method, Request};
-use crate::stop::Stop;
-use crate::{json, kube, status};
+use crate::status;
+use base::clock;
+use base::kube::{Method, Request};
+use base::stop::Stop;
+use base::{json, kube};
 
 /// The status service answers within this, or the annotation is read.
 const ANSWER: Duration = Duration::from_secs(3);

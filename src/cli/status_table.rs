@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::protocol::Progress;
 use crate::status::{COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
+use client::protocol::Progress;
 
 /// One row for each plugin, status and result.
 pub fn summary(run: &Run) -> String {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 
 use super::{cluster, output};
-use crate::stop::Stop;
+use base::stop::Stop;
 
 /// The oldest and the newest version of Kubernetes that a run accepts without a word.
 pub const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];

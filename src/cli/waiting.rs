@@ -13,10 +13,10 @@ use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
 use super::{output, status_table};
-use crate::clock;
 use crate::deploy::state::{self, State};
-use crate::kube::Client;
 use crate::status;
+use base::clock;
+use base::kube::Client;
 
 /// A day: what a bare `--wait` means.
 pub const DAY: u64 = 1_440;

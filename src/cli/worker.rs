@@ -10,10 +10,10 @@ use clap::ArgMatches;
 use serde_json::Value;
 
 use super::{lifeline, signal};
-use crate::kube::{Client, Config, Event, Options, Resource, Selector};
-use crate::logger;
-use crate::stop::Stop;
 use crate::worker::{self, End, Others, Scope, Settings};
+use base::kube::{Client, Config, Event, Options, Resource, Selector};
+use base::logger;
+use base::stop::Stop;
 
 /// An account that may read its pod and not watch it asks so often.
 const ASK: Duration = Duration::from_secs(5);
@@ -150,7 +150,7 @@ fn ended(pod: &Value, worker: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::json::json;
+    use base::json::json;
 
     use super::*;
 

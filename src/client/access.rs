@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
 
 use super::Error;
-use crate::backplane::Credentials;
+use crate::Credentials;
 
 /// Where the aggregator is, whom to trust, and as whom to speak. All three certificates are PEM text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,10 +124,9 @@ mod tests {
         check(nonsense, "certificate of the authority");
     }
 
-    #[cfg(feature = "cli")]
     #[test]
     fn a_key_of_somebody_else_is_an_error_and_no_panic() {
-        let authority = crate::backplane::Authority::new(std::time::Duration::from_secs(60)).unwrap();
+        let authority = sonobuoy::outside::Authority::new(std::time::Duration::from_secs(60)).unwrap();
         let (one, other) = (authority.client("one").unwrap(), authority.client("other").unwrap());
         let access = |key: &str| Access {
             ca_cert: authority.certificate_pem(),

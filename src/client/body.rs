@@ -16,8 +16,8 @@ use base64::Engine as _;
 use ring::digest::{Context, SHA256};
 
 use super::Error;
-use crate::archive;
 use crate::protocol::GZIP;
+use base::archive;
 
 /// One 64 KiB buffer is as fast as larger ones.
 const BUFFER: usize = 64 * 1024;
@@ -328,7 +328,7 @@ mod tests {
             assert!(run("umount", &[]));
             assert!(length.unwrap() > 768 << 10);
         } else {
-            crate::skipped("a small disk can be mounted only by root");
+            base::testing::skipped("a small disk can be mounted only by root");
         }
         std::fs::remove_dir(&disk).unwrap();
     }

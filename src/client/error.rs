@@ -81,7 +81,7 @@ impl std::fmt::Display for Error {
             }
             Self::Transport { url, why } => write!(f, "`{url}` cannot be reached: {why}"),
             Self::GaveUp { url, attempts, limit, why } => {
-                let limit = crate::clock::duration(*limit);
+                let limit = base::clock::duration(*limit);
                 write!(f, "gave up on `{url}` after {attempts} attempts in {limit}; the last one: {why}")
             }
             Self::Stopped { why } => write!(f, "stopped before it could be sent; the last attempt: {why}"),

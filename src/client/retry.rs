@@ -10,7 +10,7 @@ use ureq::http::HeaderMap;
 
 use super::{Answer, Error, Submitted};
 use crate::protocol::FINAL_HEADER;
-use crate::trust::tls_error;
+use base::tls::tls_error;
 
 /// How long and how often a submission is tried.
 #[derive(Clone, Debug, PartialEq, Eq)]

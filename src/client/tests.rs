@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::backplane::{Authority, server_config};
-use crate::http::{Request, Response, Server};
+use base::http::{Request, Response, Server};
+use sonobuoy::outside::{Authority, server_config};
 
 /// What one request looked like.
 #[derive(Debug, Default, PartialEq)]

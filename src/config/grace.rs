@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use crate::clock;
+use base::clock;
 
 /// How long trouble may last before it counts as failure.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use crate::json;
-use crate::yaml::Error;
+use base::json;
+use base::yaml::Error;
 
 pub use aggregator::{Environment, load, new_uuid};
 pub use grace::Grace;

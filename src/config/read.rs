@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Field, Grace, PodLogs, Redaction, Results, Run, Selection, Server};
-use crate::clock;
-use crate::pattern;
-use crate::yaml::{self, Content, Error, Node};
+use base::clock;
+use base::pattern;
+use base::yaml::{self, Content, Error, Node};
 
 /// Lays a file over settings.
 pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{is_zero, read};
-use crate::yaml::Error;
+use base::yaml::Error;
 
 /// Rules that add to the built-in ones, or the wish to see everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -13,8 +13,9 @@ use serde_json::Value;
 
 use super::remedy::remedy;
 use super::state;
-use crate::kube::{Client, Discovery, Error, Resource};
-use crate::{status, yaml};
+use crate::status;
+use base::kube::{Client, Discovery, Error, Resource};
+use base::yaml;
 
 /// How long one creation is tried again while the server cannot answer.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -12,9 +12,9 @@ use anyhow::{Context as _, Result, bail};
 use super::landed::Landed;
 use super::retrieve::{ATTEMPTS, PAUSE, SILENCE};
 use super::service::Credentials;
-use crate::kube::{self, Method, Request};
 use crate::status;
-use crate::stop::Stop;
+use base::kube::{self, Method, Request};
+use base::stop::Stop;
 
 /// The service answers a question within this.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -91,14 +91,14 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+    use crate::api_server::{ApiServer, Fault};
     use crate::backplane::{Authority, server_config};
-    use crate::clock;
     use crate::deploy::service::NAME;
     use crate::deploy::{Failure, Retrieval};
-    use crate::http::{Response, Server};
-    use crate::json::json;
-    use crate::kube::api_server::{ApiServer, Fault};
-    use crate::protocol::GZIP;
+    use base::clock;
+    use base::http::{Response, Server};
+    use base::json::json;
+    use client::protocol::GZIP;
 
     /// Runs a fetch where commands are forbidden, while a service hands out `content` in so many cut answers first,
     /// and promises an archive of that digest; what is in the folder afterwards.

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::config;
-use crate::json::json;
+use base::json::json;
 
 /// Tells the autoscaler of a cluster to leave the pod where it is.
 const KEEP: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";

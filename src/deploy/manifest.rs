@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::service::Service;
 use super::{Plan, harden};
 use crate::config;
-use crate::json::json;
 use crate::plugin::{self, Definition, RESERVED};
+use base::json::json;
 
 /// The aggregator's pod.
 pub const AGGREGATOR_POD: &str = "sonobuoy";

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::config;
 use crate::plugin::Definition;
-use crate::yaml;
+use base::yaml;
 
 pub use apply::{apply, from_yaml, home, makes_namespace};
 pub use preflight::{CHECKS, Preflight};

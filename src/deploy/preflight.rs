@@ -4,7 +4,7 @@
 //! succeed. Whether the cluster takes the objects themselves is tried by [`super::apply()`].
 
 use super::apply::held_up;
-use crate::kube::{Client, Error, Resource, Selector};
+use base::kube::{Client, Error, Resource, Selector};
 
 /// Older servers lack what a run needs.
 const OLDEST: [u64; 3] = [1, 17, 0];

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::{CONFIG_DIR, Change, Plan};
-use crate::json::json;
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
+use base::json::json;
 
 /// Stands in images for the version of the cluster.
 const VERSION_VARIABLE: &str = "$SONOBUOY_K8S_VERSION";

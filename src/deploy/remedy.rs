@@ -1,6 +1,6 @@
 //! What to do when a cluster refuses an object: from the server's words to a sentence.
 
-use crate::kube::{Error, Resource};
+use base::kube::{Error, Resource};
 
 /// The remedy for a refusal, if there is one that is known.
 pub fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<String> {
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn what_stops_runs_has_a_remedy() {
         let check = |code: u16, reason: &str, message: &str, part: &str| {
-            let body = crate::json::json!({"kind": "Status", "reason": reason, "message": message});
+            let body = base::json::json!({"kind": "Status", "reason": reason, "message": message});
             let error = Error::from_answer(code, None, body.to_string().as_bytes(), "POST /x");
             let found = remedy(&error, &Resource::PODS, "ns").unwrap_or_default();
             assert!(found.contains(part), "{message}: {found}");

@@ -12,9 +12,9 @@ use anyhow::{Result, anyhow, bail};
 use serde_json::Value;
 
 use super::{manifest, service};
-use crate::clock;
-use crate::kube::{Client, Error, Event, Request, Resource, Selector};
-use crate::yaml;
+use base::clock;
+use base::kube::{Client, Error, Event, Request, Resource, Selector};
+use base::yaml;
 
 /// Every object of a run has it, but for some that are named by the others.
 const COMPONENT: &str = "component=sonobuoy";

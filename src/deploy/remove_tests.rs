@@ -1,10 +1,10 @@
 //! Removing runs from the fake cluster: own and foreign namespaces, waiting, what holds up.
 
 use super::*;
-use crate::json::json;
-use crate::kube::Config;
-use crate::kube::api_server::{ApiServer, Fault};
-use crate::stop::Stop;
+use crate::api_server::{ApiServer, Fault};
+use base::json::json;
+use base::kube::Config;
+use base::stop::Stop;
 
 const LIMIT: Duration = Duration::from_secs(30);
 

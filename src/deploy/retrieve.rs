@@ -20,10 +20,10 @@ use super::download::download;
 use super::landed::Landed;
 use super::service::Credentials;
 use super::state;
-use crate::archive::{self, Gunzip, Kind, Reader};
-use crate::kube;
 use crate::status;
-use crate::stop::Stop;
+use base::archive::{self, Gunzip, Kind, Reader};
+use base::kube;
+use base::stop::Stop;
 
 /// The aggregator's container.
 const CONTAINER: &str = "kube-sonobuoy";
@@ -220,7 +220,7 @@ impl Retrieval<'_> {
     /// What there is of an unfinished run, packed on the way. It changes from moment to moment, so a cut is final.
     fn fetch_partial(&self, pod: &str, stop: &Stop) -> Result<PathBuf, Failure> {
         let name = self.name.map_or_else(
-            || format!("{}_sonobuoy_partial.tar.gz", crate::clock::stamp(std::time::SystemTime::now())),
+            || format!("{}_sonobuoy_partial.tar.gz", base::clock::stamp(std::time::SystemTime::now())),
             ToOwned::to_owned,
         );
         let mut file = Landed::create(self.into, &name).map_err(Failure::Transfer)?;

@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::backplane::{Authority, Identity};
-use crate::clock;
 use crate::config;
-use crate::json::json;
-use crate::kube::{self, Client, Resource, Selector, Trust};
+use base::clock;
+use base::json::json;
+use base::kube::{self, Client, Resource, Selector, Trust};
 
 /// The service, its secret, and the name in the server's certificate, whatever address it is reached at.
 pub const NAME: &str = "sonobuoy-status";
@@ -208,7 +208,7 @@ impl Credentials {
     }
 
     /// A client for the service.
-    pub fn client(&self, limit: Duration, stop: &crate::stop::Stop) -> Result<Client> {
+    pub fn client(&self, limit: Duration, stop: &base::stop::Stop) -> Result<Client> {
         let identity = kube::Identity::default();
         identity
             .set(self.client_cert.as_bytes(), self.client_key.as_bytes())
@@ -290,8 +290,8 @@ fn nofollow() -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::api_server::ApiServer;
-    use crate::stop::Stop;
+    use crate::api_server::ApiServer;
+    use base::stop::Stop;
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
 use super::manifest::AGGREGATOR_POD;
-use crate::kube::{Client, Error, Event, Resource, Selector};
 use crate::status;
+use base::kube::{Client, Error, Event, Resource, Selector};
 
 /// Select the aggregator's pod; the second is what manifests before v0.18 say.
 const SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
@@ -205,7 +205,7 @@ pub fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::json;
+    use base::json::json;
 
     fn check(pod: &Value, status: &str, words: &str, over: bool) {
         let state = State::of(pod);

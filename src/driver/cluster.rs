@@ -15,12 +15,12 @@ use super::node::refusal;
 use super::pod::Launch;
 use super::{Driver, Plugin};
 use crate::config::Grace;
-use crate::json::json;
-use crate::kube::{self, Event, Request, Resource, Selector, Stage};
 use crate::plugin::pod::default_spec;
 use crate::plugin::{self, Definition};
-use crate::protocol::{Failure, Finding, ResultId};
-use crate::stop::Stop;
+use base::json::json;
+use base::kube::{self, Event, Request, Resource, Selector, Stage};
+use base::stop::Stop;
+use client::protocol::{Failure, Finding, ResultId};
 
 /// Findings that depend on the time alone are looked for so often.
 const LOOK: Duration = Duration::from_secs(1);

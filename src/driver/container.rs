@@ -230,7 +230,7 @@ fn find(program: &str, path: Option<&str>, dir: Option<&Path>) -> Option<PathBuf
 
 #[cfg(test)]
 mod tests {
-    use crate::json::json;
+    use base::json::json;
 
     use super::*;
     use crate::plugin::Driver;

@@ -20,8 +20,8 @@ use super::container::{self, Container, Facts};
 use super::process::{self, Group, Talk};
 use super::{Driver, Plugin, pod};
 use crate::plugin::{self, Definition};
-use crate::protocol::{DONE_FILE, Failure, Finding, ResultId};
-use crate::stop::Stop;
+use base::stop::Stop;
+use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 
 /// What processes get to end by themselves before they are killed.
 const GRACE: Duration = Duration::from_secs(2);

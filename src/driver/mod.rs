@@ -16,8 +16,8 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use crate::plugin::Definition;
-use crate::protocol::{Finding, ResultId};
-use crate::stop::Stop;
+use base::stop::Stop;
+use client::protocol::{Finding, ResultId};
 
 /// One plugin of a run, ready to be started.
 pub struct Plugin<'a> {

@@ -12,7 +12,7 @@ use super::node::refusal;
 use super::pod::WORKER;
 use super::verdict::{Verdict, judge};
 use crate::config::Grace;
-use crate::protocol::{Failure, Finding, ResultId};
+use client::protocol::{Failure, Finding, ResultId};
 
 /// Something a watch saw.
 #[derive(Debug)]
@@ -342,7 +342,7 @@ fn passed(since: SystemTime, grace: Duration, now: SystemTime) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::json;
+    use base::json::json;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn trouble_becomes_failure_with_the_pod_in_the_report() {
         let mut monitor = once();
-        let status = json!({"conditions": [{"reason": "Unschedulable", "message": "m", "lastTransitionTime": crate::clock::rfc3339(at(0))}]});
+        let status = json!({"conditions": [{"reason": "Unschedulable", "message": "m", "lastTransitionTime": base::clock::rfc3339(at(0))}]});
         check(&see(&mut monitor, Seen::Pod(pod("u", "", status)), 1), &["p/global? Can't schedule"]);
         check(&monitor.check(at(299)), &[]);
         let findings = monitor.check(at(300));
@@ -481,7 +481,7 @@ mod tests {
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}}});
         let waiting = json!({"metadata": {"uid": "u"}, "spec": {"affinity": affinity},
-            "status": {"conditions": [{"reason": "Unschedulable", "message": "no cpu", "lastTransitionTime": crate::clock::rfc3339(at(0))}]}});
+            "status": {"conditions": [{"reason": "Unschedulable", "message": "no cpu", "lastTransitionTime": base::clock::rfc3339(at(0))}]}});
         check(&see(&mut monitor, Seen::Pod(waiting), 1), &["p/a? Can't schedule pod: no cpu"]);
         check(&monitor.check(at(300)), &["p/a: Can't schedule pod: no cpu"]);
     }

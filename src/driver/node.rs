@@ -105,7 +105,7 @@ fn tolerated(spec: &Value, taint: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::json;
+    use base::json::json;
 
     fn node() -> Value {
         json!({

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::json::json;
 use crate::plugin::pod::default_spec;
 use crate::plugin::{Definition, Driver};
+use base::json::json;
 
 /// The container that carries results home.
 pub const WORKER: &str = "sonobuoy-worker";

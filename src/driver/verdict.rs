@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::clock;
 use crate::config::Grace;
+use base::clock;
 
 /// The judgement.
 #[derive(Clone, Debug, PartialEq)]
@@ -182,7 +182,7 @@ fn time(value: &Value) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::json;
+    use base::json::json;
 
     const START: &str = "2024-01-01T00:00:00Z";
 

@@ -12,8 +12,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
 
-use crate::clock;
-use crate::kube::Believer;
+use base::clock;
+use base::kube::Believer;
 
 /// No answer that is wanted here is longer.
 const LONGEST: u64 = 4 << 20;

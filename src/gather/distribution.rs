@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Facts, Node, Source};
-use crate::json::json;
+use base::json::json;
 
 pub struct Distribution;
 

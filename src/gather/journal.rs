@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::Node;
-use crate::json::json;
+use base::json::json;
 
 /// A journal that is silent for so long will not speak any more.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -76,11 +76,11 @@ impl Since {
     fn moment(&self) -> SystemTime {
         let span = match self {
             Self::Minutes(minutes) => Some(Duration::from_secs(minutes.saturating_mul(60))),
-            Self::Words(words) => words.strip_prefix('-').and_then(crate::clock::parse_duration),
+            Self::Words(words) => words.strip_prefix('-').and_then(base::clock::parse_duration),
         };
         let ago = span.and_then(|span| SystemTime::now().checked_sub(span));
         let stated = || match self {
-            Self::Words(words) => crate::clock::parse_rfc3339(&words.replacen(' ', "T", 1)),
+            Self::Words(words) => base::clock::parse_rfc3339(&words.replacen(' ', "T", 1)),
             Self::Minutes(_) => None,
         };
         ago.or_else(stated).unwrap_or(UNIX_EPOCH)

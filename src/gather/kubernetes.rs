@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Facts, Node, Source, mounts, pairs};
-use crate::json::json;
+use base::json::json;
 
 pub struct Kubernetes;
 

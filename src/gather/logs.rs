@@ -18,8 +18,8 @@ use super::outbox::partial;
 use super::summary::{self, Summary};
 use super::{Node, Outbox};
 use crate::item::Item;
-use crate::json::json;
-use crate::yaml;
+use base::json::json;
+use base::yaml;
 
 /// The name that the original's plugin gives the log.
 const NAME: &str = "systemd_logs";

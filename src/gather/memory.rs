@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Facts, Node, Source, pairs};
-use crate::json::json;
+use base::json::json;
 
 pub struct Memory;
 

@@ -30,7 +30,7 @@ mod zone;
 use serde_json::{Map, Value};
 
 use crate::item;
-use crate::json::json;
+use base::json::json;
 
 pub use node::Node;
 pub use outbox::Outbox;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Facts, Node, Source};
-use crate::json::json;
+use base::json::json;
 
 pub struct Mounts;
 

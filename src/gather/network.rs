@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::netlink::{self, Address};
 use super::{Facts, Node, Source};
-use crate::json::json;
+use base::json::json;
 
 pub struct Network;
 

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Map, Value};
 
 use super::{Facts, Node, Source};
-use crate::json::json;
+use base::json::json;
 
 pub struct Platform;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
-use crate::json::json;
+use base::json::json;
 #[cfg(test)]
 use std::time::SystemTime;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use serde_json::Value;
 
 use super::dial::{self, Answer, Trust};
 use super::dns;
-use crate::client::Clock;
-use crate::clock;
 use crate::item::{self, Item};
-use crate::stop::Stop;
+use base::clock;
+use base::stop::Stop;
+use client::Clock;
 
 /// For one try of one step.
 const LIMIT: Duration = Duration::from_secs(3);

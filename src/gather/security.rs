@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Facts, Node, Source, pairs};
-use crate::json::json;
+use base::json::json;
 
 pub struct Security;
 

@@ -13,9 +13,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::clock;
 use crate::item::{self, Item};
-use crate::json::json;
+use base::clock;
+use base::json::json;
 
 /// One kind of trouble.
 struct Trouble {

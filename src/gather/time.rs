@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::zone::Zone;
 use super::{Facts, Node, Source};
-use crate::clock;
-use crate::json::json;
+use base::clock;
+use base::json::json;
 
 pub struct Time;
 

@@ -172,7 +172,7 @@ impl Rule {
     fn at(&self, moment: i64) -> Offset {
         let Some((summer, start, end)) = &self.summer else { return self.winter.clone() };
         let local = u64::try_from(moment + self.winter.seconds).unwrap_or(0);
-        let year = crate::clock::civil(local)[0];
+        let year = base::clock::civil(local)[0];
         let from = start.in_year(year) - self.winter.seconds;
         let to = end.in_year(year) - summer.seconds;
         // South of the equator summer holds over the new year.
@@ -200,7 +200,7 @@ impl Turn {
     fn in_year(self, year: u64) -> i64 {
         let first = |month: u64| {
             let text = format!("{year:04}-{month:02}-01T00:00:00Z");
-            let time = crate::clock::parse_rfc3339(&text);
+            let time = base::clock::parse_rfc3339(&text);
             time.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
                 .map_or(0, |since| since.as_secs() / 86_400)
         };

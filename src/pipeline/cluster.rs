@@ -16,17 +16,18 @@ use super::conduct::{self, Conduct};
 use super::outlook::Outlook;
 use super::{launch, pack, process};
 use crate::aggregator::{self, Aggregator, Settings};
-use crate::archive;
 use crate::backplane::server_config;
 use crate::driver::{self, Driver as _, Plugin};
-use crate::http::Server;
-use crate::json::json;
-use crate::kube::{self, Resource, Selector};
 use crate::plugin::{self, Definition};
-use crate::protocol::{Failure, ResultId};
 use crate::query::{self, Query, Redactor};
-use crate::stop::Stop;
-use crate::{config, logger, status};
+use crate::{config, status};
+use base::archive;
+use base::http::Server;
+use base::json::json;
+use base::kube::{self, Resource, Selector};
+use base::logger;
+use base::stop::Stop;
+use client::protocol::{Failure, ResultId};
 
 /// Selects the aggregator's pod; the second is what manifests before v0.18 say.
 const SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-master"];

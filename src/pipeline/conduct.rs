@@ -13,9 +13,10 @@ use anyhow::Context as _;
 use super::launch;
 use crate::aggregator::Aggregator;
 use crate::driver::{Driver, Plugin};
-use crate::http::Server;
-use crate::stop::Stop;
-use crate::{config, logger, status};
+use crate::{config, status};
+use base::http::Server;
+use base::logger;
+use base::stop::Stop;
 
 /// Findings that may wait to be taken in.
 const FINDINGS: usize = 64;

@@ -10,11 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::aggregator::{Aggregator, Waited};
+use crate::config;
 use crate::driver::{Driver, Plugin};
 use crate::plugin::Definition;
-use crate::protocol::{Failure, Finding, ResultId, TIMEOUT_WORD};
-use crate::stop::Stop;
-use crate::{clock, config};
+use base::clock;
+use base::stop::Stop;
+use client::protocol::{Failure, Finding, ResultId, TIMEOUT_WORD};
 
 /// How long a plugin may take: what the run's settings say of it, else its definition, else the limit of all.
 pub(super) fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {

@@ -14,11 +14,12 @@ use super::{launch, pack, process};
 use crate::aggregator::{Aggregator, Settings};
 use crate::backplane::server_config;
 use crate::driver::{self, Driver as _, Plugin};
-use crate::http::Server;
 use crate::plugin::{Definition, Driver};
-use crate::protocol::ResultId;
-use crate::stop::Stop;
-use crate::{config, logger, status};
+use crate::{config, status};
+use base::http::Server;
+use base::logger;
+use base::stop::Stop;
+use client::protocol::ResultId;
 
 /// Where the aggregator listens: nobody else's business, and any free port.
 const ADDRESS: &str = "127.0.0.1:0";

@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::backplane::{Identity, server_config};
-use crate::http::{Request, Response, Server};
-use crate::json::json;
-use crate::protocol::GZIP;
 use crate::status;
-use crate::stop::Stop;
+use base::http::{Request, Response, Server};
+use base::json::json;
+use base::stop::Stop;
+use client::protocol::GZIP;
 
 /// What it can tell.
 pub struct Outlook {
@@ -94,7 +94,7 @@ fn document(status: &status::Run) -> Value {
 mod tests {
     use super::*;
     use crate::backplane::Authority;
-    use crate::kube::{self, Method};
+    use base::kube::{self, Method};
 
     #[test]
     fn both_names_of_a_plugin_are_told() {

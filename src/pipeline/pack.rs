@@ -7,8 +7,9 @@ use anyhow::Context as _;
 
 use super::process::write_json;
 use crate::driver::Plugin;
-use crate::json::json;
-use crate::{archive, clock, status};
+use crate::status;
+use base::json::json;
+use base::{archive, clock};
 
 /// Packs `run_dir` into a file in `out`. Gives its path and what the status says about it.
 pub(super) fn pack(

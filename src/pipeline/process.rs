@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::aggregator::Aggregator;
 use crate::config;
 use crate::driver::Plugin;
-use crate::json::json;
 use crate::results;
+use base::json::json;
 
 /// Processes the results of all `plugins` in `run_dir`, and writes their definitions there. What goes wrong with one
 /// plugin is logged and counted, and does not keep the others from the archive.

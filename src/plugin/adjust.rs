@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Definition;
-use crate::json::json;
+use base::json::json;
 
 /// The volume that plugin and worker share.
 pub const RESULTS_VOLUME: &str = "results";

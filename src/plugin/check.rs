@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Result, bail};
 
 use super::{Definition, RESERVED};
-use crate::yaml;
+use base::yaml;
 
 /// Kubernetes bounds the value of a label, and the plugin's name is one.
 const LABEL: usize = 63;
@@ -84,7 +84,7 @@ fn check_file(file: &str, text: &str) -> Result<(), yaml::Error> {
 mod tests {
     use super::super::Driver;
     use super::*;
-    use crate::json::json;
+    use base::json::json;
 
     fn plugin(name: &str, files: &[(&str, &str)]) -> Definition {
         let mut definition = Definition::new(name, Driver::Job, json!({"name": "plugin"}));

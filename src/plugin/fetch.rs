@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ureq::tls::TlsConfig;
 
-use crate::proxy::Proxy;
-use crate::trust;
+use base::proxy::Proxy;
+use base::tls;
 
 /// As long as the original waits.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Fetches at most `most` bytes. HTTPS trusts whom this machine trusts; proxies are those of the environment.
 pub fn fetch(url: &str, most: u64) -> anyhow::Result<Vec<u8>> {
     let tls = TlsConfig::builder()
-        .root_certs(trust::roots()?)
+        .root_certs(tls::roots()?)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .build();
     let agent: ureq::Agent = ureq::Agent::config_builder()
@@ -29,7 +29,7 @@ pub fn fetch(url: &str, most: u64) -> anyhow::Result<Vec<u8>> {
         .build()
         .into();
     let response =
-        agent.get(url).call().map_err(trust::explained).with_context(|| format!("fetching `{url}`"))?;
+        agent.get(url).call().map_err(tls::explained).with_context(|| format!("fetching `{url}`"))?;
     if response.status().as_u16() > 399 {
         bail!("fetching `{url}`: the server answered {}", response.status());
     }

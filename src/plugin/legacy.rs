@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::shape::driver;
 use super::{Definition, Loaded, shape};
-use crate::json::json;
-use crate::yaml::{Content, Error, Node};
+use base::json::json;
+use base::yaml::{Content, Error, Node};
 
 /// The config map that the worker's configuration came from; it does not exist any more.
 const PLACEHOLDER: &str = "__SONOBUOY_CONFIGMAP__";

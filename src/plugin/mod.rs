@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::clock;
-use crate::json::json;
-use crate::yaml;
+use base::clock;
+use base::json::json;
+use base::yaml;
 
 pub use adjust::set_env;
 pub use check::{check, check_all};

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Driver;
-use crate::json::json;
+use base::json::json;
 
 /// The service account that the original gives to every pod.
 pub const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::shape::driver;
 use super::{Config, Definition, Loaded, legacy, shape};
-use crate::clock;
-use crate::yaml::{self, Content, Error, Node};
+use base::clock;
+use base::yaml::{self, Content, Error, Node};
 
 /// Reads the one definition of a text.
 pub fn read(text: &str) -> Result<Loaded, Error> {
@@ -178,7 +178,7 @@ fn config(node: &Node) -> Result<Config, Error> {
 mod tests {
     use super::super::Driver;
     use super::*;
-    use crate::json::json;
+    use base::json::json;
 
     const FULL: &str = "sonobuoy-config:
   driver: daemonset
@@ -361,7 +361,7 @@ config-map:
                     read(&loaded.definition.to_yaml()).unwrap_or_else(|error| panic!("{error}: {text:?}"));
                 assert_eq!(again.definition, loaded.definition, "{text:?}");
             }
-            let _ = crate::pattern::compile(&text);
+            let _ = base::pattern::compile(&text);
             let _ = yaml::json(&text);
         }
     }

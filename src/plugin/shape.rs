@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 use super::{Driver, quantity};
-use crate::json::json;
-use crate::yaml::{Content, Error, Node};
+use base::json::json;
+use base::yaml::{Content, Error, Node};
 
 const POD: &str = "PodSpec";
 const CONTAINER: &str = "Container";
@@ -220,7 +220,7 @@ fn size(path: &str, node: &Node, text: &str) -> Result<Value, Error> {
 }
 
 /// The entries of a map.
-fn entries<'n>(path: &str, node: &'n Node) -> Result<&'n [(crate::yaml::Key, Node)], Error> {
+fn entries<'n>(path: &str, node: &'n Node) -> Result<&'n [(base::yaml::Key, Node)], Error> {
     match &node.content {
         Content::Map(entries) => Ok(entries),
         _ => Err(wrong(path, node, "a map")),
@@ -291,7 +291,7 @@ fn quote(path: &str, node: &Node, value: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::yaml;
+    use base::yaml;
 
     fn pod(text: &str) -> (Value, Vec<String>) {
         let mut parts = Parts::default();

@@ -7,7 +7,7 @@ use regex::Regex;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::kube::Resource;
+use base::kube::Resource;
 
 /// What was counted.
 #[derive(Debug, Default)]

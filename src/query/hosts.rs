@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use super::{Answer, Fault, LARGEST_TEXT, Query, Trouble, component, keep};
-use crate::json::json;
-use crate::kube::{Error, Request, Resource};
+use base::json::json;
+use base::kube::{Error, Request, Resource};
 
 /// A kubelet that works answers within a second; the original waits as long.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -19,7 +19,7 @@ pub(super) fn fetch(query: &Query<'_>, node: &str) -> Result<Answer, Fault> {
     let mut answer = Answer::default();
     let client = query.client.clone().within(ANSWER_LIMIT).patience(PATIENCE);
     let folder = query.folder.join("hosts").join(component(node));
-    let ask = |path: &str| Request::get(&Resource::NODES, "", node).sub("proxy").sub(path);
+    let ask = |path: &str| Request::get(&Resource::NODES, "", node).subresource("proxy").subresource(path);
     let mut failed = |what: &str, error: &Error| {
         answer.troubles.push(Trouble {
             queryobj: "Nodes".into(),

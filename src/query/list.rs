@@ -15,8 +15,8 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{Answer, Fault, Query, Trouble, component};
-use crate::json::json;
-use crate::kube::{Resource, Selector};
+use base::json::json;
+use base::kube::{Resource, Selector};
 
 /// Lists one kind.
 pub(super) struct Listing {

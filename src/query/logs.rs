@@ -13,10 +13,10 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{Answer, Fault, Query, Task, Trouble, component, plan, selector};
-use crate::clock;
 use crate::config;
-use crate::kube::{self, Client, Request, Resource, Selector};
-use crate::pattern;
+use base::clock;
+use base::kube::{self, Client, Request, Resource, Selector};
+use base::pattern;
 
 /// Longer lines are handled in pieces of this size.
 const PIECE: u64 = 64 << 10;
@@ -148,7 +148,7 @@ impl Pods {
         namespace: &str,
         selector: &Selector,
         wanted: &impl Fn(&str) -> bool,
-    ) -> Result<(), crate::kube::Error> {
+    ) -> Result<(), base::kube::Error> {
         let mut take = |pod: Value| {
             if wanted(pod["metadata"]["namespace"].as_str().unwrap_or_default()) {
                 self.take(&pod, query.config);
@@ -196,7 +196,8 @@ impl Pods {
 }
 
 fn request(namespace: &str, pod: &str, container: &str, limits: &config::PodLogs) -> Request {
-    let mut request = Request::get(&Resource::PODS, namespace, pod).sub("log").query("container", container);
+    let mut request =
+        Request::get(&Resource::PODS, namespace, pod).subresource("log").query("container", container);
     for (name, wanted) in [("previous", limits.previous), ("timestamps", limits.timestamps)] {
         if wanted {
             request = request.query(name, "true");

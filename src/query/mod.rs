@@ -25,12 +25,12 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::clock;
 use crate::config;
-use crate::json::json;
-use crate::kube;
-use crate::pattern;
-use crate::stop::Stop;
+use base::clock;
+use base::json::json;
+use base::kube;
+use base::pattern;
+use base::stop::Stop;
 
 use health::Health;
 pub use redact::Redactor;

@@ -12,7 +12,7 @@ use regex::Regex;
 
 use super::list::{Listing, Scope};
 use super::{Query, Task, Trouble};
-use crate::kube::{Discovery, Kind, Resource, Selector};
+use base::kube::{Discovery, Kind, Resource, Selector};
 
 /// Up to so many namespaces are asked one by one; more are asked at once, and what is not wanted is dropped.
 pub(super) const FEW: usize = 5;

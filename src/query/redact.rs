@@ -13,9 +13,9 @@ use regex::Regex;
 use serde_json::Value;
 
 use crate::config::Redaction;
-use crate::json::json;
-use crate::kube::Resource;
-use crate::pattern;
+use base::json::json;
+use base::kube::Resource;
+use base::pattern;
 
 /// What stands in the place of something hidden.
 const HIDDEN: &str = "***HIDDEN***";

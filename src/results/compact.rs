@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn it_is_what_go_writes() {
         let json =
-            crate::json::json!({"b": [1.0, 1.5, 1e21, 1e-7, -3, null], "a": "<&>\u{1}\u{8}\"\\\n\u{2028}ä"});
+            base::json::json!({"b": [1.0, 1.5, 1e21, 1e-7, -3, null], "a": "<&>\u{1}\u{8}\"\\\n\u{2028}ä"});
         let mut out = String::new();
         value(&mut out, &json);
         assert_eq!(out, r#"{"a":"\u003c\u0026\u003e\u0001\b\"\\\n\u2028ä","b":[1,1.5,1e+21,1e-7,-3,null]}"#);

@@ -17,7 +17,7 @@ use super::open::Opened;
 use super::overview::FAILED_CODE;
 use super::snapshot::Objects;
 use crate::item::{FAILED, PASSED, TIMEOUT};
-use crate::json::json;
+use base::json::json;
 
 /// How many tests of a kind the text lists.
 const LISTED: usize = 200;

@@ -8,7 +8,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::item::{FAILED, Item, SKIPPED, TIMEOUT};
-use crate::protocol::{Failure, TIMEOUT_WORD};
+use client::protocol::{Failure, TIMEOUT_WORD};
 
 /// The item of a report named `file_name`; the caller adds where it lies.
 pub fn read(mut input: impl Read, file_name: &str) -> Item {

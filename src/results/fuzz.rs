@@ -81,6 +81,5 @@ mod tests {
             corpus(format).for_each(|bytes| super::file(format, &bytes));
         }
         corpus("tree").for_each(|bytes| super::tree(&bytes));
-        corpus("archive").for_each(|bytes| crate::archive::consistent(&bytes));
     }
 }

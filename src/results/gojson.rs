@@ -7,8 +7,8 @@ use std::rc::Rc;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::tree::Tree;
-use crate::clock;
 use crate::item::{FAILED, Item, PASSED, SKIPPED, UNKNOWN};
+use base::clock;
 
 /// The two words of an event that matter; the others are only checked for their types.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::source::Files;
-use crate::yaml;
+use base::yaml;
 
 /// What it is called beside the plugins.
 pub const NAME: &str = "sonobuoy";

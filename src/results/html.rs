@@ -77,11 +77,11 @@ fn about(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let label = overview.opened.source.label();
     let file = label.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(label);
     let (from, to) = overview.times.clone().unwrap_or_default();
-    let took = match (crate::clock::parse_rfc3339(&from), crate::clock::parse_rfc3339(&to)) {
+    let took = match (base::clock::parse_rfc3339(&from), base::clock::parse_rfc3339(&to)) {
         (Some(from), Some(to)) => to.duration_since(from).map(spoken).unwrap_or_default(),
         _ => String::new(),
     };
-    let utc = crate::clock::parse_rfc3339(&from).map(crate::clock::rfc3339).unwrap_or_default();
+    let utc = base::clock::parse_rfc3339(&from).map(base::clock::rfc3339).unwrap_or_default();
     let began = utc.get(..16).map(|minute| format!("{} UTC", minute.replace('T', " "))).unwrap_or_default();
     write!(out, "<dl>")?;
     for (term, text) in [

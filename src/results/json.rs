@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::leaf::Leaf;
 use super::overview::{Counts, Overview, Plugin};
 use crate::item::Item;
-use crate::json::json;
+use base::json::json;
 
 /// Raised when a key is renamed or removed or changes its meaning; new keys come without notice.
 pub const SCHEMA_VERSION: u32 = 1;

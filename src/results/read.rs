@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::tree::DEPTH;
 use super::utf16::Utf16;
 use crate::item::Item;
-use crate::yaml;
+use base::yaml;
 
 /// How much text one item may have.
 const ITEM_LIMIT: u64 = 32 << 20;

@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use super::source::Source;
 use super::spool;
-use crate::json::json;
-use crate::kube::Page;
+use base::json::json;
+use base::kube::Page;
 
 /// Fields of `metadata` that differ between two looks at the same thing.
 const IDENTITY: [&str; 6] =

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use super::spool::{self, Spool};
-use crate::archive::{Entry, Gunzip, Kind, Reader};
+use base::archive::{Entry, Gunzip, Kind, Reader};
 
 /// How much a file that is held in memory as a whole may have: `info.json`, `clusterhealth.json` of 5,000 nodes.
 const SMALL: u64 = 16 << 20;

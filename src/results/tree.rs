@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, Tally, UNKNOWN};
-use crate::yaml;
+use base::yaml;
 
 /// Texts longer than this are written escaped on one line, piece by piece, instead of as a readable block.
 const BLOCK_LIMIT: usize = 64 << 10;

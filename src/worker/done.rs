@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecursiveMode, Watcher as _};
 
-use crate::protocol::DONE_FILE;
-use crate::stop::{Hook, Stop};
+use base::stop::{Hook, Stop};
+use client::protocol::DONE_FILE;
 
 /// The longest time between two looks.
 const POLL: Duration = Duration::from_secs(1);

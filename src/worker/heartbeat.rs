@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use crate::client::{Client, Error};
-use crate::stop::Stop;
+use base::stop::Stop;
+use client::{Client, Error};
 
 /// Often enough that a lost worker is noticed within a minute.
 const PERIOD: Duration = Duration::from_secs(15);

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use crate::client::{self, Client, Retry};
-use crate::stop::Stop;
+use base::stop::Stop;
+use client::{self, Client, Retry};
 use done::Found;
 
 pub use done::{End, Others};

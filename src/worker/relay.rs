@@ -6,9 +6,9 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::client::Client;
-use crate::http::{Request, Response, Server};
-use crate::stop::Stop;
+use base::http::{Request, Response, Server};
+use base::stop::Stop;
+use client::Client;
 
 /// The one path, as plugins know it.
 const PATH: &str = "/progress";

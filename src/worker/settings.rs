@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use crate::client::{Access, Retry};
-use crate::clock;
-use crate::protocol::ResultId;
+use base::clock;
+use client::protocol::ResultId;
+use client::{Access, Retry};
 
 /// The volume that plugin and worker share.
 const RESULTS_DIR: &str = "/tmp/sonobuoy/results";

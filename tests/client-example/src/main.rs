@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use sonobuoy::client::{Access, Client, Error};
-use sonobuoy::protocol::{Progress, ResultId};
+use sonobuoy_client::{Access, Client, Error};
+use sonobuoy_client::protocol::{Progress, ResultId};
 
 fn main() -> ExitCode {
     match report() {

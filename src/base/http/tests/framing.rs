@@ -101,13 +101,12 @@ fn a_damaged_stream_is_refused_or_read_but_never_a_panic() {
 
 #[test]
 fn every_stream_that_once_was_trouble_is_read_again() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/fuzz/http");
     let mut count = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        consistent(&std::fs::read(entry.unwrap().path()).unwrap());
+    for stream in crate::testing::corpus("http") {
+        consistent(&stream);
         count += 1;
     }
-    assert!(count > 10, "{folder} holds {count}");
+    assert!(count > 10, "the corpus holds {count}");
 }
 
 #[test]

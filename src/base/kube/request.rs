@@ -207,7 +207,7 @@ impl Request {
     }
 
     /// Goes to a part of the object: `log`, `exec`, `status`.
-    pub fn sub(mut self, name: &str) -> Self {
+    pub fn subresource(mut self, name: &str) -> Self {
         self.path.push('/');
         self.path.push_str(name);
         self
@@ -318,7 +318,7 @@ mod tests {
         check(Request::get(&Resource::NODES, "ns", "n"), "GET /api/v1/nodes/n");
         check(Request::get(&Resource::PODS, "a/b", ".."), "GET /api/v1/namespaces/a%2Fb/pods/%2E%2E");
         check(
-            Request::get(&Resource::PODS, "ns", "p").sub("log").query("container", "c d"),
+            Request::get(&Resource::PODS, "ns", "p").subresource("log").query("container", "c d"),
             "GET /api/v1/namespaces/ns/pods/p/log?container=c%20d",
         );
         check(Request::list(&Resource::PODS, "", &Selector::all()), "GET /api/v1/pods");

@@ -241,7 +241,8 @@ fn a_stop_ends_what_blocks() {
     assert_eq!(thread.join().unwrap(), 3);
     client.version().unwrap();
 
-    let log = super::Request::get(&Resource::PODS, "default", "p0000").sub("log").query("follow", "true");
+    let log =
+        super::Request::get(&Resource::PODS, "default", "p0000").subresource("log").query("follow", "true");
     let mut body = client.stream(&log, None).unwrap();
     let thread = std::thread::spawn(move || body.read_to_end(&mut Vec::new()));
     stop.stop();
@@ -330,8 +331,9 @@ fn a_log_that_breaks_off_is_no_end() {
     pods(&api, 1);
     api.log("default", "p0000", "c", "line\n".repeat(1000));
     let read = || {
-        let request =
-            super::Request::get(&Resource::PODS, "default", "p0000").sub("log").query("container", "c");
+        let request = super::Request::get(&Resource::PODS, "default", "p0000")
+            .subresource("log")
+            .query("container", "c");
         let mut text = String::new();
         client(&api).stream(&request, None).unwrap().read_to_string(&mut text).map(|length| (length, text))
     };

@@ -50,7 +50,7 @@ impl Client {
         sink: &mut dyn FnMut(&[u8]) -> Result<(), String>,
     ) -> Result<Exit, Error> {
         let mut request = Request::get(&Resource::PODS, namespace, pod)
-            .sub("exec")
+            .subresource("exec")
             .query("container", container)
             .query("stdout", "true")
             .query("stderr", "true");
@@ -80,8 +80,9 @@ impl Client {
     /// Opens a connection to a port of a pod.
     #[allow(dead_code, reason = "part of the client, tried against real servers, without a caller yet")]
     pub fn forward(&self, namespace: &str, pod: &str, port: u16) -> Result<Forward, Error> {
-        let request =
-            Request::get(&Resource::PODS, namespace, pod).sub("portforward").query("ports", port.to_string());
+        let request = Request::get(&Resource::PODS, namespace, pod)
+            .subresource("portforward")
+            .query("ports", port.to_string());
         let socket = self.upgrade(&request, &["v4.channel.k8s.io"])?;
         Ok(Forward { socket, greeted: [false; 2], pending: Vec::new(), start: 0 })
     }

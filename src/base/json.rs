@@ -7,7 +7,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// A [`Value`]: `json!({"key": expression, "list": [1, 2], "nothing": null})`.
-macro_rules! json {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __json {
     (@members $map:ident $(,)?) => {};
     (@members $map:ident $key:tt: null $(, $($rest:tt)*)?) => {
         $crate::json::put(&mut $map, $key, serde_json::Value::Null);
@@ -58,30 +60,28 @@ macro_rules! json {
     ($value:expr) => { $crate::json::value(&$value) };
 }
 
-pub(crate) use json;
+pub use __json as json;
 
 /// One copy of this for all keys.
 #[inline(never)]
-pub(crate) fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
+pub fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
     map.insert(key.to_owned(), value);
 }
 
 /// One copy of this for all elements.
-#[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "the client alone writes no list"))]
 #[inline(never)]
-pub(crate) fn add(list: &mut Vec<Value>, value: Value) {
+pub fn add(list: &mut Vec<Value>, value: Value) {
     list.push(value);
 }
 
 /// One copy of this for each type. What JSON has no word for, a map with keys that are no text, becomes null.
 #[inline(never)]
-pub(crate) fn value<T: Serialize + ?Sized>(from: &T) -> Value {
+pub fn value<T: Serialize + ?Sized>(from: &T) -> Value {
     serde_json::to_value(from).unwrap_or_default()
 }
 
 /// On one line, with the signs that Go escapes escaped: some compare the text.
-#[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "the client alone prints nothing"))]
-pub(crate) fn line<T: Serialize + ?Sized>(from: &T) -> String {
+pub fn line<T: Serialize + ?Sized>(from: &T) -> String {
     // Nothing that is written so can fail to be: all keys are text.
     let mut text = serde_json::to_string(from).unwrap_or_default();
     for (sign, escape) in [

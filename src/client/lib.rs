@@ -6,10 +6,10 @@
 //! A plugin written in Rust can report by itself, without a worker beside it:
 //!
 //! ```no_run
-//! use sonobuoy::client::{Access, Client};
-//! use sonobuoy::protocol::{Progress, ResultId};
+//! use sonobuoy_client::protocol::{Progress, ResultId};
+//! use sonobuoy_client::{Access, Client};
 //!
-//! # fn main() -> Result<(), sonobuoy::client::Error> {
+//! # fn main() -> Result<(), sonobuoy_client::Error> {
 //! // AGGREGATOR_URL, CA_CERT, CLIENT_CERT and CLIENT_KEY, as a worker gets them.
 //! let client = Client::new(&Access::from_env()?, ResultId::global("my-plugin"))?;
 //! client.progress(&Progress { msg: "halfway".into(), total: 2, completed: 1, ..Progress::default() })?;
@@ -20,9 +20,11 @@
 
 mod access;
 mod body;
+mod credentials;
 mod error;
+pub mod protocol;
 mod retry;
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
 mod tests;
 
 use std::io::Read;
@@ -33,11 +35,12 @@ use serde::{Deserialize, Serialize};
 use ureq::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use ureq::{Agent, SendBody};
 
-use crate::clock;
 use crate::protocol::{DIGEST_HEADER, ERROR_HEADER, Progress, ResultId};
-use crate::stop::Stop;
+use base::clock;
+use base::stop::Stop;
 
 pub use access::Access;
+pub use credentials::Credentials;
 pub use error::Error;
 pub use retry::Retry;
 
@@ -157,7 +160,7 @@ impl Client {
 
     /// Reports that there will be no result, and why.
     pub fn submit_error(&self, message: &str) -> Result<Submitted, Error> {
-        let report = crate::json::json!({ "error": message }).to_string();
+        let report = base::json::json!({ "error": message }).to_string();
         self.submit(&mut Source::bytes("error.json", report.as_bytes()), true)
     }
 

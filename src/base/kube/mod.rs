@@ -16,8 +16,8 @@
 
 /// The server of the black-box tests; it shares no type with the crate.
 #[cfg(test)]
-#[path = "../../tests/support/api_server/mod.rs"]
-pub mod api_server;
+#[path = "../../../tests/support/api_server/mod.rs"]
+mod api_server;
 mod client;
 mod credential;
 mod dial;

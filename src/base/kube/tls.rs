@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::trust;
+use crate::tls;
 
 /// Whom to believe.
 #[derive(Debug, Clone, Default)]
@@ -99,7 +99,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 
 fn system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(trust::authorities().map_err(|why| format!("{why:#}"))?);
+    roots.add_parsable_certificates(tls::authorities().map_err(|why| format!("{why:#}"))?);
     if roots.is_empty() {
         // A machine without a bundle, such as an empty container.
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());

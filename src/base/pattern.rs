@@ -520,7 +520,7 @@ mod tests {
     /// Patterns put together by chance, with what Go's `regexp` said of each: refused, or which inputs match.
     #[test]
     fn go_says_the_same() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/patterns/go.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/patterns/go.json");
         let said: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let inputs: Vec<&str> =
             said["inputs"].as_array().unwrap().iter().filter_map(|input| input.as_str()).collect();

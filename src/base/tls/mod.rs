@@ -3,10 +3,10 @@
 //!
 //! Opens no connection. Starts no thread.
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "program")]
 mod authorities;
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "program")]
 pub use authorities::{authorities, roots};
 
 /// What TLS has to say of a failed request, wherever the HTTP client has put it.
@@ -19,7 +19,7 @@ pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
 }
 
 /// The error of a request, with the remedy if nobody here vouches for the server, or if it does not speak TLS at all.
-#[cfg(feature = "cli")]
+#[cfg(feature = "program")]
 pub fn explained(error: ureq::Error) -> anyhow::Error {
     use rustls::{CertificateError::UnknownIssuer, Error};
     let remedy = match tls_error(&error) {
@@ -30,4 +30,19 @@ pub fn explained(error: ureq::Error) -> anyhow::Error {
         _ => return error.into(),
     };
     anyhow::Error::new(error).context(remedy)
+}
+
+/// Wraps DER bytes as one PEM block.
+pub fn pem(label: &str, der: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut out = format!("-----BEGIN {label}-----\n");
+    for start in (0..text.len()).step_by(64) {
+        out.push_str(&text[start..text.len().min(start + 64)]);
+        out.push('\n');
+    }
+    out.push_str("-----END ");
+    out.push_str(label);
+    out.push_str("-----\n");
+    out
 }

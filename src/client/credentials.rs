@@ -41,20 +41,20 @@ impl Credentials {
 
     /// The authority's certificate, as PEM.
     pub fn authority_pem(&self) -> String {
-        super::pem("CERTIFICATE", &self.authority)
+        base::tls::pem("CERTIFICATE", &self.authority)
     }
 
     /// The client's certificate, as PEM.
     pub fn certificate_pem(&self) -> String {
-        super::pem("CERTIFICATE", &self.certificate)
+        base::tls::pem("CERTIFICATE", &self.certificate)
     }
 
     /// The client's key, as PEM in the form in which it was read.
     pub fn key_pem(&self) -> String {
         match &self.key {
-            PrivateKeyDer::Sec1(der) => super::pem("EC PRIVATE KEY", der.secret_sec1_der()),
-            PrivateKeyDer::Pkcs1(der) => super::pem("RSA PRIVATE KEY", der.secret_pkcs1_der()),
-            key => super::pem("PRIVATE KEY", key.secret_der()),
+            PrivateKeyDer::Sec1(der) => base::tls::pem("EC PRIVATE KEY", der.secret_sec1_der()),
+            PrivateKeyDer::Pkcs1(der) => base::tls::pem("RSA PRIVATE KEY", der.secret_pkcs1_der()),
+            key => base::tls::pem("PRIVATE KEY", key.secret_der()),
         }
     }
 

@@ -50,3 +50,11 @@ fn inside(dir: &Path, root: &Path) -> (u64, u64) {
     }
     (files, size)
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_fuzzers_found_stays_sound() {
+        crate::testing::corpus("archive").for_each(|bytes| super::consistent(&bytes));
+    }
+}

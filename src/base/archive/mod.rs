@@ -1,44 +1,31 @@
 //! Gzip tars: a folder packed into one, and one unpacked into a folder without harm.
 //!
 //! Owns the container format, its dialects and every limit on hostile input. Does not know what the files mean.
-//! Everything streams: memory does not grow with the archive. Works without the feature `cli`, because the
-//! worker's client packs folders too.
+//! Everything streams: memory does not grow with the archive.
 
-#[cfg(feature = "cli")]
 mod bundle;
-#[cfg(feature = "cli")]
 mod file;
 #[cfg(any(fuzzing, test))]
 mod fuzz;
-#[cfg(feature = "cli")]
 mod gunzip;
 mod pack;
-#[cfg(feature = "cli")]
 mod parallel;
-#[cfg(feature = "cli")]
 mod read;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "cli")]
 mod unpack;
 
-#[cfg(feature = "cli")]
 pub use bundle::{bundle, finished};
-#[cfg(feature = "cli")]
 pub use file::{Packed, pack_file};
 #[cfg(any(fuzzing, test))]
 pub use fuzz::consistent;
-#[cfg(feature = "cli")]
 pub use gunzip::Gunzip;
 pub use pack::pack;
-#[cfg(feature = "cli")]
 pub use read::{Entry, Kind, Reader};
-#[cfg(feature = "cli")]
 pub use unpack::{Limits, unpack};
 
 /// Why an archive could not be read; callers tell the sender's fault from their own.
 #[derive(Debug)]
-#[cfg(feature = "cli")]
 pub enum Error {
     /// It is no gzip tar, or it is cut or damaged: its sender's fault, and sending it again may help.
     Malformed(String),
@@ -50,7 +37,6 @@ pub enum Error {
     Output(std::io::Error),
 }
 
-#[cfg(feature = "cli")]
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -60,7 +46,6 @@ impl std::fmt::Display for Error {
     }
 }
 
-#[cfg(feature = "cli")]
 impl std::error::Error for Error {}
 
 /// The same error with the path before it, since the system's own words leave it out.

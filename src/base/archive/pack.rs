@@ -8,11 +8,9 @@ use std::path::Path;
 use flate2::{Compression, write::GzEncoder};
 
 use super::at;
-#[cfg(feature = "cli")]
 use super::parallel::Parallel;
 
 /// Beyond this the disk is slower.
-#[cfg(feature = "cli")]
 const THREADS: usize = 8;
 
 /// Packs everything inside `dir` and hands `out` back, flushed to the last byte of gzip.
@@ -26,7 +24,6 @@ pub fn pack<W: Write>(dir: &Path, except: Option<&Path>, out: W) -> io::Result<W
 }
 
 /// The same with every processor there is.
-#[cfg(feature = "cli")]
 pub(super) fn pack_parallel<W: Write>(dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS);
     if threads < 2 {

@@ -23,7 +23,7 @@ use super::credential::{self, Credential};
 use super::{Descriptor, Reference, digest_of};
 use crate::proxy::Proxy;
 use crate::stop::Stop;
-use crate::trust;
+use crate::tls;
 
 /// Every kind of manifest that is understood here.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -46,6 +46,7 @@ const TRANSFER: Duration = Duration::from_secs(600);
 
 /// Access to registries.
 pub struct Client {
+    program: &'static str,
     agent: ureq::Agent,
     /// Headers of authorisation by host, repository and right.
     known: Mutex<HashMap<(String, String, bool), Option<String>>>,
@@ -56,10 +57,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Access over HTTPS; with `plain` over HTTP, which loopback addresses get as well unless they want TLS.
-    pub fn new(plain: bool, stop: &Stop) -> Result<Self> {
+    /// Access over HTTPS in the name of a program (`name/version`); with `plain` over HTTP, which loopback addresses get
+    /// as well unless they want TLS.
+    pub fn new(program: &'static str, plain: bool, stop: &Stop) -> Result<Self> {
         let tls = TlsConfig::builder()
-            .root_certs(trust::roots()?)
+            .root_certs(tls::roots()?)
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .build();
         let agent = ureq::Agent::config_builder()
@@ -69,10 +71,17 @@ impl Client {
             .timeout_recv_body(Some(TRANSFER))
             .timeout_send_body(Some(TRANSFER))
             .http_status_as_error(false)
-            .user_agent(format!("sonobuoy/{}", crate::VERSION))
+            .user_agent(program)
             .build()
             .into();
-        Ok(Self { agent, known: Mutex::default(), near: Mutex::default(), plain, stop: stop.clone() })
+        Ok(Self {
+            program,
+            agent,
+            known: Mutex::default(),
+            near: Mutex::default(),
+            plain,
+            stop: stop.clone(),
+        })
     }
 
     /// Whether the registry has an image; its digest if it tells.
@@ -360,7 +369,7 @@ impl Client {
     fn run(&self, request: Request<impl AsSendBody>) -> Result<Response<Body>> {
         let way = Proxy::before(request.uri())?;
         let request = self.agent.configure_request(request).proxy(way).build();
-        self.agent.run(request).map_err(trust::explained)
+        self.agent.run(request).map_err(tls::explained)
     }
 
     /// The header for a request, by what the registry `wanted` of the last one or else wants in general.
@@ -426,7 +435,7 @@ impl Client {
                     ("refresh_token", token),
                     ("service", service),
                     ("scope", &scope),
-                    ("client_id", "sonobuoy"),
+                    ("client_id", self.program.split('/').next().unwrap_or_default()),
                 ];
                 self.agent.post(realm).config().proxy(way).build().send_form(form)
             }
@@ -461,7 +470,7 @@ impl Client {
                 Ok(answer) => {
                     answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS
                 }
-                Err(error) => error.downcast_ref().is_some_and(|error| trust::tls_error(error).is_none()),
+                Err(error) => error.downcast_ref().is_some_and(|error| tls::tls_error(error).is_none()),
             };
             if !passing || tries >= TRIES || self.pause(tries) {
                 return outcome;
@@ -578,7 +587,7 @@ mod tests {
 
     #[test]
     fn only_loopback_is_spoken_to_without_tls() {
-        let client = Client::new(false, &Stop::new()).unwrap();
+        let client = Client::new("test/1", false, &Stop::new()).unwrap();
         let base = |text: &str| client.base(&Reference::parse(text).unwrap());
         assert_eq!(base("localhost:5000/x"), "http://localhost:5000");
         assert_eq!(base("127.0.0.1:5000/x"), "http://127.0.0.1:5000");

@@ -1,0 +1,34 @@
+//! A toolkit that knows no word of Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives, and what they stand on.
+//!
+//! Any other program could be built from it. Modules import each other only downwards in the rows that the map in the
+//! program's `lib.rs` draws. The feature `program` brings what the client of a plugin has no use for.
+
+#[cfg(feature = "program")]
+pub mod http;
+#[cfg(feature = "program")]
+pub mod kube;
+#[cfg(feature = "program")]
+pub mod logger;
+#[cfg(feature = "program")]
+pub mod oci;
+#[cfg(feature = "program")]
+pub mod pattern;
+#[cfg(feature = "program")]
+pub mod proxy;
+#[cfg(feature = "program")]
+pub mod yaml;
+
+pub mod archive;
+pub mod clock;
+pub mod json;
+pub mod stop;
+#[doc(hidden)]
+pub mod testing;
+pub mod tls;
+
+/// What the fuzzers call.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    pub use crate::archive::consistent as archive;
+    pub use crate::http::consistent as http;
+}
