@@ -79,10 +79,12 @@ mod deploy;
 mod driver;
 mod gather;
 mod item;
+mod layout;
 mod pipeline;
 mod plugin;
+mod process;
 mod query;
-mod results;
+mod report;
 mod status;
 mod worker;
 
@@ -98,7 +100,7 @@ pub mod outside {
 /// What the fuzzers under `fuzz/` call.
 #[cfg(fuzzing)]
 pub mod fuzzing {
-    pub use crate::results::{fuzz_file as file, fuzz_tree as tree};
+    pub use crate::process::{fuzz_file as file, fuzz_tree as tree};
     pub use base::archive::consistent as archive;
     pub use base::http::consistent as http;
 }

@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use serde_json::Value;
 
 use super::output;
-use crate::results::{self, Rules};
+use crate::process::{self, Rules};
 
 /// Runs the command.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -25,7 +25,7 @@ pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     names.sort_unstable();
     for name in names {
         let plugin = dir.join(&name);
-        let outcome = results::process(&plugin, &rules(&plugin, &name.to_string_lossy()))?;
+        let outcome = process::process(&plugin, &rules(&plugin, &name.to_string_lossy()))?;
         output::print(&format!("{}: {}\n", name.to_string_lossy(), outcome.status))?;
     }
     Ok(ExitCode::SUCCESS)

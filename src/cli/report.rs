@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::output;
-use crate::results::{self, Depth, Mode, Opened, Overview, View};
+use crate::report::{self, Depth, Mode, Opened, Overview, View};
 
 /// Shows `plugins`, or all and the health of the cluster, writes what `--junit` and `--html` name, and says which
 /// exit code `--fail-on` wants. `kept` is whether the archive stays where it is.
@@ -21,13 +21,13 @@ pub fn report(
     let path = archive.display().to_string();
     let text =
         |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
-    let opened = results::open(&path, None, Depth::Whole)?;
+    let opened = report::open(&path, None, Depth::Whole)?;
     let overview = Overview::read(&opened, None)?;
     if let Some(file) = text("junit") {
-        write(file, |out| results::write_junit(&overview, out))?;
+        write(file, |out| report::write_junit(&overview, out))?;
     }
     if let Some(file) = text("html") {
-        write(file, |out| results::write_html(&overview, out))?;
+        write(file, |out| report::write_html(&overview, out))?;
     }
     let mut out = BufWriter::with_capacity(64 << 10, output::stdout());
     let shown = show(&opened, plugins.unwrap_or(&opened.plugins), &mut out);
@@ -41,7 +41,7 @@ pub fn report(
 
 fn show(opened: &Opened, plugins: &[String], out: &mut impl Write) -> anyhow::Result<()> {
     let view = View { mode: Mode::Report, node: None, skip_prefix: false };
-    results::show(&opened.source, &opened.files, plugins, view, out)
+    report::show(&opened.source, &opened.files, plugins, view, out)
 }
 
 fn write(path: &str, content: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>) -> anyhow::Result<()> {

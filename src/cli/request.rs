@@ -14,7 +14,7 @@ use super::{cluster, usage};
 use crate::config;
 use crate::deploy::{CONFIG_DIR, Change, Plan};
 use crate::plugin::{self, Definition, Installed, builtin, mode::Mode, pod, release};
-use crate::results;
+use crate::report;
 use base::kube::{Method, Request};
 use base::pattern;
 use base::stop::Stop;
@@ -318,7 +318,7 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
 /// A pattern for the e2e tests that failed in an archive.
 fn failed_tests(archive: &str) -> Result<String> {
     let wrong = |reason: &str| usage::error(format!("--rerun-failed {archive}: {reason}"));
-    let names = results::failed(archive, builtin::E2E).map_err(|error| wrong(&format!("{error:#}")))?;
+    let names = report::failed(archive, builtin::E2E).map_err(|error| wrong(&format!("{error:#}")))?;
     if names.is_empty() {
         return Err(wrong("no e2e test failed in this archive"));
     }

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::output;
-use crate::results::{self, Depth, Diff, Look, Mode, Objects, Overview, View};
+use crate::report::{self, Depth, Diff, Look, Mode, Objects, Overview, View};
 
 /// Runs the command.
 pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -39,8 +39,8 @@ fn show(matches: &ArgMatches, archive: &str, fail_on: &str, out: &mut impl Write
         _ => Mode::Report,
     };
     let view = View { mode, node: text("node"), skip_prefix: matches.get_flag("skip-prefix") };
-    let opened = results::open(archive, text("plugin"), Depth::Trees)?;
-    results::show(&opened.source, &opened.files, &opened.plugins, view, out)?;
+    let opened = report::open(archive, text("plugin"), Depth::Trees)?;
+    report::show(&opened.source, &opened.files, &opened.plugins, view, out)?;
     if fail_on == "never" {
         return Ok(0);
     }
@@ -56,7 +56,7 @@ fn export(
     fail_on: &str,
     out: &mut impl Write,
 ) -> anyhow::Result<u8> {
-    let opened = results::open(archive, plugin, Depth::Whole)?;
+    let opened = report::open(archive, plugin, Depth::Whole)?;
     let overview = Overview::read(&opened, node)?;
     if let (Some(node), Some(error)) =
         (node, overview.plugins.iter().find_map(|plugin| plugin.error.as_ref()))
@@ -65,9 +65,9 @@ fn export(
         anyhow::bail!("nothing is known of {node:?}: {error}");
     }
     match format {
-        "json" => results::write_json(&overview, out)?,
-        "html" => results::write_html(&overview, out)?,
-        "junit" => results::write_junit(&overview, out)?,
+        "json" => report::write_json(&overview, out)?,
+        "html" => report::write_html(&overview, out)?,
+        "junit" => report::write_junit(&overview, out)?,
         _ => anyhow::bail!("unknown format `{format}`"),
     }
     Ok(overview.exit_code(fail_on))
@@ -79,7 +79,7 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
     let open = |name: &str| {
         let archive = text(name).context("two archives are needed")?;
-        let opened = results::open(archive, None, Depth::Whole);
+        let opened = report::open(archive, None, Depth::Whole);
         let mut opened = opened.with_context(|| format!("could not process archive: {archive}"))?;
         // A plugin may be in one of them only.
         opened.plugins.retain(|plugin| text("plugin").is_none_or(|only| only == plugin));

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::aggregator::Aggregator;
 use crate::config;
 use crate::driver::Plugin;
-use crate::results;
+use crate::process;
 use base::json::json;
 
 /// Processes the results of all `plugins` in `run_dir`, and writes their definitions there. What goes wrong with one
@@ -40,7 +40,7 @@ fn process_one(
     let dir = run_dir.join("plugins").join(name);
     fs::create_dir_all(&dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
     write_json(&dir.join("definition.json"), &description(plugin, config))?;
-    let outcome = results::process(&dir, &(&plugin.definition.config).into())?;
+    let outcome = process::process(&dir, &(&plugin.definition.config).into())?;
     aggregator.processed(name, |id| {
         if id.is_global() {
             return Some((outcome.status.clone(), outcome.counts.clone()));

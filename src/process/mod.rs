@@ -2,6 +2,17 @@
 //!
 //! One file that cannot be read gives one item that says why; it never fails the whole.
 
+mod failure;
+#[cfg(any(fuzzing, test))]
+mod fuzz;
+mod gojson;
+mod junit;
+mod markup;
+mod xml;
+
+#[cfg(fuzzing)]
+pub use fuzz::{file as fuzz_file, tree as fuzz_tree};
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -10,16 +21,12 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::read::{self, Visit, Writer};
-use super::tree::{Finished, Tree};
-use super::{failure, gojson, junit};
+use crate::item::read::{self, Visit, Writer};
+use crate::item::tree::{Finished, Tree};
 use crate::item::{FAILED, Item, PASSED, Tally, UNKNOWN};
+use crate::layout::{ERROR_FILE, RESULTS_FILE};
 use crate::plugin;
 
-/// The file a plugin's results are written to, inside the plugin's folder.
-pub const RESULTS_FILE: &str = "sonobuoy_results.yaml";
-/// What workers and aggregator call their error reports.
-const ERROR_FILE: &str = "error.json";
 /// How large an error report may be; it holds a pod at most.
 const ERROR_LIMIT: u64 = 16 << 20;
 /// How large a manual result with anchors may be; it is held in memory.

@@ -1,7 +1,11 @@
 //! The tree of results: what `sonobuoy_results.yaml` holds, from the plugin as a whole down to one test.
 //!
 //! Owns the shape, the words for statuses and the roll-up. Does not know how a tree is made from files (that is
-//! `results`) nor how it is shown.
+//! `process`) nor how it is shown.
+
+pub mod read;
+pub mod tree;
+mod utf16;
 
 use std::collections::BTreeMap;
 

@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use super::health::{self, Health};
 use super::open::{CONFIG, Opened, RUN_LOG, SERVER_VERSION};
-use super::read::Visit;
+use super::source;
 use super::source::Files;
 use super::text::Select;
-use super::{RESULTS_FILE, source};
+use crate::item::read::Visit;
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
+use crate::layout;
 
 /// The exit code when something failed, if that was asked for.
 pub const FAILED_CODE: u8 = 3;
@@ -224,7 +225,7 @@ pub fn columns(counts: &Counts) -> [(&'static str, u64); 5] {
 
 /// Reads a plugin's tree.
 pub fn open_tree<'f>(files: &'f Files, plugin: &str) -> anyhow::Result<Box<dyn std::io::Read + 'f>> {
-    let name = format!("plugins/{plugin}/{RESULTS_FILE}");
+    let name = layout::tree(plugin);
     files.open(&name)?.ok_or_else(|| source::absent(&name))
 }
 

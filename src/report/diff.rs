@@ -17,6 +17,7 @@ use super::open::Opened;
 use super::overview::FAILED_CODE;
 use super::snapshot::Objects;
 use crate::item::{FAILED, PASSED, TIMEOUT};
+use crate::layout;
 use base::json::json;
 
 /// How many tests of a kind the text lists.
@@ -263,7 +264,7 @@ fn change(
 fn each(opened: &Opened, mut visit: impl FnMut(&mut Keys, &str, &Leaf<'_>)) -> anyhow::Result<()> {
     let mut keys = Keys::default();
     for plugin in opened.plugins.iter().filter(|plugin| *plugin != health::NAME) {
-        if opened.files.has(&format!("plugins/{plugin}/{}", super::RESULTS_FILE)) {
+        if opened.files.has(&layout::tree(plugin)) {
             leaf::each(&opened.files, plugin, None, |leaf| {
                 visit(&mut keys, plugin, leaf);
                 Ok(())

@@ -5,12 +5,13 @@ use std::io::{Read, Write};
 
 use serde_json::Value;
 
+use super::compact;
 use super::health::{self, Health};
 use super::open::SERVER_VERSION;
-use super::read::{self, Visit, Writer};
 use super::source::{self, Fetch, Files, Source, absent};
-use super::{RESULTS_FILE, compact};
+use crate::item::read::{self, Visit, Writer};
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT};
+use crate::layout;
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ fn show_one(
     if plugin == health::NAME {
         return show_health(files, view.mode, out);
     }
-    let name = format!("plugins/{plugin}/{RESULTS_FILE}");
+    let name = layout::tree(plugin);
     let open = || files.open(&name)?.ok_or_else(|| absent(&name));
     match view.mode {
         Mode::Report => {

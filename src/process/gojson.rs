@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::tree::Tree;
+use crate::item::tree::Tree;
 use crate::item::{FAILED, Item, PASSED, SKIPPED, UNKNOWN};
 use base::clock;
 

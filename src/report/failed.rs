@@ -1,8 +1,9 @@
 //! Which tests of a plugin failed, for running only those again.
 
-use super::read::{Visit, Writer, read};
-use super::{Depth, RESULTS_FILE, open};
+use super::{Depth, open};
+use crate::item::read::{Visit, Writer, read};
 use crate::item::{FAILED, Item, TIMEOUT};
+use crate::layout;
 
 /// What the test framework puts before the name of a test.
 const PREFIX: &str = "[It]";
@@ -11,7 +12,7 @@ const PREFIX: &str = "[It]";
 /// pattern of the original.
 pub fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>> {
     let opened = open(archive, Some(plugin), Depth::Trees)?;
-    let tree = format!("plugins/{plugin}/{RESULTS_FILE}");
+    let tree = layout::tree(plugin);
     let content = opened.files.open(&tree)?;
     let content = content.ok_or_else(|| anyhow::anyhow!("it holds no results of the plugin `{plugin}`"))?;
     let mut names = Names::default();

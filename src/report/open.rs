@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
-use super::RESULTS_FILE;
 use super::health;
 use super::source::{Files, Source, absent};
+use crate::layout::{self, RESULTS_FILE};
 
 /// Where an archive lists its plugins.
 const INFO: &str = "meta/info.json";
@@ -49,7 +49,7 @@ pub fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow::Result
     if depth == Depth::Whole {
         return whole(source, plugin);
     }
-    let tree = plugin.map(|plugin| format!("plugins/{plugin}/{RESULTS_FILE}"));
+    let tree = plugin.map(|plugin| layout::tree(plugin));
     let only_health = plugin == Some(health::NAME);
     let wanted = |name: &str| match &tree {
         Some(_) if only_health => name == health::FILE,
@@ -64,9 +64,8 @@ pub fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow::Result
             if listed.is_none() && files.has(INFO) {
                 listed = plugins(files).ok();
             }
-            let has_all = |plugins: &Vec<String>| {
-                plugins.iter().all(|plugin| files.has(&format!("plugins/{plugin}/{RESULTS_FILE}")))
-            };
+            let has_all =
+                |plugins: &Vec<String>| plugins.iter().all(|plugin| files.has(&layout::tree(plugin)));
             files.has(health::FILE)
                 && listed.as_ref().is_some_and(|plugins| !plugins.is_empty() && has_all(plugins))
         }
@@ -85,7 +84,7 @@ pub fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow::Result
         }
     };
     for plugin in plugins.iter().filter(|plugin| *plugin != health::NAME) {
-        if !files.has(&format!("plugins/{plugin}/{RESULTS_FILE}")) {
+        if !files.has(&layout::tree(plugin)) {
             note_age(&files);
         }
     }
@@ -97,12 +96,12 @@ fn whole(source: Source, plugin: Option<&str>) -> anyhow::Result<Opened> {
     let files = source.collect(|name| about.contains(&name) || is_tree(name), |_| false)?;
     let mut all = plugins(&files)?;
     for name in files.folders("plugins")? {
-        if !all.contains(&name) && files.has(&format!("plugins/{name}/{RESULTS_FILE}")) {
+        if !all.contains(&name) && files.has(&layout::tree(&name)) {
             all.push(name);
         }
     }
     if let Some(plugin) = plugin {
-        let name = format!("plugins/{plugin}/{RESULTS_FILE}");
+        let name = layout::tree(plugin);
         anyhow::ensure!(plugin == health::NAME || files.has(&name), absent(&name));
         all = vec![plugin.to_owned()];
     }

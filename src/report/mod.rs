@@ -8,39 +8,25 @@
 mod compact;
 mod diff;
 mod failed;
-mod failure;
-#[cfg(any(fuzzing, test))]
-mod fuzz;
-mod gojson;
 mod health;
 mod html;
 mod json;
-mod junit;
 mod leaf;
 mod logs;
-mod markup;
 mod open;
 mod overview;
-mod process;
-mod read;
 mod snapshot;
 mod source;
 mod spool;
 mod suites;
 mod text;
-mod tree;
-mod utf16;
-mod xml;
 
 pub use diff::{Diff, Look};
 pub use failed::failed;
-#[cfg(fuzzing)]
-pub use fuzz::{file as fuzz_file, tree as fuzz_tree};
 pub use html::write as write_html;
 pub use json::write as write_json;
 pub use open::{Depth, Opened, open};
 pub use overview::Overview;
-pub use process::{RESULTS_FILE, Rules, process};
 pub use snapshot::Objects;
 pub use suites::write as write_junit;
 pub use text::{Mode, View, show};

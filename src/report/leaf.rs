@@ -1,9 +1,9 @@
 //! Every leaf of a tree with where it stands: the second pass of every view but text.
 
 use super::overview::{Overview, Plugin, open_tree};
-use super::read::Visit;
 use super::source::Files;
 use super::text::Select;
+use crate::item::read::Visit;
 use crate::item::{Item, UNKNOWN};
 
 /// A leaf and its place.

@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use super::process::{RESULTS_FILE, Rules, process};
-use super::read::{self, Visit};
+use super::{Rules, process};
 use crate::item::Item;
+use crate::item::read::{self, Visit};
+use crate::layout::RESULTS_FILE;
 
 /// A plugin whose one file is `bytes` gives a tree that can be read, whose root has the plugin's name.
 pub fn file(format: &str, bytes: &[u8]) {

@@ -5,8 +5,8 @@ use std::num::IntErrorKind;
 
 use serde_json::Value;
 
-use super::tree::Tree;
 use super::xml::{Lexer, Token};
+use crate::item::tree::Tree;
 use crate::item::{FAILED, Item, PASSED, SKIPPED};
 
 /// How much text of one test is kept; what goes beyond stays in the file itself.
