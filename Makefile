@@ -15,9 +15,9 @@ build: ## the release binary, target/release/sonobuoy
 
 check: ## format, lints, docs and house rules, without the long tests
 	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --document-private-items
-	cargo check --locked --no-default-features --lib
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --document-private-items
+	cargo check --locked -p sonobuoy-client
 	cargo test --locked --test main tidy
 
 test: ## everything that is checked before a release

@@ -11,6 +11,7 @@
 )]
 
 #[path = "../tests/support/mod.rs"]
+#[allow(unreachable_pub)]
 mod support;
 
 use std::fs::File;

@@ -3,11 +3,11 @@
 //! Every path that two rooms must agree on stands here once. Reads and writes nothing.
 
 /// A plugin's tree of results, inside its folder.
-pub const RESULTS_FILE: &str = "sonobuoy_results.yaml";
+pub(crate) const RESULTS_FILE: &str = "sonobuoy_results.yaml";
 /// What workers and the aggregator call their error reports.
-pub const ERROR_FILE: &str = "error.json";
+pub(crate) const ERROR_FILE: &str = "error.json";
 
 /// The tree of a plugin's results.
-pub fn tree(plugin: &str) -> String {
+pub(crate) fn tree(plugin: &str) -> String {
     format!("plugins/{plugin}/{RESULTS_FILE}")
 }

@@ -5,21 +5,42 @@
 //! the **worker** waits beside a plugin for its `done` file and uploads what it names; the **gatherer** reads
 //! the facts and logs of a node. `run --local` plays all of them on one machine.
 //!
+//! # Wings
+//!
+//! | folder | crate | knows |
+//! | --- | --- | --- |
+//! | `src/base` | `sonobuoy-base` | no word of Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives |
+//! | `src/client` | `sonobuoy-client` | what a plugin needs to report by itself: protocol, credentials, uploads |
+//! | `src` | `sonobuoy` | the program: the rooms below |
+//!
 //! # Rows
 //!
-//! A module imports only from rows strictly below its own; neighbours in a row never import each other.
-//! `tests/tidy.rs` reads the block below and fails on an upward or sideways import, on a module missing from
-//! it, and on a file without a header. `|` only groups.
+//! A room imports only from rows strictly below its own; neighbours in a row never import each other. `|` only
+//! groups. `tests/tidy.rs` reads this block and the list below it, and fails on an import that breaks either, on a
+//! room missing from them, and on a file without a header. `base/` and `client/` are the crates of that name.
 //!
 //! ```text
 //! cli
 //! pipeline deploy
-//! aggregator driver worker query gather results image
+//! remote | aggregator driver worker query gather | process report
 //! plugin config
-//! client
-//! status item | kube backplane http archive
-//! protocol | stop logger yaml pattern trust proxy
-//! clock json
+//! status item | backplane
+//! names layout
+//! client/
+//! base/kube base/oci
+//! base/http base/yaml base/proxy base/archive base/logger
+//! base/clock base/pattern base/tls base/json
+//! base/stop base/testing
+//! ```
+//!
+//! Rows prove that there is no circle. What must never meet, however the rows change:
+//!
+//! ```never
+//! aggregator: driver base/kube
+//! driver worker gather query: aggregator
+//! process report: base/kube base/oci remote deploy
+//! client: base/kube base/http base/yaml
+//! status item layout names: base/kube base/http
 //! ```
 //!
 //! | to find | look in |
@@ -27,24 +48,26 @@
 //! | a command, its flags, what it prints | `cli/<command>.rs`; the table of all flags: `cli/table.rs` |
 //! | one run from start to archive, in a cluster or locally | `pipeline` |
 //! | what a run puts into a cluster, and takes away | `deploy` |
+//! | a run in a cluster seen from here: status, download | `remote` |
 //! | who may send a result, what happens to it, what status says | `aggregator` |
 //! | how a plugin is started and watched | `driver` |
 //! | the done file, uploading, progress relay, heartbeats | `worker`, [`client`] |
 //! | the snapshot of the cluster | `query` |
 //! | facts and logs of a node | `gather` |
-//! | JUnit, gojson, raw, manual results; reports | `results` |
-//! | container images without a daemon | `image` |
+//! | JUnit, gojson, raw, manual results become one tree | `process` |
+//! | an archive shown: text, page, JSON, JUnit, differences | `report` |
 //! | plugin definitions, built-ins, installed ones | `plugin` |
 //! | one run's settings and every default | `config` |
-//! | routes, headers, progress, heartbeats: what both ends say | [`protocol`] |
-//! | the status document / the tree of results | [`status`] / [`item`] |
-//! | the Kubernetes API | `kube` |
-//! | certificates and TLS settings | `backplane` |
-//! | the HTTPS server | `http` |
-//! | packing and unpacking gzip tars | `archive` |
-//! | whom this machine trusts | `trust` |
-//! | which proxy stands before a server | `proxy` |
-//! | JSON built in code | `json` |
+//! | routes, headers, progress, heartbeats: what both ends say | [`client::protocol`] |
+//! | the status document / the tree of results and its file | `status` / `item` |
+//! | the run's authority and its certificates | `backplane` |
+//! | what things are called in a cluster / where they lie in an archive | `names` / `layout` |
+//! | the Kubernetes API | [`base::kube`] |
+//! | images, registries, image archives | [`base::oci`] |
+//! | the HTTPS server | [`base::http`] |
+//! | packing and unpacking gzip tars | [`base::archive`] |
+//! | whom this machine trusts | [`base::tls`] |
+//! | JSON built in code | [`base::json`](base::json) |
 //!
 //! # The way of the data
 //!
@@ -54,24 +77,20 @@
 //!
 //! # Invariants
 //!
-//! * The aggregator knows neither Kubernetes nor drivers; drivers report failures as [`protocol`] values down
-//!   a channel; `kube` knows no word of this project; only `pipeline` lets the services meet.
+//! * The aggregator knows neither Kubernetes nor drivers; drivers report failures as [`client::protocol`] values down
+//!   a channel; only `pipeline` and `cli` let the services meet.
 //! * Plain threads, named, scoped, joined by the function that starts them. No async runtime, no `unsafe`.
-//! * All waiting goes through [`stop::Stop`], so everything ends when asked.
+//! * All waiting goes through [`base::stop::Stop`], so everything ends when asked.
 //! * Everything from the network, an archive or a cluster is hostile: sizes bounded, no path outside its
 //!   folder, an error to the peer, never a panic.
 //! * Partial failure is data, recorded in the results; only failing to produce an archive is an error.
-//!
-//! # The client library
-//!
-//! With `default-features = false` this crate is what a plugin written in Rust needs to report by itself,
-//! without the worker beside it: [`protocol`], [`client`] and what they stand on.
 
-pub mod cli;
+mod cli;
 
 mod aggregator;
 #[cfg(test)]
 #[path = "../tests/support/api_server/mod.rs"]
+#[allow(unreachable_pub, reason = "the black-box tests share it")]
 mod api_server;
 mod backplane;
 mod config;
@@ -80,13 +99,17 @@ mod driver;
 mod gather;
 mod item;
 mod layout;
+mod names;
 mod pipeline;
 mod plugin;
 mod process;
 mod query;
+mod remote;
 mod report;
 mod status;
 mod worker;
+
+pub use cli::run;
 
 /// What benchmarks and black-box tests call to have the aggregator alone, without a run around it.
 #[doc(hidden)]

@@ -12,20 +12,20 @@ use base::clock;
 use client::protocol::Progress;
 
 /// The annotation on the aggregator's pod that holds the document.
-pub const ANNOTATION: &str = "sonobuoy.hept.io/status";
+pub(crate) const ANNOTATION: &str = "sonobuoy.hept.io/status";
 
 /// Still at work.
-pub const RUNNING: &str = "running";
+pub(crate) const RUNNING: &str = "running";
 /// All results are in; they are processed and packed.
-pub const POST_PROCESSING: &str = "post-processing";
+pub(crate) const POST_PROCESSING: &str = "post-processing";
 /// Over: for a run, the archive is there; for a plugin on a node, its result is.
-pub const COMPLETE: &str = "complete";
+pub(crate) const COMPLETE: &str = "complete";
 /// Over without a result.
-pub const FAILED: &str = "failed";
+pub(crate) const FAILED: &str = "failed";
 
 /// The document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub(crate) struct Run {
     /// One entry for each expected result; null before they are known.
     #[serde(default)]
     pub plugins: Option<Vec<Entry>>,
@@ -52,7 +52,7 @@ pub struct Run {
 impl Run {
     /// Reads the text of an annotation or of the status service, as its other readers do: keys in any case, and what
     /// is absent or null says nothing.
-    pub fn parse(text: &str) -> serde_json::Result<Self> {
+    pub(crate) fn parse(text: &str) -> serde_json::Result<Self> {
         let mut run = serde_json::from_str(text)?;
         let fields = plain(&mut run)?;
         for entry in fields.get_mut("plugins").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -93,7 +93,7 @@ fn plain(value: &mut Value) -> serde_json::Result<&mut Map<String, Value>> {
 /// One plugin on one node, or once for the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The plugin's name.
     pub plugin: String,
     /// The node's name, or `global`.
@@ -126,7 +126,7 @@ pub struct Entry {
 /// The finished archive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Archive {
+pub(crate) struct Archive {
     /// Its file name, without folder.
     pub name: String,
     /// When it was finished, RFC 3339.

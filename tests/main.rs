@@ -1,6 +1,6 @@
 //! The black-box tests: one binary for all of them.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 mod aggregator;
 mod channel;

@@ -50,14 +50,21 @@ fn rust_files(folder: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The row of each module, 0 the uppermost, as the docs of `src/lib.rs` draw it.
-fn rows() -> BTreeMap<String, usize> {
+/// A block of the map in the docs of `src/lib.rs`, line by line.
+fn block(kind: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let block = text.split("//! ```text\n").nth(1).expect("the map").split("//! ```").next().unwrap();
+    let block =
+        text.split(&format!("//! ```{kind}\n")).nth(1).expect("the map").split("//! ```").next().unwrap();
+    block.lines().map(|line| line.trim_start_matches("//!").trim().to_owned()).collect()
+}
+
+/// The row of each room, 0 the uppermost.
+fn rows() -> BTreeMap<String, usize> {
     let mut rows = BTreeMap::new();
-    for (row, line) in block.lines().enumerate() {
-        for name in line.trim_start_matches("//!").split_whitespace().filter(|word| *word != "|") {
-            assert_eq!(rows.insert(name.to_owned(), row), None, "`{name}` stands twice in the map");
+    for (row, line) in block("text").iter().enumerate() {
+        for name in line.split_whitespace().filter(|word| *word != "|") {
+            let name = name.trim_end_matches('/').to_owned();
+            assert_eq!(rows.insert(name.clone(), row), None, "`{name}` stands twice in the map");
         }
     }
     rows
@@ -68,15 +75,19 @@ fn without_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text)
 }
 
-/// The top-level modules of this crate that a text names by path.
-fn imports(text: &str) -> Vec<String> {
+/// What a text names by the path of a crate: `crate::x` and `base::x`, as `x` of that crate.
+fn imports(text: &str, prefix: &str) -> Vec<String> {
     let code: String = without_tests(text)
         .lines()
         .filter(|line| !line.trim_start().starts_with("//"))
         .collect::<Vec<_>>()
         .join("\n");
     let mut names = Vec::new();
-    for after in code.split("crate::").skip(1) {
+    for (at, _) in code.match_indices(prefix) {
+        if code[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':') {
+            continue;
+        }
+        let after = &code[at + prefix.len()..];
         if let Some(group) = after.strip_prefix('{') {
             let mut depth = 0;
             let mut word = String::new();
@@ -109,49 +120,109 @@ fn imports(text: &str) -> Vec<String> {
         .collect()
 }
 
-fn module_of(file: &str) -> Option<String> {
+/// The room of a file; none for the roots of the crates.
+fn room_of(file: &str) -> Option<String> {
     let inner = file.strip_prefix("src/")?;
+    let (wing, inner) = match inner.split_once('/') {
+        Some(("client", _)) => return Some("client".into()),
+        Some(("base", inner)) => ("base/", inner),
+        _ => ("", inner),
+    };
     let first = inner.split('/').next()?;
     let name = first.strip_suffix(".rs").unwrap_or(first);
-    (!["lib", "main"].contains(&name)).then(|| name.to_owned())
+    (!["lib", "main"].contains(&name)).then(|| format!("{wing}{name}"))
 }
 
-#[test]
-fn every_module_stands_in_the_map_and_the_map_names_no_other() {
-    let rows = rows();
-    let mut modules: Vec<_> = rust_files("src").iter().filter_map(|(file, _)| module_of(file)).collect();
-    modules.sort();
-    modules.dedup();
-    assert_eq!(rows.into_keys().collect::<Vec<_>>(), modules, "the map in src/lib.rs and the files in src/");
+/// Files of tests look anywhere, as the tests at the end of a file do.
+fn is_of_tests(file: &str) -> bool {
+    file.contains("tests") || file.ends_with("fixture.rs")
 }
 
-#[test]
-fn imports_go_down_the_rows() {
-    let rows = rows();
+/// The rooms that a file names, by those of the map; items of a crate's root, such as VERSION, belong to everybody.
+fn named(file: &str, text: &str, rows: &BTreeMap<String, usize>) -> Vec<String> {
+    let own = |name: String| match file {
+        _ if file.starts_with("src/base/") => format!("base/{name}"),
+        _ if file.starts_with("src/client/") => "client".into(),
+        _ => name,
+    };
+    let mut found: Vec<String> = imports(text, "crate::").into_iter().map(own).collect();
+    found.extend(imports(text, "base::").into_iter().map(|name| format!("base/{name}")));
+    if !imports(text, "client::").is_empty() && !file.starts_with("src/base/") {
+        found.push("client".into());
+    }
+    found.retain(|name| rows.contains_key(name));
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Which imports break the rows or the list of what must never meet.
+fn broken(rows: &BTreeMap<String, usize>, never: &[String], files: &[(String, String)]) -> Vec<String> {
     let mut wrong = Vec::new();
-    for (file, text) in rust_files("src") {
-        let Some(module) = module_of(&file) else { continue };
-        for import in imports(&text) {
-            if import == module {
-                continue;
+    for (file, text) in files {
+        let Some(room) = room_of(file).filter(|_| !is_of_tests(file)) else { continue };
+        for import in named(file, text, rows) {
+            if import != room && rows[&import] <= rows[&room] {
+                wrong.push(format!("{file}: `{room}` imports `{import}`, which is not below it"));
             }
-            match rows.get(&import) {
-                Some(row) if *row <= rows[&module] => {
-                    wrong.push(format!("{file}: `{module}` imports `{import}`"));
-                }
-                // Items of the crate's root, such as VERSION, belong to everybody.
-                _ => {}
+            let forbidden = never.iter().filter_map(|line| line.split_once(':')).any(|(who, whom)| {
+                who.split_whitespace().any(|name| name == room)
+                    && whom.split_whitespace().any(|name| name == import)
+            });
+            if forbidden {
+                wrong.push(format!("{file}: `{room}` must never import `{import}`"));
             }
         }
     }
-    assert!(wrong.is_empty(), "only from rows below:\n{}", wrong.join("\n"));
+    wrong
+}
+
+#[test]
+fn every_room_stands_in_the_map_and_the_map_names_no_other() {
+    let rows = rows();
+    let mut rooms: Vec<_> = rust_files("src").iter().filter_map(|(file, _)| room_of(file)).collect();
+    rooms.sort();
+    rooms.dedup();
+    assert_eq!(
+        rows.keys().collect::<Vec<_>>(),
+        rooms.iter().collect::<Vec<_>>(),
+        "the map and the files in src/"
+    );
+    for name in block("never").iter().flat_map(|line| line.split([' ', ':'])).filter(|name| !name.is_empty())
+    {
+        assert!(rows.contains_key(name), "the list of what must never meet names `{name}`");
+    }
+}
+
+#[test]
+fn imports_go_down_the_rows_and_some_never_meet() {
+    let wrong = broken(&rows(), &block("never"), &rust_files("src"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_broken_rule_is_seen() {
+    let rows = BTreeMap::from([("a".into(), 0), ("b".into(), 1), ("client".into(), 2), ("base/c".into(), 3)]);
+    let never = ["a b: base/c".to_owned()];
+    let check = |file: &str, text: &str, wrong: usize| {
+        let found = broken(&rows, &never, &[(file.to_owned(), text.to_owned())]);
+        assert_eq!(found.len(), wrong, "{file}: {text}: {found:?}");
+    };
+    check("src/a/x.rs", "use crate::b::Thing;", 0);
+    check("src/a.rs", "use base::c::Thing;", 1);
+    check("src/b/x.rs", "use crate::{a, b};", 1);
+    check("src/client/x.rs", "use base::c;", 0);
+    check("src/base/c.rs", "use crate::c::d;", 0);
+    check("src/b.rs", "fn f() { client::run() }", 0);
+    check("src/b.rs", "#[cfg(test)]\nmod tests { use crate::a; }", 0);
 }
 
 #[test]
 fn the_test_of_imports_sees_them() {
     let text = "use crate::kube::Client;\nuse crate::{clock, http::{Server, Response}, stop::Stop};\n// crate::no\n\
                 fn f() { crate::logger::init() }\n#[cfg(test)]\nmod tests { use crate::cli; }";
-    assert_eq!(imports(text), ["kube", "clock", "http", "stop", "logger"]);
+    assert_eq!(imports(text, "crate::"), ["kube", "clock", "http", "stop", "logger"]);
+    assert_eq!(imports("use base::kube; some::base::no; database::no()", "base::"), ["kube"]);
 }
 
 #[test]
@@ -205,7 +276,7 @@ fn nothing_is_left_over() {
 #[test]
 fn every_dependency_has_its_reason() {
     let text = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let section = text.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let section = text.split("\n[workspace.dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
     for line in section.lines().filter(|line| line.contains(" = ")) {
         assert!(line.contains(" # "), "Cargo.toml: what would have to be written without it? {line}");
     }

@@ -9,13 +9,13 @@ use crate::status::{self, Entry, Run};
 
 /// The size of a status document that an annotation can hold: the API refuses more than 256 KiB of annotations in
 /// all, and quotes in the document are escaped on the way.
-pub const ANNOTATION_BYTES: usize = 200 << 10;
+pub(crate) const ANNOTATION_BYTES: usize = 200 << 10;
 
 /// What stands for the node in an entry of many.
 const MANY: &str = "*";
 
 /// `run` in at most `limit` bytes of JSON, marked as truncated if anything had to go.
-pub fn fit(mut run: Run, limit: usize) -> Run {
+pub(crate) fn fit(mut run: Run, limit: usize) -> Run {
     if size(&run) <= limit {
         return run;
     }

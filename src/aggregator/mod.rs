@@ -41,8 +41,8 @@ use anyhow::Context;
 
 pub use self::alone::serve_alone;
 #[allow(unused_imports, reason = "their user is being furnished")]
-pub use self::fit::{ANNOTATION_BYTES, fit};
-pub use self::store::Limits;
+pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
+pub(crate) use self::store::Limits;
 use self::store::{Store, state_dir};
 use crate::backplane::Authority;
 use crate::status;
@@ -59,7 +59,7 @@ const LAST_ATTEMPTS: u32 = 5;
 
 /// How an aggregator behaves.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// What is taken, and how much of it.
     pub limits: Limits,
     /// After a spoiled upload its worker has so long to try again, counted from the last attempt.
@@ -90,7 +90,7 @@ impl Default for Settings {
 
 /// Why waiting ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub(crate) enum Waited {
     /// Every result is in, or an error stands for it.
     Complete,
     /// The time is over.
@@ -100,7 +100,7 @@ pub enum Waited {
 }
 
 /// The receiving end of a run.
-pub struct Aggregator {
+pub(crate) struct Aggregator {
     store: Store,
     authority: Authority,
     settings: Settings,
@@ -108,7 +108,7 @@ pub struct Aggregator {
 
 impl Aggregator {
     /// Opens the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
-    pub fn open(run_dir: &Path, expected: &[ResultId], settings: Settings) -> anyhow::Result<Self> {
+    pub(crate) fn open(run_dir: &Path, expected: &[ResultId], settings: Settings) -> anyhow::Result<Self> {
         let open = || {
             let store = Store::open(run_dir, expected, settings.limits.clone())?;
             let authority = kept_authority(&state_dir(run_dir).join("authority.pem"), settings.valid)?;
@@ -118,25 +118,30 @@ impl Aggregator {
     }
 
     /// The authority of the run, the same after a restart.
-    pub fn authority(&self) -> &Authority {
+    pub(crate) fn authority(&self) -> &Authority {
         &self.authority
     }
 
     /// All results that the run expects.
     #[cfg(test)]
-    pub fn expected(&self) -> Vec<ResultId> {
+    pub(crate) fn expected(&self) -> Vec<ResultId> {
         self.store.lock().ids().cloned().collect()
     }
 
     /// Those that have neither come nor failed.
-    pub fn outstanding(&self) -> Vec<ResultId> {
+    pub(crate) fn outstanding(&self) -> Vec<ResultId> {
         let state = self.store.lock();
         let open = |id: &&ResultId| state.standing(id).is_some_and(|standing| !standing.settled());
         state.ids().filter(open).cloned().collect()
     }
 
     /// Answers workers on `server` and takes `findings` in, until `stop`.
-    pub fn serve(&self, server: &Server, findings: Receiver<Finding>, stop: &Stop) -> anyhow::Result<()> {
+    pub(crate) fn serve(
+        &self,
+        server: &Server,
+        findings: Receiver<Finding>,
+        stop: &Stop,
+    ) -> anyhow::Result<()> {
         std::thread::scope(|scope| {
             std::thread::Builder::new()
                 .name("findings".into())
@@ -148,7 +153,7 @@ impl Aggregator {
 
     /// Waits until each result that is expected of `plugin` has come or failed. A result whose upload was spoiled is
     /// waited for as long as it may be sent again.
-    pub fn wait(&self, plugin: &str, deadline: Option<Instant>, stop: &Stop) -> Waited {
+    pub(crate) fn wait(&self, plugin: &str, deadline: Option<Instant>, stop: &Stop) -> Waited {
         loop {
             let event = stop.child();
             {
@@ -173,39 +178,43 @@ impl Aggregator {
     }
 
     /// Notes a failure, as if it had come down the channel.
-    pub fn record(&self, failure: &Failure) {
+    pub(crate) fn record(&self, failure: &Failure) {
         self.store.record(failure);
     }
 
     /// Notes that the workers of `plugin` are being started, so that their silence means something.
-    pub fn launched(&self, plugin: &str) {
+    pub(crate) fn launched(&self, plugin: &str) {
         self.store.lock().launched(plugin, Instant::now());
     }
 
     /// Notes what processing made of the results of `plugin`: for each its status and its leaves by status.
-    pub fn processed(&self, plugin: &str, of: impl Fn(&ResultId) -> Option<(String, BTreeMap<String, u64>)>) {
+    pub(crate) fn processed(
+        &self,
+        plugin: &str,
+        of: impl Fn(&ResultId) -> Option<(String, BTreeMap<String, u64>)>,
+    ) {
         self.store.lock().processed(plugin, of);
     }
 
     /// Notes that the archive is there: the run is complete and will not be taken up again.
-    pub fn finished(&self, archive: status::Archive) {
+    pub(crate) fn finished(&self, archive: status::Archive) {
         self.store.lock().finished(archive);
         self.store.discard_state();
     }
 
     /// Notes that the run ended without an archive.
-    pub fn failed(&self, error: impl Into<String>) {
+    pub(crate) fn failed(&self, error: impl Into<String>) {
         self.store.lock().failed(error.into());
     }
 
     /// The status document as it is now.
-    pub fn status(&self) -> status::Run {
+    pub(crate) fn status(&self) -> status::Run {
         self.store.lock().document(self.settings.silence, Instant::now())
     }
 
     /// Gives the status document to `send` whenever it changed, but not too often, until `stop`; then once more,
     /// so that the last thing sent is the last state. What could not be sent is sent again.
-    pub fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> anyhow::Result<()>) {
+    pub(crate) fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> anyhow::Result<()>) {
         let mut pace = self.settings.publish_every;
         while !stop.stopped() {
             let changed = stop.child();

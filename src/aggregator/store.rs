@@ -30,7 +30,7 @@ use client::protocol::{Failure, GZIP, ResultId};
 
 /// What is taken, and how much of it.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Bytes of one body.
     pub result: u64,
     /// What a gzip tar may unpack to.
@@ -93,7 +93,7 @@ pub(super) enum Refusal {
 }
 
 /// The store of one run.
-pub struct Store {
+pub(crate) struct Store {
     plugins: PathBuf,
     incoming: PathBuf,
     journal: Journal,
@@ -105,7 +105,7 @@ pub struct Store {
 }
 
 /// The folder beside `run_dir` for what must outlive a crash but belongs into no archive.
-pub fn state_dir(run_dir: &Path) -> PathBuf {
+pub(crate) fn state_dir(run_dir: &Path) -> PathBuf {
     let mut name = run_dir.file_name().unwrap_or_default().to_owned();
     name.push(".state");
     run_dir.with_file_name(name)
@@ -114,7 +114,7 @@ pub fn state_dir(run_dir: &Path) -> PathBuf {
 impl Store {
     /// Opens the store of the run in `run_dir`. If that run was begun before, it goes on as it was, and what was
     /// expected then is what is expected now; otherwise `expected` is.
-    pub fn open(run_dir: &Path, expected: &[ResultId], limits: Limits) -> anyhow::Result<Self> {
+    pub(crate) fn open(run_dir: &Path, expected: &[ResultId], limits: Limits) -> anyhow::Result<Self> {
         for id in expected {
             ensure!(
                 is_name(&id.plugin) && is_name(&id.node),
@@ -179,7 +179,7 @@ impl Store {
     }
 
     /// Expects one more result, of a node that has joined.
-    pub fn expect(&self, id: &ResultId) -> anyhow::Result<()> {
+    pub(crate) fn expect(&self, id: &ResultId) -> anyhow::Result<()> {
         ensure!(is_name(&id.node), "its node's name is not usable as that of a folder");
         if self.lock().standing(id).is_none() {
             self.journal.append(&Record::Expected(vec![id.clone()])).context("journal")?;
@@ -190,7 +190,7 @@ impl Store {
 
     /// Puts an error in the place of a result that will not come. What is there already stays. A failure for the
     /// whole of a plugin that runs on nodes counts for each node whose result is outstanding.
-    pub fn record(&self, failure: &Failure) {
+    pub(crate) fn record(&self, failure: &Failure) {
         let ids: Vec<ResultId> = {
             let state = self.lock();
             let meant = |id: &&ResultId| {
@@ -228,7 +228,7 @@ impl Store {
     }
 
     /// Removes what only a restart needed. The results stay.
-    pub fn discard_state(&self) {
+    pub(crate) fn discard_state(&self) {
         if let Some(dir) = self.incoming.parent()
             && let Err(error) = remove(dir)
         {

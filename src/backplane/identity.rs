@@ -16,7 +16,7 @@ pub struct Identity {
 
 /// The plugin to which a client certificate belongs: what its one URI says, else its one DNS name. The second is
 /// for certificates that another program had signed by the same authority.
-pub fn plugin_of(certificate: &CertificateDer<'_>) -> Option<String> {
+pub(crate) fn plugin_of(certificate: &CertificateDer<'_>) -> Option<String> {
     let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
     let mut uris = parsed.valid_uri_names();
     if let Some(uri) = uris.next() {

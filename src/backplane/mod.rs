@@ -12,5 +12,6 @@ mod server;
 mod tests;
 
 pub use authority::Authority;
-pub use identity::{Identity, plugin_of};
+pub use identity::Identity;
+pub(crate) use identity::plugin_of;
 pub use server::server_config;

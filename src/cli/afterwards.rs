@@ -10,7 +10,8 @@ use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
 use super::{output, report, request, status};
-use crate::deploy::{Failure, Removal, Retrieval};
+use crate::deploy::Removal;
+use crate::remote::{Failure, Retrieval};
 use base::kube::Client;
 
 /// Where the aggregator keeps its archives.
@@ -22,7 +23,7 @@ const DELETION: Duration = Duration::from_secs(3_600);
 const TRANSFER: u8 = 2;
 
 /// What was asked for.
-pub struct Afterwards<'a> {
+pub(crate) struct Afterwards<'a> {
     matches: &'a ArgMatches,
     retrieve: Option<PathBuf>,
     /// Whether the archive itself is looked into.
@@ -33,7 +34,7 @@ pub struct Afterwards<'a> {
 
 impl<'a> Afterwards<'a> {
     /// What the flags say.
-    pub fn asked(matches: &'a ArgMatches) -> Result<Self> {
+    pub(crate) fn asked(matches: &'a ArgMatches) -> Result<Self> {
         let text =
             |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
         let reads = ["junit", "html"].iter().any(|id| text(id).is_some());
@@ -46,12 +47,12 @@ impl<'a> Afterwards<'a> {
     }
 
     /// Whether there is anything to do.
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.reads || self.retrieve.is_some() || self.delete.is_some()
     }
 
     /// Does all of it. The run is deleted only when its archive is safe.
-    pub fn run(&self, client: &Client, namespace: &str) -> Result<ExitCode> {
+    pub(crate) fn run(&self, client: &Client, namespace: &str) -> Result<ExitCode> {
         let mut code = 0;
         if self.reads || self.retrieve.is_some() {
             // An archive that nobody wants to keep is read from a folder that goes again.

@@ -20,7 +20,7 @@ const FOLDER: &str = "/tmp/sonobuoy";
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let stop = Stop::new();
     let asked = stop.clone();
     signal::on(&[signal::SIGTERM, signal::SIGINT], move || {

@@ -8,7 +8,7 @@ use crate::plugin::release;
 use base::pattern;
 
 /// The checks of flags against each other that come before any command runs.
-pub fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
     let mut leaf = matches;
     let mut path = Vec::new();
     while let Some((name, inner)) = leaf.subcommand() {

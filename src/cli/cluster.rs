@@ -12,7 +12,7 @@ use base::kube::{Client, Config, Method, Options, Request};
 use base::stop::Stop;
 
 /// A client for the cluster; nothing is sent yet.
-pub fn client(matches: &ArgMatches, stop: &Stop) -> anyhow::Result<Client> {
+pub(crate) fn client(matches: &ArgMatches, stop: &Stop) -> anyhow::Result<Client> {
     let text = |id: &str| matches.get_one::<String>(id).filter(|value| !value.is_empty()).cloned();
     let request_timeout = match text("request-timeout") {
         None => None,
@@ -38,7 +38,7 @@ pub fn client(matches: &ArgMatches, stop: &Stop) -> anyhow::Result<Client> {
 }
 
 /// What the API server says about its version, as `v1.31.2`, with whatever vendors add.
-pub fn version(client: &Client) -> anyhow::Result<String> {
+pub(crate) fn version(client: &Client) -> anyhow::Result<String> {
     let answer =
         client.send(&Request::raw(Method::Get, "/version")).context("asking the cluster for its version")?;
     let version = answer.get("gitVersion").and_then(serde_json::Value::as_str);
@@ -46,7 +46,7 @@ pub fn version(client: &Client) -> anyhow::Result<String> {
 }
 
 /// The release of Kubernetes that the cluster runs.
-pub fn release(client: &Client) -> anyhow::Result<String> {
+pub(crate) fn release(client: &Client) -> anyhow::Result<String> {
     let version = version(client)?;
     release::of_server(&version)
         .ok_or_else(|| anyhow!("the cluster calls its version `{version}`, which names no release"))

@@ -40,12 +40,12 @@ const USUAL: &[(&str, &str, &[&str])] = &[
 ];
 
 /// Whether the first argument asks for candidates; it is not in the table, whose parser would refuse most of the words.
-pub fn is_call(word: &OsStr) -> bool {
+pub(crate) fn is_call(word: &OsStr) -> bool {
     word == CALL || word == CALL_WITHOUT_DESCRIPTIONS
 }
 
 /// Prints the candidates for the last of the words.
-pub fn run(call: &OsStr, words: &[OsString]) -> ExitCode {
+pub(crate) fn run(call: &OsStr, words: &[OsString]) -> ExitCode {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut table = table::shown();
     table.build();

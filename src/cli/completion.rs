@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use super::output;
 
 /// Prints the script for the shell that was asked for.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let script = match matches.get_one::<String>("shell").map(String::as_str) {
         Some("bash") => include_str!("complete.bash"),
         Some("zsh") => include_str!("complete.zsh"),

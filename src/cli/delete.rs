@@ -10,7 +10,7 @@ use crate::deploy::Removal;
 use base::stop::Stop;
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let client = cluster::client(matches, &Stop::new())?;
     let removal = Removal {
         namespace: matches.get_one("namespace").cloned().unwrap_or_default(),

@@ -26,7 +26,7 @@ const MOST: u64 = 64 << 20;
 const DEEPEST: usize = 32;
 
 /// Prints the tests that were asked for.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let [focus, skip] = [regex(matches, "focus")?, regex(matches, "skip")?];
     let mut names = list(matches)?;
     let from_stdin = matches.get_one::<String>("input").is_some_and(|input| input == "-");

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Command};
 
 /// The namespace of a run unless told otherwise.
-pub const NAMESPACE: &str = "sonobuoy";
+pub(crate) const NAMESPACE: &str = "sonobuoy";
 /// What `--rbac` takes.
 const RBAC: &[&str] = &["Enable", "Disable", "Detect"];
 /// What `--wait-output` takes.
@@ -17,37 +17,37 @@ const WAIT_OUTPUT: &[&str] = &["Silent", "Spinner", "Progress"];
 const FAIL_ON: &[&str] = &["failed", "unknown", "incomplete", "never"];
 
 /// A command whose repeated flags do as those of the original do: the last one counts.
-pub fn command(name: &'static str, about: &'static str) -> Command {
+pub(crate) fn command(name: &'static str, about: &'static str) -> Command {
     Command::new(name).about(about).args_override_self(true).disable_help_subcommand(true)
 }
 
 /// A flag with one word as its value; the last use counts.
-pub fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+pub(crate) fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value).help(help).allow_hyphen_values(true)
 }
 
 /// A flag that may be repeated, each use adding one value as it stands.
-pub fn repeated(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+pub(crate) fn repeated(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     text(name, value, help).action(ArgAction::Append)
 }
 
 /// A flag that takes commas and repeats; its first use replaces the default.
-pub fn list(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+pub(crate) fn list(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     repeated(name, value, help).value_delimiter(',')
 }
 
 /// A flag that is there or not.
-pub fn switch(name: &'static str, help: &'static str) -> Arg {
+pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).help(help).action(ArgAction::SetTrue)
 }
 
 /// A flag with a whole number.
-pub fn number(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+pub(crate) fn number(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     text(name, value, help).value_parser(whole)
 }
 
 /// A flag with one of `values`, written in any case, read in the spelling given here.
-pub fn choice(name: &'static str, values: &'static [&'static str], help: &'static str) -> Arg {
+pub(crate) fn choice(name: &'static str, values: &'static [&'static str], help: &'static str) -> Arg {
     let canonical = move |given: String| -> String {
         values.iter().find(|value| value.eq_ignore_ascii_case(&given)).map_or(given, |value| (*value).into())
     };
@@ -55,17 +55,17 @@ pub fn choice(name: &'static str, values: &'static [&'static str], help: &'stati
 }
 
 /// A flag whose value needs `=`, with another meaning when it is bare.
-pub fn bare(arg: Arg, meaning: &'static str) -> Arg {
+pub(crate) fn bare(arg: Arg, meaning: &'static str) -> Arg {
     arg.num_args(0..=1).require_equals(true).default_missing_value(meaning)
 }
 
 /// `-n`, `--namespace`.
-pub fn namespace() -> Arg {
+pub(crate) fn namespace() -> Arg {
     text("namespace", "NAME", "Namespace of the run").short('n').default_value(NAMESPACE)
 }
 
 /// How the cluster is reached.
-pub fn cluster() -> Vec<Arg> {
+pub(crate) fn cluster() -> Vec<Arg> {
     let heading = "Cluster";
     vec![
         text(
@@ -83,12 +83,12 @@ pub fn cluster() -> Vec<Arg> {
 }
 
 /// `--rbac` with its default.
-pub fn rbac(default: &'static str) -> Arg {
+pub(crate) fn rbac(default: &'static str) -> Arg {
     choice("rbac", RBAC, "Whether RBAC objects are made; Detect asks the cluster").default_value(default)
 }
 
 /// `--wait` and `--wait-output`.
-pub fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
+pub(crate) fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
     [
         bare(number("wait", "MINUTES", wait), meaning).default_value("0").hide_default_value(true),
         choice("wait-output", WAIT_OUTPUT, "What is printed while waiting").default_value("Progress"),
@@ -96,7 +96,7 @@ pub fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
 }
 
 /// What a snapshot hides, for all that take one.
-pub fn redaction() -> [Arg; 2] {
+pub(crate) fn redaction() -> [Arg; 2] {
     [
         text("redact", "FILE", "Rules (YAML) of what else is secret in the snapshot")
             .conflicts_with("no-redact"),
@@ -105,7 +105,7 @@ pub fn redaction() -> [Arg; 2] {
 }
 
 /// `--fail-on`.
-pub fn fail_on() -> Arg {
+pub(crate) fn fail_on() -> Arg {
     choice(
         "fail-on",
         FAIL_ON,
@@ -115,12 +115,12 @@ pub fn fail_on() -> Arg {
 }
 
 /// `--credentials`, of a run's own status service.
-pub fn credentials() -> Arg {
+pub(crate) fn credentials() -> Arg {
     text("credentials", "FILE", "Credentials of the run's own status service [default: /tmp/sonobuoy.json]")
 }
 
 /// `--kubernetes-version`.
-pub fn kubernetes_version() -> Arg {
+pub(crate) fn kubernetes_version() -> Arg {
     text(
         "kubernetes-version",
         "VERSION",
@@ -129,12 +129,12 @@ pub fn kubernetes_version() -> Arg {
 }
 
 /// `--plugin-env`.
-pub fn plugin_env() -> Arg {
+pub(crate) fn plugin_env() -> Arg {
     repeated("plugin-env", "PLUGIN.NAME=VALUE", "Environment variable of a plugin; an empty value removes it")
 }
 
 /// `--e2e-repo` and `--e2e-repo-config`.
-pub fn repositories() -> [Arg; 2] {
+pub(crate) fn repositories() -> [Arg; 2] {
     [
         text("e2e-repo", "REGISTRY", "Registry that holds the images of the e2e tests"),
         text("e2e-repo-config", "FILE", "File that names registries for the images of the e2e tests"),
@@ -142,7 +142,7 @@ pub fn repositories() -> [Arg; 2] {
 }
 
 /// The flags every command takes, before or after its name.
-pub fn global() -> Vec<Arg> {
+pub(crate) fn global() -> Vec<Arg> {
     let ignored = |name| text(name, "VALUE", "Accepted for old scripts, ignored").hide(true);
     let ignored_switch = |name| switch(name, "Accepted for old scripts, ignored").hide(true);
     let level = Arg::new("level")
@@ -178,7 +178,7 @@ pub fn global() -> Vec<Arg> {
 }
 
 /// The command, and all below it, with switches that also take `=true` and `=false`.
-pub fn accepting_values(command: Command) -> Command {
+pub(crate) fn accepting_values(command: Command) -> Command {
     command
         .mut_args(|arg| match arg.get_action() {
             ArgAction::SetTrue => bare(arg.action(ArgAction::Set), "true")

@@ -15,7 +15,7 @@ use crate::gather::{self, Node, Outbox, reach};
 use base::stop::Stop;
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let Some((name, matches)) = matches.subcommand() else { return Ok(ExitCode::SUCCESS) };
     let gathered = match name {
         "host-facts" => host_facts(matches),

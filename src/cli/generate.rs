@@ -14,7 +14,7 @@ use base::json::json;
 use base::yaml;
 
 /// Runs the command or the one below it.
-pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let text = match matches.subcommand() {
         None => manifest(matches)?,
         Some(("config", matches)) => {
@@ -128,7 +128,7 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
 }
 
 /// Where the images of the e2e tests come from, in the keys of a file for `--e2e-repo-config`.
-pub fn registries() -> serde_json::Value {
+pub(crate) fn registries() -> serde_json::Value {
     json!({
         "buildImageRegistry": "registry.k8s.io/build-image",
         "dockerGluster": "docker.io/gluster",

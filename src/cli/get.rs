@@ -10,7 +10,7 @@ use base::kube::{Resource, Selector};
 use base::stop::Stop;
 
 /// Runs `get pod`: the names of plugin pods, one a line.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let Some((_, matches)) = matches.subcommand() else { bail!("name what to get: pod") };
     let client = cluster::client(matches, &Stop::new())?;
     let namespace = matches.get_one::<String>("namespace").cloned().unwrap_or_default();

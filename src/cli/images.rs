@@ -25,7 +25,7 @@ const VERSION_VARIABLE: &str = "$SONOBUOY_K8S_VERSION";
 const LOCAL: &str = "localhost/";
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let (name, matches) = matches.subcommand().unwrap_or(("list", matches));
     match name {
         "pull" => pull(matches),

@@ -11,7 +11,7 @@ const PASSES: usize = 100;
 
 /// Holds on to standard input: each line is the number of a process group. When it closes, the run that held its
 /// other end is gone, and so are they, and every other process whose environment names the folder of `results`.
-pub fn hold(results: String) -> std::io::Result<()> {
+pub(crate) fn hold(results: String) -> std::io::Result<()> {
     let watch = move || {
         let lines = std::io::stdin().lock().lines().map_while(Result::ok);
         let groups: Vec<Pid> = lines.filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)).collect();

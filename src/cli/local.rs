@@ -23,7 +23,7 @@ const INTERRUPTED: u8 = 130;
 const ONE_WISH: Duration = Duration::from_secs(1);
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if matches.get_many::<String>("plugin").is_none() {
         bail!(
             "--local runs nothing by itself; name a plugin whose command is on this machine with `-p FILE`"

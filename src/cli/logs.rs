@@ -35,7 +35,7 @@ struct Source {
 }
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let stop = Stop::new();
     let client = cluster::client(matches, &stop)?;
     let namespace = matches.get_one::<String>("namespace").cloned().unwrap_or_default();

@@ -12,7 +12,7 @@ use super::pages;
 use base::clock;
 
 /// Writes the pages into the folder that was given.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let dir = matches.get_one::<String>("dir").map_or(Path::new("."), Path::new);
     pages::write(dir, &pages::Kind { joint: "-", ending: ".1", page })?;
     Ok(ExitCode::SUCCESS)

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Command};
 use super::pages;
 
 /// Writes the pages into the folder that was given.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let dir = matches.get_one::<String>("dir").map_or(Path::new("."), Path::new);
     pages::write(dir, &pages::Kind { joint: "_", ending: ".md", page })?;
     Ok(ExitCode::SUCCESS)

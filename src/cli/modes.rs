@@ -12,7 +12,7 @@ use crate::plugin::mode::MODES;
 const WIDTH: usize = 200;
 
 /// Prints all modes, by name.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let whole = matches.get_flag("verbose");
     let mut text = String::new();
     for (index, mode) in MODES.iter().enumerate() {

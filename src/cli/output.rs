@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 /// Standard output. Not buffered beyond a line: wrap it in a `BufWriter` for much data.
-pub struct Output(io::Stdout);
+pub(crate) struct Output(io::Stdout);
 
 /// Whoever read standard output has left; [`left`] recognises it in a chain of errors.
 #[derive(Debug)]
@@ -19,19 +19,19 @@ impl fmt::Display for Left {
 impl std::error::Error for Left {}
 
 /// Standard output.
-pub fn stdout() -> Output {
+pub(crate) fn stdout() -> Output {
     Output(io::stdout())
 }
 
 /// Writes `text` as it is.
-pub fn print(text: &str) -> anyhow::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = stdout();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
 /// Whether `error` comes from a reader of standard output that has left, as opposed to any other closed pipe.
-pub fn left(error: &anyhow::Error) -> bool {
+pub(crate) fn left(error: &anyhow::Error) -> bool {
     let mut inner = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref());
     inner.any(<dyn std::error::Error + Send + Sync>::is::<Left>)
 }

@@ -8,7 +8,7 @@ use clap::Command;
 use super::{table, usage};
 
 /// How one kind of page is made.
-pub struct Kind {
+pub(crate) struct Kind {
     /// Between the words of a command in a file's name.
     pub joint: &'static str,
     /// The end of a file's name.
@@ -18,7 +18,7 @@ pub struct Kind {
 }
 
 /// Writes the pages of all commands into the folder, which is made if it is not there.
-pub fn write(dir: &Path, kind: &Kind) -> anyhow::Result<()> {
+pub(crate) fn write(dir: &Path, kind: &Kind) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("making `{}`", dir.display()))?;
     let mut table = table::shown();
     table.build();

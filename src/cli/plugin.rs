@@ -9,7 +9,7 @@ use super::output;
 use crate::plugin::{self, Installed};
 
 /// Runs the command below it.
-pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let installed =
         Installed::open(&|name| std::env::var(name).ok()).map_err(|reason| anyhow!("{reason}"))?;
     let argument =

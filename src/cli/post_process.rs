@@ -12,7 +12,7 @@ use super::output;
 use crate::process::{self, Rules};
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let dir = matches.get_one::<String>("dir").context("no folder given")?;
     let dir = Path::new(dir).join("plugins");
     let mut names = Vec::new();

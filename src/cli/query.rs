@@ -17,7 +17,7 @@ use base::json::json;
 use base::stop::Stop;
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let text = |id: &str| matches.get_one::<String>(id).filter(|value| !value.is_empty());
     let mut config = config::Run::default();
     if let Some(path) = text("config") {

@@ -12,7 +12,7 @@ use crate::report::{self, Depth, Mode, Opened, Overview, View};
 
 /// Shows `plugins`, or all and the health of the cluster, writes what `--junit` and `--html` name, and says which
 /// exit code `--fail-on` wants. `kept` is whether the archive stays where it is.
-pub fn report(
+pub(crate) fn report(
     matches: &ArgMatches,
     archive: &Path,
     plugins: Option<&[String]>,

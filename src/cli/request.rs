@@ -31,7 +31,7 @@ const PULL_SECRET: &str = "auth-repo-cred";
 const MOST: u64 = 1 << 20;
 
 /// The run's settings: the configuration file over the defaults, flags over both.
-pub fn settings(matches: &ArgMatches) -> Result<config::Run> {
+pub(crate) fn settings(matches: &ArgMatches) -> Result<config::Run> {
     let mut run = config::Run::default();
     if let Some(path) = text(matches, "config") {
         let file = read_text(path)?;
@@ -71,7 +71,7 @@ pub fn settings(matches: &ArgMatches) -> Result<config::Run> {
 }
 
 /// What the snapshot hides: rules of a file add to those of the configuration.
-pub fn redaction(matches: &ArgMatches, run: &mut config::Run) -> Result<()> {
+pub(crate) fn redaction(matches: &ArgMatches, run: &mut config::Run) -> Result<()> {
     if matches.value_source("no-redact") == Some(ValueSource::CommandLine) {
         run.redaction.off = matches.get_flag("no-redact");
     }
@@ -95,19 +95,19 @@ fn warn_of_unknown(run: &config::Run) {
 }
 
 /// Whether the flags that change no settings are right, so that a mistake in one is found by whatever reads it first.
-pub fn check(matches: &ArgMatches, run: &config::Run) -> Result<()> {
+pub(crate) fn check(matches: &ArgMatches, run: &config::Run) -> Result<()> {
     ordered(matches)?;
     node_selector(matches)?;
     selected(matches, run).map(drop)
 }
 
 /// Everything about the run. `only` names the one built-in plugin that a command is about.
-pub fn plan(matches: &ArgMatches, only: Option<&str>) -> Result<Plan> {
+pub(crate) fn plan(matches: &ArgMatches, only: Option<&str>) -> Result<Plan> {
     assemble(matches, only, Place::Cluster)
 }
 
 /// Everything about a run on this machine. No cluster is asked for anything: its version is what a flag says.
-pub fn local_plan(matches: &ArgMatches) -> Result<Plan> {
+pub(crate) fn local_plan(matches: &ArgMatches) -> Result<Plan> {
     assemble(matches, None, Place::Here)
 }
 
@@ -366,7 +366,7 @@ fn version_flag(matches: &ArgMatches) -> &str {
 }
 
 /// The version that images are for. Only `auto` needs a cluster.
-pub fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
+pub(crate) fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
     match version_flag(matches) {
         "auto" => {
             let client = cluster::client(matches, &Stop::new());
@@ -402,7 +402,7 @@ fn check_docker_config_version(version: &str) -> Result<()> {
 }
 
 /// Whether roles and bindings are made; `Detect` asks the cluster for its API groups.
-pub fn rbac(matches: &ArgMatches) -> Result<bool> {
+pub(crate) fn rbac(matches: &ArgMatches) -> Result<bool> {
     match text(matches, "rbac") {
         Some("Disable") => Ok(false),
         Some("Detect") => {
@@ -430,7 +430,7 @@ fn wrong(id: &str, value: &str, remedy: &str) -> anyhow::Error {
 }
 
 /// The last part of a path.
-pub fn base_name(path: &str) -> Result<String> {
+pub(crate) fn base_name(path: &str) -> Result<String> {
     match Path::new(path).file_name().and_then(|name| name.to_str()) {
         Some(name) => Ok(name.to_owned()),
         None => bail!("`{path}` names no file"),
@@ -438,7 +438,7 @@ pub fn base_name(path: &str) -> Result<String> {
 }
 
 /// A file that a flag names, as text.
-pub fn read_text(path: &str) -> Result<String> {
+pub(crate) fn read_text(path: &str) -> Result<String> {
     let bytes = read_file(path)?;
     String::from_utf8(bytes).map_err(|error| {
         anyhow!("`{path}` is no text: byte {} is not UTF-8", error.utf8_error().valid_up_to())

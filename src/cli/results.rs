@@ -10,7 +10,7 @@ use super::output;
 use crate::report::{self, Depth, Diff, Look, Mode, Objects, Overview, View};
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(("diff", matches)) = matches.subcommand() {
         return diff(matches);
     }

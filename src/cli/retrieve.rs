@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::{cluster, output, signal, status};
-use crate::deploy::{Failure, Retrieval};
+use crate::remote::{Failure, Retrieval};
 use base::archive;
 use base::stop::Stop;
 
@@ -16,7 +16,7 @@ use base::stop::Stop;
 const TRANSFER: u8 = 2;
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|value| !value.is_empty());
     let stop = Stop::new();
     let asked = stop.clone();

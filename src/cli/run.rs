@@ -11,8 +11,8 @@ use super::afterwards::Afterwards;
 use super::status::credentials;
 use super::waiting::{DAY, Wait};
 use super::{cluster, local, request, usage};
-use crate::deploy::service::{self, Service};
 use crate::deploy::{self, CHECKS, Preflight};
+use crate::remote::service::{self, Service};
 use base::kube::Client;
 use base::stop::Stop;
 
@@ -20,7 +20,7 @@ use base::stop::Stop;
 const MOST: u64 = 64 << 20;
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     if matches.get_flag("local") {
         return local::run(matches);
     }

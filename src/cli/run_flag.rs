@@ -11,7 +11,7 @@ use super::flag::{
 };
 
 /// `run`.
-pub fn run() -> Command {
+pub(crate) fn run() -> Command {
     let heading = "On this machine";
     let local = [
         switch("local", "Run the plugins' commands on this machine, without a cluster"),
@@ -24,12 +24,12 @@ pub fn run() -> Command {
 }
 
 /// `wait`.
-pub fn wait() -> Command {
+pub(crate) fn wait() -> Command {
     command("wait", "Wait for a run to end").args(shared(Made::ByRun)).args(afterwards())
 }
 
 /// `gen` and everything below it.
-pub fn generate() -> Command {
+pub(crate) fn generate() -> Command {
     command("gen", "Print what `run` would create")
         .args_conflicts_with_subcommands(true)
         .args(shared(Made::ByGen))

@@ -7,10 +7,10 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::Context as _;
 
-pub use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+pub(crate) use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Calls `act` for each signal of `kinds` that arrives, beginning now.
-pub fn on(kinds: &[i32], mut act: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
+pub(crate) fn on(kinds: &[i32], mut act: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
     let (mut read, write) = UnixStream::pair().context("cannot prepare for signals")?;
     for kind in kinds {
         let write = write.try_clone().context("cannot prepare for signals")?;

@@ -10,7 +10,7 @@ use super::output;
 use base::archive;
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let folder = matches.get_one::<String>("dir").map(String::as_str).unwrap_or_default();
     let folder = Path::new(folder);
     if matches.get_flag("partial") {

@@ -9,8 +9,8 @@ use anyhow::{Result, bail};
 use clap::ArgMatches;
 
 use super::{cluster, output, status_table};
-use crate::deploy::service::{self, Credentials};
-use crate::deploy::state::{self, State};
+use crate::remote::service::{self, Credentials};
+use crate::remote::state::{self, State};
 use crate::status;
 use base::clock;
 use base::kube::{Method, Request};
@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_secs(3);
 const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let client = cluster::client(matches, &Stop::new())?;
     let namespace = matches.get_one::<String>("namespace").map(String::as_str).unwrap_or_default();
     let form = Form { all: matches.get_flag("show-all"), json: matches.get_flag("json") };
@@ -44,13 +44,13 @@ pub fn run(matches: &ArgMatches) -> Result<ExitCode> {
 }
 
 /// The file with the credentials of a run's status service.
-pub fn credentials(matches: &ArgMatches) -> PathBuf {
+pub(crate) fn credentials(matches: &ArgMatches) -> PathBuf {
     let given = matches.get_one::<String>("credentials").filter(|path| !path.is_empty());
     PathBuf::from(given.map_or(service::FILE, String::as_str))
 }
 
 /// The way to the run's own status service, if it has one and the file is right.
-pub fn service(matches: &ArgMatches, namespace: &str) -> Option<Credentials> {
+pub(crate) fn service(matches: &ArgMatches, namespace: &str) -> Option<Credentials> {
     said(matches, Credentials::read(&credentials(matches), namespace))
 }
 

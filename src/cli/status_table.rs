@@ -8,7 +8,7 @@ use crate::status::{COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
 use client::protocol::Progress;
 
 /// One row for each plugin, status and result.
-pub fn summary(run: &Run) -> String {
+pub(crate) fn summary(run: &Run) -> String {
     let mut groups: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
     let mut entries: BTreeMap<&str, (u64, Option<&Progress>)> = BTreeMap::new();
     for entry in run.plugins.iter().flatten() {
@@ -27,7 +27,7 @@ pub fn summary(run: &Run) -> String {
 }
 
 /// One row for each plugin and node.
-pub fn all(run: &Run) -> String {
+pub(crate) fn all(run: &Run) -> String {
     let mut rows = vec![["PLUGIN", "NODE", "STATUS", "RESULT", "PROGRESS"].map(str::to_owned)];
     rows.extend(run.plugins.iter().flatten().map(|entry| {
         let node = match entry.count {
@@ -41,7 +41,7 @@ pub fn all(run: &Run) -> String {
 }
 
 /// How the run stands, and what to do next.
-pub fn sentence(run: &Run) -> String {
+pub(crate) fn sentence(run: &Run) -> String {
     match &*run.status {
         RUNNING => {
             "The run is still going on; it may take up to an hour or more, depending on its plugins.".into()
@@ -57,7 +57,7 @@ pub fn sentence(run: &Run) -> String {
 }
 
 /// What is wrong with plugins, a line for each.
-pub fn troubles(run: &Run) -> Vec<String> {
+pub(crate) fn troubles(run: &Run) -> Vec<String> {
     let entries = run.plugins.iter().flatten();
     let troubles = entries.filter_map(|entry| {
         let message = entry.message.as_ref()?;

@@ -12,7 +12,7 @@ use super::flag::{
 use super::run_flag;
 
 /// Groups: without one of their commands they only print help.
-pub const GROUPS: &[&[&str]] = &[&[], &["get"], &["gather"], &["plugin"], &["worker"]];
+pub(crate) const GROUPS: &[&[&str]] = &[&[], &["get"], &["gather"], &["plugin"], &["worker"]];
 
 /// What somebody new wants to know.
 const FIRST_STEPS: &str = "\
@@ -31,7 +31,7 @@ In the shell's own start file, such as ~/.bashrc:
   powershell  sonobuoy completion powershell | Out-String | Invoke-Expression";
 
 /// The table as people see it: in help, man pages and completions.
-pub fn shown() -> Command {
+pub(crate) fn shown() -> Command {
     let version = command("version", "Print the version of this program")
         .arg(switch("short", "Print nothing but the version"))
         .args(cluster());
@@ -87,7 +87,7 @@ pub fn shown() -> Command {
 }
 
 /// The table as it is parsed.
-pub fn parsed() -> Command {
+pub(crate) fn parsed() -> Command {
     accepting_values(shown())
 }
 

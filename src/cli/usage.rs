@@ -10,7 +10,7 @@ use clap::{Arg, Command};
 
 /// An error of whoever wrote the command line; the usage is printed with it.
 #[derive(Debug)]
-pub struct Error(String);
+pub(crate) struct Error(String);
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -21,12 +21,12 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// An error that is printed with the usage of its command.
-pub fn error(message: impl Into<String>) -> anyhow::Error {
+pub(crate) fn error(message: impl Into<String>) -> anyhow::Error {
     Error(message.into()).into()
 }
 
 /// Whether any error of this command is printed with its usage, as the original does.
-pub fn shows_usage(path: &[String]) -> bool {
+pub(crate) fn shows_usage(path: &[String]) -> bool {
     match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["gen", "plugin", _] => true,
         [first, ..] => ["e2e", "plugin", "worker"].contains(&first),
@@ -35,12 +35,12 @@ pub fn shows_usage(path: &[String]) -> bool {
 }
 
 /// What a command is called: `sonobuoy gen plugin`.
-pub fn name(path: &[String]) -> String {
+pub(crate) fn name(path: &[String]) -> String {
     std::iter::once("sonobuoy").chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
 }
 
 /// The command at `path`, ready to print its help; `Err` has the word that names none.
-pub fn command(mut table: Command, path: &[String]) -> Result<Command, String> {
+pub(crate) fn command(mut table: Command, path: &[String]) -> Result<Command, String> {
     table.build();
     let mut command = table;
     for word in path {
@@ -50,12 +50,12 @@ pub fn command(mut table: Command, path: &[String]) -> Result<Command, String> {
 }
 
 /// The arguments after the program's own name, as far as they can be read.
-pub fn words(args: &[OsString]) -> Vec<String> {
+pub(crate) fn words(args: &[OsString]) -> Vec<String> {
     args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect()
 }
 
 /// The log level of a command line that could not be parsed.
-pub fn level(args: &[OsString]) -> String {
+pub(crate) fn level(args: &[OsString]) -> String {
     let words = words(args);
     let mut level = "info".to_owned();
     for (index, word) in words.iter().enumerate() {
@@ -70,7 +70,7 @@ pub fn level(args: &[OsString]) -> String {
 
 /// The arguments with the command's words in front, so that any flag may stand before them, as in the original;
 /// and those words.
-pub fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec<String>) {
+pub(crate) fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec<String>) {
     let words = words(args);
     let mut command = table;
     let (mut path, mut places) = (Vec::new(), Vec::new());
@@ -100,7 +100,11 @@ pub fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec<String
 }
 
 /// The flag of this command, or of one below it, or else of any: flags may stand before the command that has them.
-pub fn flag<'t>(table: &'t Command, command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> Option<&'t Arg> {
+pub(crate) fn flag<'t>(
+    table: &'t Command,
+    command: &'t Command,
+    wanted: &dyn Fn(&Arg) -> bool,
+) -> Option<&'t Arg> {
     below(command, wanted).or_else(|| below(table, wanted))
 }
 
@@ -110,12 +114,12 @@ fn below<'t>(command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> Option<&'t 
 }
 
 /// Whether the word after this flag is its value.
-pub fn needs_next_word(flag: &Arg) -> bool {
+pub(crate) fn needs_next_word(flag: &Arg) -> bool {
     flag.get_action().takes_values() && !flag.is_require_equals_set()
 }
 
 /// Turns what the parser says into an error; it is none when help was asked for.
-pub fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> {
+pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => Some(texts.join(" ")),

@@ -8,10 +8,10 @@ use super::{cluster, output};
 use base::stop::Stop;
 
 /// The oldest and the newest version of Kubernetes that a run accepts without a word.
-pub const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
+pub(crate) const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
 
 /// Prints the version alone or everything about it.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if matches.get_flag("short") {
         output::print(&format!("{}\n", crate::VERSION))?;
         return Ok(ExitCode::SUCCESS);

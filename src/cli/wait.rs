@@ -10,7 +10,7 @@ use super::{cluster, request};
 use base::stop::Stop;
 
 /// Runs the command.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let afterwards = Afterwards::asked(matches)?;
     let client = cluster::client(matches, &Stop::new())?;
     let namespace = request::settings(matches)?.namespace;

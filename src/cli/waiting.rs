@@ -13,13 +13,13 @@ use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
 use super::{output, status_table};
-use crate::deploy::state::{self, State};
+use crate::remote::state::{self, State};
 use crate::status;
 use base::clock;
 use base::kube::Client;
 
 /// A day: what a bare `--wait` means.
-pub const DAY: u64 = 1_440;
+pub(crate) const DAY: u64 = 1_440;
 /// After so long without news a sign of life is printed, as the original does at each of its polls.
 const QUIET: Duration = Duration::from_secs(20);
 /// Where lines are kept and nobody looks at them, they become rarer, up to this.
@@ -28,14 +28,14 @@ const RARE: Duration = Duration::from_secs(300);
 const STUCK: Duration = Duration::from_secs(300);
 
 /// How long to wait, and what to print.
-pub struct Wait {
+pub(crate) struct Wait {
     limit: Duration,
     shown: bool,
 }
 
 impl Wait {
     /// What the flags say; none if nobody wants to wait. `bare` counts without a number.
-    pub fn asked(matches: &ArgMatches, default: u64) -> Result<Option<Self>> {
+    pub(crate) fn asked(matches: &ArgMatches, default: u64) -> Result<Option<Self>> {
         let minutes = match matches.get_one::<i64>("wait").copied().unwrap_or(0) {
             0 => default,
             minutes => u64::try_from(minutes)
@@ -48,7 +48,7 @@ impl Wait {
     }
 
     /// Waits until the run is complete. Everything else is an error: it failed, it is gone, the time is over.
-    pub fn wait(&self, client: &Client, namespace: &str) -> Result<status::Run> {
+    pub(crate) fn wait(&self, client: &Client, namespace: &str) -> Result<status::Run> {
         let over = client.stop().child();
         let narrow = client.under(&over);
         let (sender, states) = sync_channel(16);

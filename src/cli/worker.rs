@@ -19,7 +19,7 @@ use base::stop::Stop;
 const ASK: Duration = Duration::from_secs(5);
 
 /// Runs `worker global` or `worker single-node`.
-pub fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     // Manifests of every version start workers with `--level=trace`, and their logs go into the archive.
     logger::ours_alone();
     let (scope, sleep) = match matches.subcommand() {

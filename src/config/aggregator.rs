@@ -15,7 +15,7 @@ const SYSTEM: &str = "/etc/sonobuoy/config.json";
 const LOCAL: &str = "config.json";
 
 /// What the aggregator's surroundings tell it.
-pub struct Environment<'e> {
+pub(crate) struct Environment<'e> {
     /// An environment variable's value, if it is set at all.
     pub variable: &'e dyn Fn(&str) -> Option<String>,
     /// The machine's name.
@@ -23,7 +23,7 @@ pub struct Environment<'e> {
 }
 
 /// Loads the aggregator's configuration: `$SONOBUOY_CONFIG` alone, else `config.json` here, else that of the system.
-pub fn load(environment: &Environment) -> Result<Run> {
+pub(crate) fn load(environment: &Environment) -> Result<Run> {
     let candidates = match (environment.variable)("SONOBUOY_CONFIG").filter(|path| !path.is_empty()) {
         Some(path) => vec![PathBuf::from(path)],
         None => vec![PathBuf::from(LOCAL), PathBuf::from(SYSTEM)],
@@ -100,7 +100,7 @@ fn advertised(port: i64, environment: &Environment) -> String {
 }
 
 /// A random UUID, version 4.
-pub fn new_uuid() -> String {
+pub(crate) fn new_uuid() -> String {
     use ring::rand::SecureRandom;
     let mut bytes = [0_u8; 16];
     // The system's source of randomness does not fail once it has started; TLS would not work without it either.

@@ -9,7 +9,7 @@ use base::clock;
 /// How long trouble may last before it counts as failure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Grace {
+pub(crate) struct Grace {
     /// A pod that no node takes: an autoscaler needs minutes to bring one.
     #[serde(serialize_with = "span")]
     pub unschedulable: Duration,

@@ -17,27 +17,27 @@ use serde::{Serialize, Serializer};
 use base::json;
 use base::yaml::Error;
 
-pub use aggregator::{Environment, load, new_uuid};
-pub use grace::Grace;
-pub use redaction::{Field, Redaction};
+pub(crate) use aggregator::{Environment, load, new_uuid};
+pub(crate) use grace::Grace;
+pub(crate) use redaction::{Field, Redaction};
 
 /// The namespace of a run unless told otherwise.
-pub const NAMESPACE: &str = "sonobuoy";
+pub(crate) const NAMESPACE: &str = "sonobuoy";
 /// The folder inside plugin pods that results are written to.
-pub const RESULTS_DIR: &str = "/tmp/sonobuoy/results";
+pub(crate) const RESULTS_DIR: &str = "/tmp/sonobuoy/results";
 /// The service account of a run unless told otherwise.
-pub const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
+pub(crate) const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
 /// The port inside a plugin pod that takes progress reports.
-pub const PROGRESS_PORT: &str = "8099";
+pub(crate) const PROGRESS_PORT: &str = "8099";
 /// The port of the aggregator.
-pub const PORT: i64 = 8080;
+pub(crate) const PORT: i64 = 8080;
 /// Where the aggregator finds the certificates of its status service.
-pub const STATUS_DIR: &str = "/etc/sonobuoy-status";
+pub(crate) const STATUS_DIR: &str = "/etc/sonobuoy-status";
 
 /// One run's settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Run {
+pub(crate) struct Run {
     /// For people.
     pub description: String,
     /// What tells this run from others; the aggregator makes one if it is empty.
@@ -120,7 +120,7 @@ pub struct Run {
 /// Which namespaces and objects are queried.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Filters {
+pub(crate) struct Filters {
     /// A pattern that the name must match somewhere.
     pub namespaces: String,
     /// A label selector.
@@ -130,7 +130,7 @@ pub struct Filters {
 /// Limits of what is taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Those of pod logs.
     pub pod_logs: PodLogs,
     /// Those of what workers send.
@@ -141,7 +141,7 @@ pub struct Limits {
 /// How much workers may send.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Results {
+pub(crate) struct Results {
     /// Bytes of one result as it is sent. An end-to-end suite sends tens of MiB, logs of a large node some GiB.
     pub bytes: u64,
     /// Bytes that the archive of one result may unpack to.
@@ -161,7 +161,7 @@ impl Default for Results {
 /// Which pod logs are taken, and how much of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct PodLogs {
+pub(crate) struct PodLogs {
     /// A pattern that the namespace must match somewhere; empty for none.
     pub namespaces: String,
     /// Whether the run's own namespace is taken as well.
@@ -186,7 +186,7 @@ pub struct PodLogs {
 
 /// Where the aggregator listens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Server {
+pub(crate) struct Server {
     /// The address to listen on.
     #[serde(rename = "bindaddress")]
     pub bind_address: String,
@@ -206,7 +206,7 @@ pub struct Server {
 
 /// One of the plugins that shall run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// Its name.
     pub name: String,
 }
@@ -291,18 +291,18 @@ impl Run {
     }
 
     /// Lays a configuration file over these settings: what it does not name stays.
-    pub fn overlay(&mut self, text: &str) -> Result<(), Error> {
+    pub(crate) fn overlay(&mut self, text: &str) -> Result<(), Error> {
         read::overlay(self, text)
     }
 
     /// The settings as JSON on one line, the way Go writes it.
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         json::line(self)
     }
 }
 
 /// The image of aggregator and workers: loaded into nodes, never pulled by accident.
-pub fn default_image() -> String {
+pub(crate) fn default_image() -> String {
     let registry = std::env::var("SONOBUOY_DEV_REPO").ok().filter(|repo| !repo.is_empty());
     format!("{}/sonobuoy:{}", registry.as_deref().unwrap_or("localhost"), crate::VERSION)
 }

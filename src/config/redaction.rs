@@ -8,7 +8,7 @@ use base::yaml::Error;
 /// Rules that add to the built-in ones, or the wish to see everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Redaction {
+pub(crate) struct Redaction {
     /// Nothing at all is hidden.
     #[serde(skip_serializing_if = "is_zero")]
     pub off: bool,
@@ -26,7 +26,7 @@ pub struct Redaction {
 /// The values of objects of a kind that are hidden whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Field {
+pub(crate) struct Field {
     /// The kind, in any case.
     pub kind: String,
     /// Keys and indices with dots between; `*` stands for any.
@@ -35,7 +35,7 @@ pub struct Field {
 
 impl Redaction {
     /// Adds the rules of a file, YAML or JSON. Whoever names rules wants something hidden.
-    pub fn add(&mut self, file: &str) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, file: &str) -> Result<(), Error> {
         let more = read::rules(file)?;
         self.off = false;
         self.env.extend(more.env);

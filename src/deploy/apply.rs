@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 use super::remedy::remedy;
-use super::state;
+use crate::remote::state;
 use crate::status;
 use base::kube::{Client, Discovery, Error, Resource};
 use base::yaml;
@@ -32,7 +32,7 @@ struct Object<'a> {
 }
 
 /// The objects of a manifest; lists are taken apart, empty documents left out.
-pub fn from_yaml(text: &str) -> Result<Vec<Value>> {
+pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in yaml::parse_all(text).map_err(|error| anyhow!("{error}"))? {
         match document {
@@ -55,17 +55,17 @@ pub fn from_yaml(text: &str) -> Result<Vec<Value>> {
 }
 
 /// The namespace of the run that a manifest makes: that of its first object that lives in one.
-pub fn home(objects: &[Value]) -> Option<&str> {
+pub(crate) fn home(objects: &[Value]) -> Option<&str> {
     objects.iter().filter_map(|object| object["metadata"]["namespace"].as_str()).find(|name| !name.is_empty())
 }
 
 /// Whether a manifest brings this namespace along.
-pub fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
+pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
     objects.iter().any(|object| object["kind"] == "Namespace" && object["metadata"]["name"] == namespace)
 }
 
 /// Creates all of `objects`. Those without a namespace that need one go to `namespace`.
-pub fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
+pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
     let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
     let objects = resolve(&kinds, objects, namespace)?;
     let mut work = Work { client, made: Vec::new(), home: namespace };

@@ -6,22 +6,21 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use anyhow::{Result, bail};
 use serde_json::{Map, Value};
 
-use super::service::Service;
 use super::{Plan, harden};
 use crate::config;
+use crate::names::AGGREGATOR_POD;
 use crate::plugin::{self, Definition, RESERVED};
+use crate::remote::service::Service;
 use base::json::json;
 
-/// The aggregator's pod.
-pub const AGGREGATOR_POD: &str = "sonobuoy";
 /// Its container.
-pub const AGGREGATOR_CONTAINER: &str = "kube-sonobuoy";
+pub(crate) const AGGREGATOR_CONTAINER: &str = "kube-sonobuoy";
 /// Its service.
-pub const SERVICE: &str = "sonobuoy-aggregator";
+pub(crate) const SERVICE: &str = "sonobuoy-aggregator";
 /// The secret with the private key for the e2e tests.
-pub const SSH_KEY: &str = "ssh-key";
+pub(crate) const SSH_KEY: &str = "ssh-key";
 /// The key's file.
-pub const SSH_KEY_FILE: &str = "id_rsa";
+pub(crate) const SSH_KEY_FILE: &str = "id_rsa";
 /// The name that a role and its binding in the run's namespace have.
 const ROLE: &str = "sonobuoy-serviceaccount-sonobuoy";
 /// The config map with the run's settings.

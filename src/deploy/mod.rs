@@ -4,17 +4,12 @@
 //! makes no requests: whoever builds a plan has resolved versions and read files.
 
 mod apply;
-mod download;
 mod harden;
-mod landed;
 mod manifest;
 mod preflight;
 mod prepare;
 mod remedy;
 mod remove;
-mod retrieve;
-pub mod service;
-pub mod state;
 
 use std::collections::BTreeMap;
 
@@ -23,19 +18,19 @@ use serde_json::Value;
 
 use crate::config;
 use crate::plugin::Definition;
+use crate::remote::service;
 use base::yaml;
 
-pub use apply::{apply, from_yaml, home, makes_namespace};
-pub use preflight::{CHECKS, Preflight};
-pub use remove::Removal;
-pub use retrieve::{Failure, Retrieval};
+pub(crate) use apply::{apply, from_yaml, home, makes_namespace};
+pub(crate) use preflight::{CHECKS, Preflight};
+pub(crate) use remove::Removal;
 
 /// The folder in which plugins find the files of their config map.
-pub const CONFIG_DIR: &str = "/tmp/sonobuoy/config";
+pub(crate) const CONFIG_DIR: &str = "/tmp/sonobuoy/config";
 
 /// Everything a run is made of.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Its settings.
     pub run: config::Run,
     /// Its plugins as they were found.
@@ -68,7 +63,7 @@ pub struct Plan {
 
 /// What a flag changes in the plugin of that name, if it is part of the run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub(crate) enum Change {
     /// The image of its container.
     Image {
         /// The plugin's name.
@@ -105,17 +100,17 @@ pub enum Change {
 
 impl Plan {
     /// The plugins with everything done to them that happens before they are sent to the cluster.
-    pub fn prepared(&self) -> Result<Vec<Definition>> {
+    pub(crate) fn prepared(&self) -> Result<Vec<Definition>> {
         prepare::plugins(self)
     }
 
     /// The objects of the run, in the order in which they must be created.
-    pub fn manifest(&self) -> Result<Vec<Value>> {
+    pub(crate) fn manifest(&self) -> Result<Vec<Value>> {
         manifest::objects(self, &self.prepared()?)
     }
 }
 
 /// Objects as one YAML text, each followed by `---`.
-pub fn to_yaml(objects: &[Value]) -> String {
+pub(crate) fn to_yaml(objects: &[Value]) -> String {
     objects.iter().map(|object| format!("{}---\n", yaml::write(object))).collect()
 }

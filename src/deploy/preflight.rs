@@ -12,10 +12,10 @@ const OLDEST: [u64; 3] = [1, 17, 0];
 const NEWEST: [u64; 3] = [1, 99, 99];
 
 /// Which checks there are.
-pub const CHECKS: [&str; 3] = ["dnscheck", "versioncheck", "existingnamespace"];
+pub(crate) const CHECKS: [&str; 3] = ["dnscheck", "versioncheck", "existingnamespace"];
 
 /// The checks of one run.
-pub struct Preflight<'a> {
+pub(crate) struct Preflight<'a> {
     /// The namespace of the run.
     pub namespace: &'a str,
     /// Whether the run makes that namespace; else it must be there.
@@ -30,7 +30,7 @@ pub struct Preflight<'a> {
 
 impl Preflight<'_> {
     /// What speaks against the run.
-    pub fn failures(&self, client: &Client) -> Vec<String> {
+    pub(crate) fn failures(&self, client: &Client) -> Vec<String> {
         let mut failures = Vec::new();
         for check in CHECKS {
             if self.skip.iter().any(|skipped| skipped == check) {

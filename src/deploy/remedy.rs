@@ -3,7 +3,7 @@
 use base::kube::{Error, Resource};
 
 /// The remedy for a refusal, if there is one that is known.
-pub fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<String> {
+pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<String> {
     let Error::Api(refusal) = error else { return None };
     let says = |words: &str| refusal.message.contains(words);
     let plural = &resource.plural;

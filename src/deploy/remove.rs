@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Result, anyhow, bail};
 use serde_json::Value;
 
-use super::{manifest, service};
+use super::manifest;
 use base::clock;
 use base::kube::{Client, Error, Event, Request, Resource, Selector};
 use base::yaml;
@@ -27,7 +27,7 @@ const AT_ONCE: Duration = Duration::from_secs(120);
 
 /// What is to be removed.
 #[derive(Debug, Clone)]
-pub struct Removal {
+pub(crate) struct Removal {
     /// Of the run.
     pub namespace: String,
     /// Whether there may be roles and bindings.
@@ -40,7 +40,7 @@ pub struct Removal {
 
 /// What was asked to go and may still be there.
 #[derive(Debug)]
-pub struct Left(Vec<Target>);
+pub(crate) struct Left(Vec<Target>);
 
 #[derive(Debug)]
 struct Target {
@@ -64,7 +64,7 @@ enum Namespace {
 
 impl Removal {
     /// Asks the server to remove everything; what is not there is no error. All is tried before an error is told.
-    pub fn issue(&self, client: &Client) -> Result<Left> {
+    pub(crate) fn issue(&self, client: &Client) -> Result<Left> {
         let mut left = Vec::new();
         let mut failures = Vec::new();
         let run = Run::read(client, &self.namespace)?;
@@ -144,7 +144,7 @@ impl Removal {
             self.many(client, &resource, &self.namespace, &Selector::labels(COMPONENT), failures);
         }
         // Services could not be deleted together before Kubernetes 1.23.
-        for name in [manifest::SERVICE, service::NAME] {
+        for name in [manifest::SERVICE, crate::remote::service::NAME] {
             let request = Request::delete(&Resource::SERVICES, &self.namespace, name);
             self.one(client, request, "service", name, failures);
         }
@@ -222,7 +222,12 @@ fn complain(done: Result<bool, Error>, kind: &str, what: &str, failures: &mut Ve
 
 impl Left {
     /// Waits until all of it is gone. `progress` is told what is still there and why, each time that changes.
-    pub fn wait(&self, client: &Client, limit: Duration, progress: &mut dyn FnMut(&str)) -> Result<()> {
+    pub(crate) fn wait(
+        &self,
+        client: &Client,
+        limit: Duration,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<()> {
         let over = client.stop().child();
         let end = Instant::now().checked_add(limit);
         std::thread::scope(|scope| {

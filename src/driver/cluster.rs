@@ -32,7 +32,7 @@ const JOB_GRACE: u64 = 60;
 const DAEMON_SET_GRACE: u64 = 1;
 
 /// The way to run plugins in a cluster.
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// The way to its API, patient: the run must outlive an absence of the API server.
     pub client: kube::Client,
     /// Where the plugins' objects live.
@@ -92,7 +92,7 @@ impl Driver for Cluster {
 }
 
 /// The results that a plugin brings, given all `nodes` of the cluster.
-pub fn expected(definition: &Definition, service_account: &str, nodes: &[Value]) -> Vec<ResultId> {
+pub(crate) fn expected(definition: &Definition, service_account: &str, nodes: &[Value]) -> Vec<ResultId> {
     let plugin = definition.name();
     match definition.config.driver {
         plugin::Driver::Job => vec![ResultId::global(plugin)],
@@ -108,7 +108,7 @@ pub fn expected(definition: &Definition, service_account: &str, nodes: &[Value])
 }
 
 /// What [`expected`] looks at in a node; its list of images alone can be long.
-pub fn shrink_node(node: &mut Value) {
+pub(crate) fn shrink_node(node: &mut Value) {
     let ready = node["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");
     *node = json!({
         "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},

@@ -27,7 +27,7 @@ use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 const GRACE: Duration = Duration::from_secs(2);
 
 /// This machine as a place for plugins.
-pub struct Local {
+pub(crate) struct Local {
     /// This program, which is the worker, too.
     pub program: PathBuf,
     /// Where pods have their folders.
@@ -47,7 +47,7 @@ pub struct Local {
 }
 
 /// Checks that a definition can run here, before anything is started.
-pub fn check(definition: &Definition) -> anyhow::Result<()> {
+pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
     container::check(definition)?;
     for file in definition.config_map.keys() {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -61,12 +61,12 @@ pub fn check(definition: &Definition) -> anyhow::Result<()> {
 }
 
 /// Begins to hold on to processes that plugins start and leave behind; [`end_strays`] ends them.
-pub fn adopt_strays() {
+pub(crate) fn adopt_strays() {
     process::adopt_strays();
 }
 
 /// Ends what plugins have left behind, and whatever else this process has started. For the end of a run.
-pub fn end_strays() {
+pub(crate) fn end_strays() {
     process::end_strays();
 }
 

@@ -3,9 +3,9 @@
 //! Owns what a plugin needs to run, in a cluster or on this machine, and the judgement of what becomes of it.
 //! Does not know the aggregator: what it finds out is a [`Finding`] down a channel.
 
-pub mod cluster;
+pub(crate) mod cluster;
 mod container;
-pub mod local;
+pub(crate) mod local;
 mod monitor;
 mod node;
 mod pod;
@@ -20,7 +20,7 @@ use base::stop::Stop;
 use client::protocol::{Finding, ResultId};
 
 /// One plugin of a run, ready to be started.
-pub struct Plugin<'a> {
+pub(crate) struct Plugin<'a> {
     /// What to run.
     pub definition: &'a Definition,
     /// 16 hexadecimal characters, which tell its objects from those of other runs.
@@ -36,7 +36,7 @@ pub struct Plugin<'a> {
 }
 
 /// A way to run plugins.
-pub trait Driver: Sync {
+pub(crate) trait Driver: Sync {
     /// Starts the plugin and watches it until `stop`. An error means that it could not be started; what goes wrong
     /// later goes into `findings`.
     fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()>;

@@ -16,7 +16,7 @@ use client::protocol::{Failure, Finding, ResultId};
 
 /// Something a watch saw.
 #[derive(Debug)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// A pod of the plugin, new or changed.
     Pod(Value),
     /// A pod of the plugin that is gone.
@@ -35,7 +35,7 @@ pub enum Seen {
 const DELETED: &str = "the plugin's pod was deleted before its result arrived";
 
 /// What begins the words about a node that the DaemonSet's controller makes no pod for, and its trouble before that.
-pub const NO_POD: [&str; 2] = ["No pod was scheduled on node", "no pod on the node yet"];
+pub(crate) const NO_POD: [&str; 2] = ["No pod was scheduled on node", "no pod on the node yet"];
 
 /// How many pods a plugin has, and where.
 enum Scope {
@@ -46,7 +46,7 @@ enum Scope {
 }
 
 /// Follows one launch of one plugin.
-pub struct Monitor {
+pub(crate) struct Monitor {
     plugin: String,
     scope: Scope,
     grace: Grace,
@@ -77,12 +77,12 @@ struct Node {
 
 impl Monitor {
     /// Follows a plugin with a single pod.
-    pub fn once(plugin: impl Into<String>, grace: Grace, launched: SystemTime) -> Self {
+    pub(crate) fn once(plugin: impl Into<String>, grace: Grace, launched: SystemTime) -> Self {
         Self::new(plugin.into(), Scope::Once { node: None }, BTreeSet::new(), grace, launched)
     }
 
     /// Follows a plugin with a pod of `spec` on each of the `expected` nodes.
-    pub fn each_node(
+    pub(crate) fn each_node(
         plugin: impl Into<String>,
         spec: Value,
         expected: BTreeSet<String>,
@@ -116,7 +116,7 @@ impl Monitor {
     }
 
     /// Takes in what was seen. Costs little, whatever the number of nodes; what follows, [`Monitor::check`] says.
-    pub fn see(&mut self, seen: Seen, now: SystemTime) {
+    pub(crate) fn see(&mut self, seen: Seen, now: SystemTime) {
         let mut out = std::mem::take(&mut self.pending);
         match seen {
             Seen::Pod(pod) => self.see_pod(pod, now),
@@ -143,7 +143,7 @@ impl Monitor {
 
     /// Says what follows from all that was seen and from the time; to be called after each batch of events, and about
     /// every second.
-    pub fn check(&mut self, now: SystemTime) -> Vec<Finding> {
+    pub(crate) fn check(&mut self, now: SystemTime) -> Vec<Finding> {
         let mut out = std::mem::take(&mut self.pending);
         let mut troubles = BTreeMap::new();
         let mut failures = Vec::new();

@@ -17,7 +17,7 @@ const ADDED: [(&str, &str); 6] = [
 ];
 
 /// Why a pod of `spec` (a PodSpec) will not run on `node`; `None` if it will.
-pub fn refusal(spec: &Value, node: &Value) -> Option<String> {
+pub(crate) fn refusal(spec: &Value, node: &Value) -> Option<String> {
     let name = node["metadata"]["name"].as_str().unwrap_or_default();
     let labels = &node["metadata"]["labels"];
     if let Some(wanted) = spec["nodeName"].as_str().filter(|wanted| !wanted.is_empty() && *wanted != name) {

@@ -12,18 +12,18 @@ use crate::plugin::{Definition, Driver};
 use base::json::json;
 
 /// The container that carries results home.
-pub const WORKER: &str = "sonobuoy-worker";
+pub(crate) const WORKER: &str = "sonobuoy-worker";
 /// The variable with the name of the node.
 const NODE: &str = "NODE_NAME";
 /// The variable with the port where a plugin reports its progress to the worker beside it.
 const PROGRESS_PORT: &str = "SONOBUOY_PROGRESS_PORT";
 /// The label that names the plugin.
-pub const LABEL_PLUGIN: &str = "sonobuoy-plugin";
+pub(crate) const LABEL_PLUGIN: &str = "sonobuoy-plugin";
 /// The label that holds the session, by which a driver finds its own objects.
-pub const LABEL_SESSION: &str = "sonobuoy-run";
+pub(crate) const LABEL_SESSION: &str = "sonobuoy-run";
 
 /// All that a plugin's objects are made of.
-pub struct Launch<'a> {
+pub(crate) struct Launch<'a> {
     /// What to run.
     pub definition: &'a Definition,
     /// 16 hexadecimal characters, new for each launch.
@@ -54,12 +54,12 @@ pub struct Launch<'a> {
 
 impl Launch<'_> {
     /// The name of the secret with the worker's certificate.
-    pub fn secret_name(&self) -> String {
+    pub(crate) fn secret_name(&self) -> String {
         format!("sonobuoy-plugin-{}-{}", self.definition.name(), self.session)
     }
 
     /// The name of the pod or DaemonSet.
-    pub fn object_name(&self) -> String {
+    pub(crate) fn object_name(&self) -> String {
         let kind = match self.definition.config.driver {
             Driver::Job => "job",
             Driver::DaemonSet => "daemon-set",
@@ -68,12 +68,12 @@ impl Launch<'_> {
     }
 
     /// Selects the objects of this launch.
-    pub fn selector(&self) -> String {
+    pub(crate) fn selector(&self) -> String {
         format!("{LABEL_SESSION}={}", self.session)
     }
 
     /// The secret with the worker's certificate and key.
-    pub fn secret(&self, certificate: &str, key: &str) -> Value {
+    pub(crate) fn secret(&self, certificate: &str, key: &str) -> Value {
         json!({
             "apiVersion": "v1",
             "kind": "Secret",
@@ -88,7 +88,7 @@ impl Launch<'_> {
     }
 
     /// The pod of a Job plugin, or the DaemonSet of the other kind.
-    pub fn object(&self) -> Value {
+    pub(crate) fn object(&self) -> Value {
         let metadata = json!({
             "name": self.object_name(),
             "namespace": self.namespace,
@@ -119,7 +119,7 @@ impl Launch<'_> {
     }
 
     /// The spec of the plugin's pods.
-    pub fn pod_spec(&self) -> Value {
+    pub(crate) fn pod_spec(&self) -> Value {
         let mut spec = match &self.definition.pod_spec {
             Some(spec) => spec.clone(),
             None => default_spec(self.definition.config.driver, self.service_account),

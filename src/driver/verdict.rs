@@ -12,7 +12,7 @@ use base::clock;
 
 /// The judgement.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Nothing to complain about.
     Fine,
     /// Nothing is wrong yet, but it is a failure if it is still so at the given time.
@@ -24,7 +24,7 @@ pub enum Verdict {
 }
 
 /// Judges `pod`, whose container `worker` carries results home, at the time `now`.
-pub fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> Verdict {
+pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> Verdict {
     let mut found = Verdict::Fine;
     for verdict in complaints(pod, worker, grace) {
         let verdict = match verdict {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Facts, Node, Source};
 use base::json::json;
 
-pub struct Devices;
+pub(crate) struct Devices;
 
 /// Kinds of links by device name, as `/dev/disk` has them.
 type Links = BTreeMap<&'static str, BTreeMap<String, Vec<String>>>;

@@ -19,7 +19,7 @@ use base::kube::Believer;
 const LONGEST: u64 = 4 << 20;
 
 /// Whose certificate is good enough.
-pub enum Trust {
+pub(crate) enum Trust {
     /// One of these authorities has signed it, PEM.
     Authority(Vec<u8>),
     /// Any: only the way is tried, and nothing is said on it.
@@ -27,7 +27,7 @@ pub enum Trust {
 }
 
 /// A connection that is made.
-pub struct Dialled {
+pub(crate) struct Dialled {
     stream: TcpStream,
     tls: ClientConnection,
     host: String,
@@ -38,7 +38,7 @@ pub struct Dialled {
 }
 
 /// An answer over HTTP.
-pub struct Answer {
+pub(crate) struct Answer {
     /// The code, such as 200.
     pub status: u16,
     /// The moment that the server believes it is, to the second.
@@ -50,7 +50,7 @@ pub struct Answer {
 }
 
 /// Connects to `host:port` and agrees on keys, each within `limit`.
-pub fn dial(host: &str, port: u16, trust: &Trust, limit: Duration) -> Result<Dialled> {
+pub(crate) fn dial(host: &str, port: u16, trust: &Trust, limit: Duration) -> Result<Dialled> {
     let address = look_up(host, port)?;
     let started = Instant::now();
     let stream =
@@ -79,7 +79,7 @@ fn look_up(host: &str, port: u16) -> Result<SocketAddr> {
 
 impl Dialled {
     /// Asks for `path`, with a token if there is one.
-    pub fn get(mut self, path: &str, token: Option<&str>) -> Result<Answer> {
+    pub(crate) fn get(mut self, path: &str, token: Option<&str>) -> Result<Answer> {
         let authority = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         // In this old version answers come in one piece, and the connection ends with them.
         let request = format!(
@@ -91,7 +91,7 @@ impl Dialled {
 }
 
 /// Asks `address` for `path` without TLS: for what listens on this machine.
-pub fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Result<Answer> {
+pub(crate) fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Result<Answer> {
     let mut stream =
         TcpStream::connect_timeout(&address, limit).with_context(|| format!("no connection to {address}"))?;
     stream.set_read_timeout(Some(limit))?;

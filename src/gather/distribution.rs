@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Facts, Node, Source};
 use base::json::json;
 
-pub struct Distribution;
+pub(crate) struct Distribution;
 
 /// Ansible's families, by its names of distributions; any other distribution is its own family.
 const FAMILIES: &[(&str, &[&str])] = &[

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 /// What a server said.
 #[derive(Debug, PartialEq)]
-pub struct Reply {
+pub(crate) struct Reply {
     /// 0 is well, 3 is that there is no such name.
     pub code: u8,
     /// IPv4 addresses of the name.
@@ -19,7 +19,7 @@ pub struct Reply {
 }
 
 /// Asks `server` for the IPv4 addresses of `name`.
-pub fn ask(server: IpAddr, name: &str, limit: Duration) -> Result<Reply> {
+pub(crate) fn ask(server: IpAddr, name: &str, limit: Duration) -> Result<Reply> {
     let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any).context("no socket to ask from")?;
     // Connected, so that nobody else's answer is taken and a closed port is told at once.

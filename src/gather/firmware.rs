@@ -2,7 +2,7 @@
 
 use super::{Facts, Node, Source};
 
-pub struct Firmware;
+pub(crate) struct Firmware;
 
 /// Ansible's name, and the file's below /sys/class/dmi/id.
 const FIELDS: &[(&str, &str)] = &[

@@ -37,11 +37,11 @@ const PROGRAMS: &[&str] = &[
 ];
 
 /// The name of the hidden command by which this program becomes one of the node's.
-pub const INSIDE: &str = "inside";
+pub(crate) const INSIDE: &str = "inside";
 
 /// What is wanted of the log.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// From when on.
     pub since: Since,
     /// Only these units; all without any.
@@ -52,7 +52,7 @@ pub struct Wanted {
 
 /// A point in the past.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Since {
+pub(crate) enum Since {
     /// So many minutes ago.
     Minutes(u64),
     /// What `journalctl` understands: a date, `yesterday`, `-2h`.
@@ -61,7 +61,7 @@ pub enum Since {
 
 impl Since {
     /// A number is one of minutes; everything else is left to `journalctl`.
-    pub fn read(text: &str) -> Self {
+    pub(crate) fn read(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Words(text.to_owned()), Self::Minutes)
     }
 
@@ -89,7 +89,7 @@ impl Since {
 
 /// Where the lines came from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// The journal of systemd.
     Journal,
     /// Files of /var/log and the kernel's ring, because there is no journal.
@@ -97,7 +97,11 @@ pub enum Origin {
 }
 
 /// Hands every chunk of the log to `take`, JSON objects with a newline each; `take` answers whether it wants more.
-pub fn read(node: &Node, wanted: &Wanted, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<Origin> {
+pub(crate) fn read(
+    node: &Node,
+    wanted: &Wanted,
+    take: &mut dyn FnMut(&[u8]) -> Result<bool>,
+) -> Result<Origin> {
     let why = match journalctl(node, wanted) {
         Ok(mut child) => {
             // Without an end of its own it was ended because that is enough.
@@ -149,7 +153,7 @@ fn journalctl(node: &Node, wanted: &Wanted) -> Result<Child> {
 }
 
 /// Becomes `program` below `root`; comes back only if that is not possible.
-pub fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> {
+pub(crate) fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> {
     let shown = root.display();
     rustix::process::chroot(root)
         .with_context(|| format!("cannot make `{shown}` the root; that needs CAP_SYS_CHROOT"))?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Facts, Node, Source, mounts, pairs};
 use base::json::json;
 
-pub struct Kubernetes;
+pub(crate) struct Kubernetes;
 
 /// Kernel settings that the kubelet, network plugins and busy nodes depend on.
 const SYSCTLS: &[&str] = &[

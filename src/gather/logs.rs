@@ -28,11 +28,11 @@ const NAME: &str = "systemd_logs";
 const FOLDER: &str = "systemd-logs";
 
 /// The file with the counts.
-pub const SUMMARY: &str = "log-summary.yaml";
+pub(crate) const SUMMARY: &str = "log-summary.yaml";
 
 /// How the log is kept.
 #[derive(Clone, Debug, Default)]
-pub struct Form {
+pub(crate) struct Form {
     /// Packed on the fly.
     pub gzip: bool,
     /// With a summary beside it.
@@ -45,7 +45,7 @@ pub struct Form {
 ///
 /// A bare log is the file that the original's plugin leaves. A packed one, and one with a summary, come in a folder:
 /// the aggregator takes a bare `.gz` for an archive and would refuse it.
-pub fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Outbox) -> Result<()> {
+pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Outbox) -> Result<()> {
     let in_folder = form.gzip || form.summary;
     let folder = outbox.path(FOLDER);
     if in_folder {
@@ -76,7 +76,7 @@ pub fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Outbox) -
 }
 
 /// Counts what goes wrong without keeping the log. There is always an item; an error is told in it.
-pub fn summarise(node: Result<Node>, wanted: &Wanted) -> (Item, Result<()>) {
+pub(crate) fn summarise(node: Result<Node>, wanted: &Wanted) -> (Item, Result<()>) {
     let counted = node.and_then(|node| {
         let mut summary = Summary::new()?;
         let origin = journal::read(&node, wanted, &mut |chunk| {
@@ -92,13 +92,13 @@ pub fn summarise(node: Result<Node>, wanted: &Wanted) -> (Item, Result<()>) {
 }
 
 /// Leaves an item as the result.
-pub fn leave(name: &str, item: &Item, outbox: &Outbox) -> Result<()> {
+pub(crate) fn leave(name: &str, item: &Item, outbox: &Outbox) -> Result<()> {
     let path = outbox.put(name, text(item)?.as_bytes())?;
     outbox.done(&path)
 }
 
 /// A result of the format `manual`, the fields of each item in the order in which people read them.
-pub fn text(item: &Item) -> Result<String> {
+pub(crate) fn text(item: &Item) -> Result<String> {
     let mut out = String::new();
     write_item(item, "", &mut out)?;
     Ok(out)
@@ -210,7 +210,7 @@ impl Sink {
 }
 
 /// `500M`, `2Gi`, `1000000`: bytes, in powers of 1024.
-pub fn size(text: &str) -> Option<u64> {
+pub(crate) fn size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let amount: u64 = text[..digits].parse().ok()?;
     let unit = text[digits..].trim_end_matches('B').trim_end_matches('i').to_ascii_uppercase();

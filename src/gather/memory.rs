@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Facts, Node, Source, pairs};
 use base::json::json;
 
-pub struct Memory;
+pub(crate) struct Memory;
 
 impl Source for Memory {
     fn gather(&self, node: &Node, facts: &mut Facts) {

@@ -9,18 +9,18 @@ mod dial;
 mod distribution;
 mod dns;
 mod firmware;
-pub mod journal;
+pub(crate) mod journal;
 mod kubernetes;
-pub mod logs;
+pub(crate) mod logs;
 mod memory;
 mod mounts;
 mod netlink;
 mod network;
-pub mod node;
-pub mod outbox;
+pub(crate) mod node;
+pub(crate) mod outbox;
 mod platform;
 mod processor;
-pub mod reach;
+pub(crate) mod reach;
 mod security;
 mod summary;
 mod time;
@@ -32,8 +32,8 @@ use serde_json::{Map, Value};
 use crate::item;
 use base::json::json;
 
-pub use node::Node;
-pub use outbox::Outbox;
+pub(crate) use node::Node;
+pub(crate) use outbox::Outbox;
 
 /// One place that facts come from.
 trait Source: Sync {
@@ -59,7 +59,7 @@ const SOURCES: &[&dyn Source] = &[
 
 /// Facts by name. Names that Ansible's setup module has carry its prefix, ours carry `sonobuoy_`.
 #[derive(Default)]
-pub struct Facts(Map<String, Value>);
+pub(crate) struct Facts(Map<String, Value>);
 
 impl Facts {
     fn set(&mut self, name: &str, value: impl Into<Value>) {
@@ -93,7 +93,7 @@ const ANSWER: std::time::Duration = std::time::Duration::from_secs(2);
 ///
 /// It is a result of the format `manual` at the same time: `status` says whether there are facts, `details` what is
 /// missing. Consumers of Ansible's shape do not look at either.
-pub fn host_facts(node: &Node) -> Value {
+pub(crate) fn host_facts(node: &Node) -> Value {
     let mut facts = Facts::default();
     for source in SOURCES {
         source.gather(node, &mut facts);
@@ -134,7 +134,7 @@ pub fn host_facts(node: &Node) -> Value {
 }
 
 /// What is left in the place of facts when there are none, in the same shape.
-pub fn no_facts(why: &str) -> Value {
+pub(crate) fn no_facts(why: &str) -> Value {
     json!({
         "ansible_facts": {}, "changed": false, "failed": true, "msg": why,
         "name": "host-facts", "status": item::FAILED, "details": { "error": why },

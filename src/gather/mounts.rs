@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Facts, Node, Source};
 use base::json::json;
 
-pub struct Mounts;
+pub(crate) struct Mounts;
 
 /// A server that is there answers within this.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -75,7 +75,7 @@ fn room(path: &Path, fstype: &str) -> Option<Option<Vec<(&'static str, u64)>>> {
 }
 
 /// Sizes in bytes, blocks and inodes.
-pub fn sizes(path: &Path) -> Option<Vec<(&'static str, u64)>> {
+pub(crate) fn sizes(path: &Path) -> Option<Vec<(&'static str, u64)>> {
     let found = rustix::fs::statvfs(path).ok()?;
     Some(vec![
         ("size_total", found.f_frsize * found.f_blocks),

@@ -22,7 +22,7 @@ const ALL: u16 = 0x300;
 
 /// One address of an interface.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Address {
+pub(crate) struct Address {
     pub index: u32,
     pub address: IpAddr,
     pub prefix: u8,
@@ -36,20 +36,20 @@ pub struct Address {
 
 /// The way to somewhere.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Route {
+pub(crate) struct Route {
     pub index: Option<u32>,
     pub gateway: Option<IpAddr>,
     pub source: Option<IpAddr>,
 }
 
 /// Every address of every interface.
-pub fn addresses() -> io::Result<Vec<Address>> {
+pub(crate) fn addresses() -> io::Result<Vec<Address>> {
     let messages = ask(GET_ADDRESSES, ALL, &[0; 8])?;
     Ok(messages.iter().filter_map(|body| address(body)).collect())
 }
 
 /// The way that a packet to `destination` would take; nothing is sent there.
-pub fn route(destination: IpAddr) -> io::Result<Route> {
+pub(crate) fn route(destination: IpAddr) -> io::Result<Route> {
     let (family, bytes) = match destination {
         IpAddr::V4(address) => (2, address.octets().to_vec()),
         IpAddr::V6(address) => (10, address.octets().to_vec()),

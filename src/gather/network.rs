@@ -10,7 +10,7 @@ use super::netlink::{self, Address};
 use super::{Facts, Node, Source};
 use base::json::json;
 
-pub struct Network;
+pub(crate) struct Network;
 
 /// Addresses in the wide world by which Ansible learns the default way; nothing is sent to them.
 const FAR: [(&str, [u16; 8]); 2] = [

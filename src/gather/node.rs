@@ -19,7 +19,7 @@ const LONGEST: u64 = 4 << 20;
 const MOST_LINKS: usize = 40;
 
 /// A node's file system, at `/` or below a folder where a container sees it.
-pub struct Node {
+pub(crate) struct Node {
     root: PathBuf,
     live: bool,
     unread: RefCell<BTreeMap<String, String>>,
@@ -27,7 +27,7 @@ pub struct Node {
 
 impl Node {
     /// The node below `root`; an error if that is no root of a system at all.
-    pub fn open(root: &Path) -> Result<Self> {
+    pub(crate) fn open(root: &Path) -> Result<Self> {
         let shown = root.display();
         let meta =
             fs::metadata(root).with_context(|| format!("cannot look at `{shown}`, the node's root"))?;
@@ -48,17 +48,17 @@ impl Node {
     }
 
     /// Whether this is the system that this process runs on, so that system calls tell of it too.
-    pub fn live(&self) -> bool {
+    pub(crate) fn live(&self) -> bool {
         self.live
     }
 
     /// Where the node's `/` is for this process.
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
     /// The trimmed text of a file; `None` if there is none. What is there but cannot be read is remembered.
-    pub fn text(&self, path: &str) -> Option<String> {
+    pub(crate) fn text(&self, path: &str) -> Option<String> {
         let text = String::from_utf8_lossy(&self.bytes(path)?)
             .trim_matches(['\0', ' ', '\n', '\t', '\r'])
             .to_owned();
@@ -66,17 +66,17 @@ impl Node {
     }
 
     /// The text of a file if it holds any.
-    pub fn some(&self, path: &str) -> Option<String> {
+    pub(crate) fn some(&self, path: &str) -> Option<String> {
         self.text(path).filter(|text| !text.is_empty())
     }
 
     /// The text of a file as a number.
-    pub fn number<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
+    pub(crate) fn number<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
         self.text(path)?.parse().ok()
     }
 
     /// The content of a file, up to a bound.
-    pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+    pub(crate) fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         match self.read(path) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
@@ -87,7 +87,7 @@ impl Node {
     }
 
     /// The names in a folder, sorted; empty if there is none.
-    pub fn list(&self, path: &str) -> Vec<String> {
+    pub(crate) fn list(&self, path: &str) -> Vec<String> {
         let entries = self.resolve(path, true).and_then(fs::read_dir);
         let mut names: Vec<String> = match entries {
             Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect(),
@@ -101,37 +101,37 @@ impl Node {
     }
 
     /// What a link says, unresolved; `None` if it is no link.
-    pub fn link(&self, path: &str) -> Option<PathBuf> {
+    pub(crate) fn link(&self, path: &str) -> Option<PathBuf> {
         fs::read_link(self.resolve(path, false).ok()?).ok()
     }
 
     /// The last name of what a link points to, as links in `/sys` and `/dev/disk` are meant.
-    pub fn link_name(&self, path: &str) -> Option<String> {
+    pub(crate) fn link_name(&self, path: &str) -> Option<String> {
         Some(self.link(path)?.file_name()?.to_string_lossy().into_owned())
     }
 
     /// Whether something is there.
-    pub fn exists(&self, path: &str) -> bool {
+    pub(crate) fn exists(&self, path: &str) -> bool {
         self.resolve(path, true).is_ok_and(|path| path.exists())
     }
 
     /// Whether a folder is there.
-    pub fn is_dir(&self, path: &str) -> bool {
+    pub(crate) fn is_dir(&self, path: &str) -> bool {
         self.resolve(path, true).is_ok_and(|path| path.is_dir())
     }
 
     /// Remembers that something could not be read, and why.
-    pub fn note(&self, path: &str, why: impl Into<String>) {
+    pub(crate) fn note(&self, path: &str, why: impl Into<String>) {
         self.unread.borrow_mut().insert(path.to_owned(), why.into());
     }
 
     /// What could not be read so far, and why.
-    pub fn unread(&self) -> BTreeMap<String, String> {
+    pub(crate) fn unread(&self) -> BTreeMap<String, String> {
         self.unread.borrow().clone()
     }
 
     /// The path of a node's file for this process: links are followed inside the root only.
-    pub fn resolve(&self, path: &str, follow_last: bool) -> io::Result<PathBuf> {
+    pub(crate) fn resolve(&self, path: &str, follow_last: bool) -> io::Result<PathBuf> {
         let path = Path::new(path);
         if self.root == Path::new("/") && follow_last {
             return Ok(Path::new("/").join(path));
@@ -207,16 +207,16 @@ fn names(path: &Path) -> VecDeque<OsString> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
 
     /// A folder of its own, gone at the end of the test.
-    pub struct Scratch(pub PathBuf);
+    pub(crate) struct Scratch(pub PathBuf);
 
     impl Scratch {
-        pub fn new(name: &str) -> Self {
+        pub(crate) fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("sonobuoy-gather-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             fs::create_dir_all(&path).unwrap();
@@ -224,7 +224,7 @@ pub mod tests {
         }
 
         /// A node made of the given files.
-        pub fn node(name: &str, files: &[(&str, &str)]) -> (Self, Node) {
+        pub(crate) fn node(name: &str, files: &[(&str, &str)]) -> (Self, Node) {
             let scratch = Self::new(name);
             fs::create_dir_all(scratch.0.join("etc")).unwrap();
             for (path, text) in files {

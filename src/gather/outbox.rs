@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 /// A folder for results.
-pub struct Outbox {
+pub(crate) struct Outbox {
     folder: PathBuf,
 }
 
 impl Outbox {
     /// Takes a folder that must be there: in a pod it is a volume, and one that is missing was not mounted.
-    pub fn open(folder: &Path) -> Result<Self> {
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
         let meta = fs::metadata(folder).with_context(|| {
             format!(
                 "cannot write results to `{}`: create it, or name another folder with --output",
@@ -34,12 +34,12 @@ impl Outbox {
     }
 
     /// The path of something in it.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     /// Puts a whole file in place, or nothing.
-    pub fn put(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
+    pub(crate) fn put(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
         let path = self.path(name);
         let partial = partial(&path);
         let written = File::create(&partial).and_then(|mut file| {
@@ -56,13 +56,13 @@ impl Outbox {
     }
 
     /// Tells the worker which file or folder is the result.
-    pub fn done(&self, result: &Path) -> Result<()> {
+    pub(crate) fn done(&self, result: &Path) -> Result<()> {
         self.put("done", result.as_os_str().as_encoded_bytes()).map(drop)
     }
 }
 
 /// Where a file grows until it is whole.
-pub fn partial(path: &Path) -> PathBuf {
+pub(crate) fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");
     name.into()

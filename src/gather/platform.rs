@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Facts, Node, Source};
 use base::json::json;
 
-pub struct Platform;
+pub(crate) struct Platform;
 
 impl Source for Platform {
     fn gather(&self, node: &Node, facts: &mut Facts) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Facts, Node, Source, pairs};
 use base::json::json;
 
-pub struct Processor;
+pub(crate) struct Processor;
 
 impl Source for Processor {
     fn gather(&self, node: &Node, facts: &mut Facts) {

@@ -44,7 +44,7 @@ const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const PORT: u16 = 8080;
 
 /// Where the legs lead, as this process was told.
-pub struct Surroundings {
+pub(crate) struct Surroundings {
     /// Host and port of the API server.
     api: Option<(String, u16)>,
     token: Option<String>,
@@ -60,7 +60,7 @@ pub struct Surroundings {
 }
 
 /// How far this machine's clock is ahead of another's.
-pub struct Skew {
+pub(crate) struct Skew {
     /// In seconds.
     pub offset: f64,
     /// How far that may be wrong.
@@ -87,7 +87,7 @@ fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
 
 impl Surroundings {
     /// What the environment and the files of a pod say.
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let file = |name: &str| std::fs::read_to_string(format!("{ACCOUNT}/{name}")).ok();
         let port = variable("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()).unwrap_or(443);
@@ -104,7 +104,7 @@ impl Surroundings {
     }
 
     /// How this machine's clock stands to the aggregator's, which the worker beside us asks, or else to the API server's.
-    pub fn skew(&self, limit: Duration) -> Option<Result<Skew>> {
+    pub(crate) fn skew(&self, limit: Duration) -> Option<Result<Skew>> {
         if let Some(skew) = self.ask_relay(limit) {
             return Some(Ok(skew));
         }
@@ -131,7 +131,7 @@ impl Surroundings {
     }
 
     /// The versions of kubelet, container runtime and system that the cluster knows of this node.
-    pub fn node_info(&self, limit: Duration) -> Option<Result<Value>> {
+    pub(crate) fn node_info(&self, limit: Duration) -> Option<Result<Value>> {
         let node = self.node.as_ref().filter(|_| self.api.is_some())?;
         Some(self.ask_api(&format!("/api/v1/nodes/{node}"), limit).and_then(|(answer, _)| {
             ensure!(
@@ -171,7 +171,7 @@ impl Surroundings {
 }
 
 /// Tries every leg.
-pub fn network(around: &Surroundings) -> Item {
+pub(crate) fn network(around: &Surroundings) -> Item {
     let answer = retry(|| around.ask_api("/version", LIMIT));
     let (api, api_skew) = match (&around.api, answer) {
         (None, _) => (skipped("api", "no API server is known here"), None),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{Facts, Node, Source, pairs};
 use base::json::json;
 
-pub struct Security;
+pub(crate) struct Security;
 
 impl Source for Security {
     fn gather(&self, node: &Node, facts: &mut Facts) {

@@ -137,7 +137,7 @@ const LONGEST: usize = 256 << 10;
 const EXAMPLE: usize = 300;
 
 /// A count that grows with every chunk of a log.
-pub struct Summary {
+pub(crate) struct Summary {
     /// Words of troubles, then looks of errors.
     words: AhoCorasick,
     /// The trouble that each word tells of.
@@ -196,7 +196,7 @@ impl Text<'_> {
 
 impl Summary {
     /// Nothing seen yet.
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let words = TROUBLES.iter().enumerate();
         let words = words.flat_map(|(index, trouble)| trouble.words.iter().map(move |word| (index, *word)));
         let (troubles, words): (Vec<usize>, Vec<&str>) = words.unzip();
@@ -216,7 +216,7 @@ impl Summary {
     }
 
     /// Counts what is in a chunk; an entry may go on in the next one.
-    pub fn add(&mut self, mut chunk: &[u8]) {
+    pub(crate) fn add(&mut self, mut chunk: &[u8]) {
         while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
             if self.carry.is_empty() {
                 self.line(&chunk[..end]);
@@ -282,7 +282,7 @@ impl Summary {
     }
 
     /// The result: one item for each kind of trouble, one for each unit that logged errors.
-    pub fn item(mut self, details: BTreeMap<String, Value>) -> Item {
+    pub(crate) fn item(mut self, details: BTreeMap<String, Value>) -> Item {
         let rest = std::mem::take(&mut self.carry);
         self.line(&rest);
         let patterns = TROUBLES.iter().zip(&self.seen).map(|(trouble, seen)| {
@@ -326,7 +326,7 @@ impl Summary {
 }
 
 /// The result when there was no log at all.
-pub fn no_log(why: &str) -> Item {
+pub(crate) fn no_log(why: &str) -> Item {
     leaf("log-summary", item::FAILED, BTreeMap::from([("error".to_owned(), json!(why))]))
 }
 

@@ -7,7 +7,7 @@ use super::{Facts, Node, Source};
 use base::clock;
 use base::json::json;
 
-pub struct Time;
+pub(crate) struct Time;
 
 const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 

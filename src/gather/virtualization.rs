@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Facts, Node, Source};
 use base::json::json;
 
-pub struct Virtualization;
+pub(crate) struct Virtualization;
 
 /// What the firmware says of the hypervisor: Ansible's fact, a text in it, technology.
 const FIRMWARE: &[(&str, &[&str], &str)] = &[

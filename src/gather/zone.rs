@@ -4,7 +4,7 @@
 
 /// What one zone says at different moments.
 #[derive(Clone, Debug, Default)]
-pub struct Zone {
+pub(crate) struct Zone {
     /// Moments at which something changes, with what holds from then on; sorted.
     changes: Vec<(i64, Offset)>,
     /// What holds before the first change.
@@ -15,7 +15,7 @@ pub struct Zone {
 
 /// An offset from UTC and its short name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Offset {
+pub(crate) struct Offset {
     /// Seconds east of Greenwich.
     pub seconds: i64,
     /// `CET`, or `+03` where there is no name.
@@ -55,7 +55,7 @@ enum Day {
 
 impl Zone {
     /// Reads a file of the second or a later version.
-    pub fn read(file: &[u8]) -> Option<Self> {
+    pub(crate) fn read(file: &[u8]) -> Option<Self> {
         let old = Header::read(file)?;
         let rest = file.get(old.length(4)?..)?;
         let header = Header::read(rest)?;
@@ -79,7 +79,7 @@ impl Zone {
     }
 
     /// What holds at a moment, in seconds since 1970.
-    pub fn at(&self, epoch: u64) -> Offset {
+    pub(crate) fn at(&self, epoch: u64) -> Offset {
         let moment = i64::try_from(epoch).unwrap_or(i64::MAX);
         let after = self.changes.partition_point(|(from, _)| *from <= moment);
         match (&self.rule, self.changes.get(after.wrapping_sub(1))) {
@@ -90,7 +90,7 @@ impl Zone {
     }
 
     /// The name that the zone has in summer, or its only one.
-    pub fn summer_name(&self) -> String {
+    pub(crate) fn summer_name(&self) -> String {
         if let Some(Rule { summer: Some((offset, ..)), .. }) = &self.rule {
             return offset.name.clone();
         }

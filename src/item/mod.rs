@@ -3,8 +3,8 @@
 //! Owns the shape, the words for statuses and the roll-up. Does not know how a tree is made from files (that is
 //! `process`) nor how it is shown.
 
-pub mod read;
-pub mod tree;
+pub(crate) mod read;
+pub(crate) mod tree;
 mod utf16;
 
 use std::collections::BTreeMap;
@@ -13,20 +13,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The statuses that have a meaning; any other text is a custom status.
-pub const PASSED: &str = "passed";
+pub(crate) const PASSED: &str = "passed";
 /// See [`PASSED`].
-pub const FAILED: &str = "failed";
+pub(crate) const FAILED: &str = "failed";
 /// See [`PASSED`].
-pub const SKIPPED: &str = "skipped";
+pub(crate) const SKIPPED: &str = "skipped";
 /// See [`PASSED`].
-pub const UNKNOWN: &str = "unknown";
+pub(crate) const UNKNOWN: &str = "unknown";
 /// See [`PASSED`].
-pub const TIMEOUT: &str = "timeout";
+pub(crate) const TIMEOUT: &str = "timeout";
 
 /// One result, or a group of results. Fields are in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Item {
+pub(crate) struct Item {
     /// Plugin, node, file, suite or test.
     pub name: String,
     /// One of the known statuses, or a custom one.
@@ -44,7 +44,7 @@ pub struct Item {
 
 /// What is below an item so far, from which its status follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Leaves by status, custom ones included.
     counts: BTreeMap<String, u64>,
     children: u64,
@@ -57,7 +57,7 @@ pub struct Tally {
 
 impl Tally {
     /// Takes in a leaf.
-    pub fn leaf(&mut self, status: &str) {
+    pub(crate) fn leaf(&mut self, status: &str) {
         self.children += 1;
         match self.counts.get_mut(status) {
             Some(count) => *count += 1,
@@ -72,7 +72,7 @@ impl Tally {
     }
 
     /// Takes in a group of which all is known.
-    pub fn group(&mut self, group: &Self) {
+    pub(crate) fn group(&mut self, group: &Self) {
         self.children += 1;
         for (status, count) in &group.counts {
             *self.counts.entry(status.clone()).or_default() += count;
@@ -84,23 +84,23 @@ impl Tally {
     }
 
     /// How many children were taken in.
-    pub fn children(&self) -> u64 {
+    pub(crate) fn children(&self) -> u64 {
         self.children
     }
 
     /// Whether some leaf has a custom status; it changes the words of the whole tree.
-    pub fn has_custom(&self) -> bool {
+    pub(crate) fn has_custom(&self) -> bool {
         self.custom
     }
 
     /// How many leaves there are of each status.
-    pub fn counts(&self) -> &BTreeMap<String, u64> {
+    pub(crate) fn counts(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
 
     /// The status of the group. `custom` says whether any leaf of the whole tree, not just of this group, has a
     /// custom status: then groups say how many there are of each instead of judging.
-    pub fn status(&self, custom: bool) -> String {
+    pub(crate) fn status(&self, custom: bool) -> String {
         if self.children == 0 {
             UNKNOWN.into()
         } else if custom {

@@ -21,7 +21,7 @@ const ITEM_LIMIT: u64 = 32 << 20;
 const HELD_LIMIT: usize = 512 << 10;
 
 /// Who is told of a tree, depth first. An item with children is entered and left, one without is a leaf.
-pub trait Visit {
+pub(crate) trait Visit {
     /// A group begins; its fields are those that stand before its children.
     fn enter(&mut self, item: Item) -> anyhow::Result<()>;
     /// The group that was entered last ends.
@@ -32,7 +32,7 @@ pub trait Visit {
 
 /// Who wrote a tree, which decides what its plain words mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writer {
+pub(crate) enum Writer {
     /// A plugin: `yes` is a boolean.
     Plugin,
     /// The aggregator, or whoever changed its file by hand: `yes` is text, as it is for the original when it shows it.
@@ -40,7 +40,7 @@ pub enum Writer {
 }
 
 /// Tells `visitor` of the tree in the first document of `input`.
-pub fn read(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyhow::Result<()> {
+pub(crate) fn read(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyhow::Result<()> {
     let taken = Rc::new(Cell::new(0));
     let mut input = io::BufReader::with_capacity(32 << 10, Metered { input, taken: taken.clone() });
     let big_endian = match input.fill_buf()? {
@@ -372,7 +372,7 @@ impl Reader<'_> {
 /// The tree uses an anchor or a merge key. Machines write none, and expanded they could grow without bound; see
 /// [`read_expanded`].
 #[derive(Debug)]
-pub struct Reference;
+pub(crate) struct Reference;
 
 impl std::fmt::Display for Reference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -388,7 +388,7 @@ fn is_null(word: &str) -> bool {
 
 /// Tells `visitor` of a tree that uses what [`read`] refuses, anchors and merge keys; the text is held in memory and
 /// what they expand to is bounded.
-pub fn read_expanded(text: &str, visitor: &mut dyn Visit) -> anyhow::Result<()> {
+pub(crate) fn read_expanded(text: &str, visitor: &mut dyn Visit) -> anyhow::Result<()> {
     value_item(&yaml::parse(text)?, visitor, 0)
 }
 

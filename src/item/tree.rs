@@ -18,14 +18,14 @@ use base::yaml;
 /// Texts longer than this are written escaped on one line, piece by piece, instead of as a readable block.
 const BLOCK_LIMIT: usize = 64 << 10;
 /// How deep items may be nested.
-pub const DEPTH: usize = 100;
+pub(crate) const DEPTH: usize = 100;
 /// What fills a hole without being one of the known statuses.
 const NOTHING: u8 = 5;
 const TEXT: u8 = 6;
 const WORDS: [&str; 5] = [PASSED, FAILED, SKIPPED, UNKNOWN, TIMEOUT];
 
 /// A tree that is being written, depth first.
-pub struct Tree {
+pub(crate) struct Tree {
     out: BufWriter<File>,
     path: PathBuf,
     written: u64,
@@ -46,14 +46,14 @@ struct Group {
 }
 
 /// A place to go back to.
-pub struct Mark {
+pub(crate) struct Mark {
     written: u64,
     holes: usize,
     open: Vec<Group>,
 }
 
 /// What became of a tree.
-pub enum Finished {
+pub(crate) enum Finished {
     /// It lies under its final name.
     Written(Tally),
     /// A custom status turned up: all must be written again with groups as counts.
@@ -62,7 +62,7 @@ pub enum Finished {
 
 impl Tree {
     /// Starts in a temporary file beside `path`.
-    pub fn create(path: &Path, custom: bool) -> anyhow::Result<Self> {
+    pub(crate) fn create(path: &Path, custom: bool) -> anyhow::Result<Self> {
         let path = path.with_extension("yaml.part");
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.with_context(|| format!("cannot write `{}`", path.display()))?;
@@ -79,7 +79,7 @@ impl Tree {
     }
 
     /// Opens a group below the one that is open. `own_status` counts only if it stays without children.
-    pub fn enter(&mut self, item: &Item, own_status: &str) -> io::Result<()> {
+    pub(crate) fn enter(&mut self, item: &Item, own_status: &str) -> io::Result<()> {
         if self.open.len() > DEPTH {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -101,7 +101,7 @@ impl Tree {
     }
 
     /// Adds a leaf to the group that is open.
-    pub fn leaf(&mut self, item: &Item) -> io::Result<()> {
+    pub(crate) fn leaf(&mut self, item: &Item) -> io::Result<()> {
         self.begin(&item.name)?;
         let indent = self.open.len() * 2;
         let status = if item.status.is_empty() { UNKNOWN } else { &item.status };
@@ -115,12 +115,12 @@ impl Tree {
     }
 
     /// Closes the group that is open; `error` says why it is not complete. Returns what was below it.
-    pub fn leave(&mut self, error: Option<&str>) -> (Tally, String) {
+    pub(crate) fn leave(&mut self, error: Option<&str>) -> (Tally, String) {
         self.close(error, false)
     }
 
     /// Closes the group that is open, which is skipped itself when all below it is.
-    pub fn leave_skipped(&mut self) -> (Tally, String) {
+    pub(crate) fn leave_skipped(&mut self) -> (Tally, String) {
         self.close(None, true)
     }
 
@@ -151,12 +151,12 @@ impl Tree {
     }
 
     /// The place to which [`Tree::back`] returns.
-    pub fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         Mark { written: self.written, holes: self.holes.len(), open: self.open.clone() }
     }
 
     /// Forgets everything since `mark`.
-    pub fn back(&mut self, mark: Mark) -> io::Result<()> {
+    pub(crate) fn back(&mut self, mark: Mark) -> io::Result<()> {
         self.out.flush()?;
         self.out.get_ref().set_len(mark.written)?;
         self.out.seek(SeekFrom::Start(mark.written))?;
@@ -168,7 +168,7 @@ impl Tree {
     }
 
     /// Puts text and holes together as `path`, unless all must be done again. The root must be left by this call.
-    pub fn finish(mut self, path: &Path) -> anyhow::Result<Finished> {
+    pub(crate) fn finish(mut self, path: &Path) -> anyhow::Result<Finished> {
         let (tally, _) = self.leave(None);
         let result = if tally.has_custom() && !self.custom {
             Ok(Finished::Again)

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 const PIECE: usize = 8 << 10;
 
 /// Text that begins behind its byte order mark.
-pub struct Utf16<R> {
+pub(crate) struct Utf16<R> {
     input: R,
     big_endian: bool,
     /// Bytes that do not make a character yet.
@@ -17,7 +17,7 @@ pub struct Utf16<R> {
 
 impl<R: Read> Utf16<R> {
     /// Reads `input` in the byte order that its mark told.
-    pub fn new(input: R, big_endian: bool) -> Self {
+    pub(crate) fn new(input: R, big_endian: bool) -> Self {
         Self { input, big_endian, rest: Vec::new(), ready: Vec::new(), taken: 0 }
     }
 

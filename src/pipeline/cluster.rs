@@ -41,7 +41,7 @@ const EARLIER: &str = "earlier";
 const SLACK: Duration = Duration::from_secs(86_400);
 
 /// What to run.
-pub struct Cluster<'a> {
+pub(crate) struct Cluster<'a> {
     /// The run's settings.
     pub config: config::Run,
     /// The plugins.
@@ -58,7 +58,7 @@ pub struct Cluster<'a> {
 
 /// What came of it.
 #[derive(Debug)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The run came to its end, with so many errors on the way.
     Ended(usize),
     /// There was nothing left to do: its archive is there already.
@@ -67,7 +67,7 @@ pub enum Outcome {
 
 impl Cluster<'_> {
     /// Runs everything. `Err` if there is no archive in the end.
-    pub fn run(mut self, stop: &Stop) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<Outcome> {
         let pod = self.own_pod();
         match self.begun(pod.as_ref())? {
             Begun::Fresh => self.put_aside(),

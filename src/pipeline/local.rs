@@ -27,7 +27,7 @@ const ADDRESS: &str = "127.0.0.1:0";
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 /// What to run here.
-pub struct Local<'a> {
+pub(crate) struct Local<'a> {
     /// The plugins.
     pub definitions: &'a [Definition],
     /// The run's settings; those of a cluster mean nothing here.
@@ -43,7 +43,7 @@ pub struct Local<'a> {
 }
 
 /// What came of it.
-pub struct Ended {
+pub(crate) struct Ended {
     /// The archive.
     pub archive: PathBuf,
     /// How many plugins' results could not be processed.
@@ -53,7 +53,7 @@ pub struct Ended {
 impl Local<'_> {
     /// Checks that all plugins can run here, before anything is started or written. Gives the folder that the run will
     /// have while it goes on.
-    pub fn prepare(&mut self) -> anyhow::Result<PathBuf> {
+    pub(crate) fn prepare(&mut self) -> anyhow::Result<PathBuf> {
         self.definitions.iter().try_for_each(driver::local::check)?;
         if self.config.uuid.is_empty() {
             self.config.uuid = config::new_uuid();
@@ -67,7 +67,11 @@ impl Local<'_> {
 
     /// Runs everything, once prepared; `watch` is told of each change of the status. A stop ends the plugins; what has arrived until
     /// then is processed and packed all the same.
-    pub fn run(mut self, watch: impl FnMut(&status::Run) + Send, stop: &Stop) -> anyhow::Result<Ended> {
+    pub(crate) fn run(
+        mut self,
+        watch: impl FnMut(&status::Run) + Send,
+        stop: &Stop,
+    ) -> anyhow::Result<Ended> {
         let started = SystemTime::now();
         self.config.version = crate::VERSION.into();
         let work = self.work();

@@ -12,6 +12,6 @@ mod outlook;
 mod pack;
 mod process;
 
-pub use cluster::{Cluster, Outcome};
-pub use local::Local;
-pub use outlook::Outlook;
+pub(crate) use cluster::{Cluster, Outcome};
+pub(crate) use local::Local;
+pub(crate) use outlook::Outlook;

@@ -19,7 +19,7 @@ use base::stop::Stop;
 use client::protocol::GZIP;
 
 /// What it can tell.
-pub struct Outlook {
+pub(crate) struct Outlook {
     server: Server,
     /// Where archives are.
     folder: PathBuf,
@@ -28,7 +28,7 @@ pub struct Outlook {
 
 impl Outlook {
     /// Listens on `port` with the certificates in `certificates`.
-    pub fn open(certificates: &Path, port: i64, folder: &Path) -> Result<Self> {
+    pub(crate) fn open(certificates: &Path, port: i64, folder: &Path) -> Result<Self> {
         let read = |name: &str| {
             let path = certificates.join(name);
             std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))
@@ -40,12 +40,12 @@ impl Outlook {
     }
 
     /// Takes in how the run stands now.
-    pub fn show(&self, status: &status::Run) {
+    pub(crate) fn show(&self, status: &status::Run) {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone_from(status);
     }
 
     /// Answers until `stop`.
-    pub fn serve(&self, stop: &Stop) -> Result<()> {
+    pub(crate) fn serve(&self, stop: &Stop) -> Result<()> {
         self.server.run(stop, |request| self.answer(request))
     }
 

@@ -8,17 +8,17 @@ use super::Definition;
 use base::json::json;
 
 /// The volume that plugin and worker share.
-pub const RESULTS_VOLUME: &str = "results";
+pub(crate) const RESULTS_VOLUME: &str = "results";
 
 impl Definition {
     /// Mounts the results volume at `folder`, so that all containers meet there.
-    pub fn mount_results(&mut self, folder: &str) {
+    pub(crate) fn mount_results(&mut self, folder: &str) {
         self.mount(RESULTS_VOLUME, folder);
     }
 
     /// Mounts a volume in the plugin's container and its side-cars; the first mount of that name is moved, whatever path
     /// it had.
-    pub fn mount(&mut self, volume: &str, path: &str) {
+    pub(crate) fn mount(&mut self, volume: &str, path: &str) {
         for container in self.containers_mut() {
             let mounts = list(container, "volumeMounts");
             match mounts.iter_mut().find(|mount| mount["name"] == volume) {
@@ -29,14 +29,14 @@ impl Definition {
     }
 
     /// Sets variables in the plugin's container and its side-cars; an empty value removes one.
-    pub fn set_env(&mut self, overrides: &BTreeMap<String, String>) {
+    pub(crate) fn set_env(&mut self, overrides: &BTreeMap<String, String>) {
         for container in self.containers_mut() {
             set_env(container, overrides);
         }
     }
 
     /// Sets the pull policy of the plugin's container; an empty one leaves it to Kubernetes.
-    pub fn set_pull_policy(&mut self, policy: &str) {
+    pub(crate) fn set_pull_policy(&mut self, policy: &str) {
         if let Value::Object(spec) = &mut self.spec {
             if policy.is_empty() {
                 spec.remove("imagePullPolicy");
@@ -48,7 +48,7 @@ impl Definition {
 
     /// What the aggregator does before it starts a plugin, so that definitions made for other folders work: the
     /// results volume and the two variables that name it point to `folder`.
-    pub fn reconcile(&mut self, folder: &str) {
+    pub(crate) fn reconcile(&mut self, folder: &str) {
         self.mount_results(folder);
         let names = ["RESULTS_DIR", "SONOBUOY_RESULTS_DIR"];
         set_env(&mut self.spec, &names.map(|name| (name.to_owned(), folder.to_owned())).into());
@@ -57,7 +57,7 @@ impl Definition {
 
 /// Merges variables into a container's own: one of each name, sorted by name in any case; the first one counts, as
 /// it does for the original.
-pub fn set_env(container: &mut Value, overrides: &BTreeMap<String, String>) {
+pub(crate) fn set_env(container: &mut Value, overrides: &BTreeMap<String, String>) {
     let env = list(container, "env");
     let mut merged: BTreeMap<String, Value> = BTreeMap::new();
     for variable in env.drain(..) {

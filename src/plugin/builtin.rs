@@ -3,19 +3,19 @@
 use super::{Definition, read};
 
 /// The end-to-end tests of Kubernetes.
-pub const E2E: &str = "e2e";
+pub(crate) const E2E: &str = "e2e";
 /// The journal of every node. By this name it is the original's, as manifests are compared with those it wrote.
-pub const SYSTEMD_LOGS: &str = "systemd-logs";
+pub(crate) const SYSTEMD_LOGS: &str = "systemd-logs";
 /// The same, by our own image.
-pub const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
+pub(crate) const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
 
 /// What a run starts that names no plugin.
-pub const DEFAULT: &[&str] = &[E2E, SYSTEMD_LOGS];
+pub(crate) const DEFAULT: &[&str] = &[E2E, SYSTEMD_LOGS];
 
 /// Stands in images for our own, which a run knows.
-pub const OWN_IMAGE: &str = "$SONOBUOY_IMAGE";
+pub(crate) const OWN_IMAGE: &str = "$SONOBUOY_IMAGE";
 /// Our program in that image.
-pub const OWN_PROGRAM: &str = "/sonobuoy";
+pub(crate) const OWN_PROGRAM: &str = "/sonobuoy";
 
 const SOURCES: &[(&str, &str)] = &[
     (E2E, include_str!("../../plugins.d/e2e.yaml")),
@@ -26,12 +26,12 @@ const SOURCES: &[(&str, &str)] = &[
 ];
 
 /// The names of all of them.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().map(|(name, _)| *name)
 }
 
 /// The built-in definition of that name.
-pub fn named(name: &str) -> Option<Definition> {
+pub(crate) fn named(name: &str) -> Option<Definition> {
     let (_, text) = SOURCES.iter().find(|(known, _)| *known == name)?;
     // A test reads every one of them.
     let mut definition = read(text).ok()?.definition;
@@ -40,7 +40,7 @@ pub fn named(name: &str) -> Option<Definition> {
 }
 
 /// A definition of ours that does, without an image of others, what the built-in one of that name does.
-pub fn without_image(name: &str) -> Option<Definition> {
+pub(crate) fn without_image(name: &str) -> Option<Definition> {
     let mut own = named(SYSTEMD_LOGS_NATIVE).filter(|_| name == SYSTEMD_LOGS)?;
     name.clone_into(&mut own.config.plugin_name);
     Some(own)

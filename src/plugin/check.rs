@@ -13,7 +13,7 @@ const LABEL: usize = 63;
 const CONFIG_MAP_NAME: usize = 50;
 
 /// Checks one definition.
-pub fn check(definition: &Definition) -> Result<()> {
+pub(crate) fn check(definition: &Definition) -> Result<()> {
     let name = definition.name();
     check_name(name)?;
     for (file, text) in &definition.config_map {
@@ -31,7 +31,7 @@ pub fn check(definition: &Definition) -> Result<()> {
 }
 
 /// Checks definitions that are to run together.
-pub fn check_all(definitions: &[Definition]) -> Result<()> {
+pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
     let mut seen = HashMap::new();
     for definition in definitions {
         check(definition)?;

@@ -14,7 +14,7 @@ use base::tls;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Fetches at most `most` bytes. HTTPS trusts whom this machine trusts; proxies are those of the environment.
-pub fn fetch(url: &str, most: u64) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn fetch(url: &str, most: u64) -> anyhow::Result<Vec<u8>> {
     let tls = TlsConfig::builder()
         .root_certs(tls::roots()?)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))

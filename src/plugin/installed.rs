@@ -12,13 +12,13 @@ use super::{Definition, Loaded, file};
 const FOLDER: &str = ".sonobuoy";
 
 /// The folder of installed plugins.
-pub struct Installed {
+pub(crate) struct Installed {
     folder: PathBuf,
 }
 
 impl Installed {
     /// The user's folder for finding plugins by name; the reason if that is switched off or there is no such folder.
-    pub fn by_name(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+    pub(crate) fn by_name(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         if !is_on(variable) {
             return Err("plugin installation is switched off by SONOBUOY_PLUGIN_INSTALLATION".into());
         }
@@ -26,7 +26,7 @@ impl Installed {
     }
 
     /// The user's folder, made if it is not there; the reason if there is none.
-    pub fn open(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+    pub(crate) fn open(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         let folder = folder(variable)?;
         match fs::create_dir(&folder) {
             Ok(()) => {}
@@ -39,7 +39,7 @@ impl Installed {
     }
 
     /// The names that can be used, in no order; a folder that is not there is not made and has none.
-    pub fn names(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+    pub(crate) fn names(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
         let mut names = Vec::new();
         if !is_on(variable) {
             return names;
@@ -57,7 +57,7 @@ impl Installed {
     }
 
     /// The file of a plugin, whether it is there or not.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         let name = if has_yaml_ending(Path::new(name)) { name.to_owned() } else { format!("{name}.yaml") };
         self.folder.join(name)
     }
@@ -69,12 +69,12 @@ impl Installed {
     }
 
     /// The file of an installed plugin; none for a name that is a path.
-    pub fn find(&self, name: &str) -> Option<PathBuf> {
+    pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
         (is_plain(name)).then(|| self.path(name)).filter(|path| path.is_file())
     }
 
     /// Every installed file with its definition, by path; of one that cannot be read the reason.
-    pub fn list(&self) -> Result<Vec<(PathBuf, Result<Loaded>)>> {
+    pub(crate) fn list(&self) -> Result<Vec<(PathBuf, Result<Loaded>)>> {
         let mut paths = Vec::new();
         collect(&self.folder, 0, &mut paths)?;
         paths.sort();
@@ -82,7 +82,7 @@ impl Installed {
     }
 
     /// The definition installed under a name.
-    pub fn show(&self, name: &str) -> Result<Loaded> {
+    pub(crate) fn show(&self, name: &str) -> Result<Loaded> {
         match self.listed(name) {
             Some(path) => load(&path),
             None => bail!("{}", self.missing(name)),
@@ -90,7 +90,7 @@ impl Installed {
     }
 
     /// Writes a definition under a name and answers with its path; what was there before stays whole until then.
-    pub fn install(&self, name: &str, definition: &Definition) -> Result<PathBuf> {
+    pub(crate) fn install(&self, name: &str, definition: &Definition) -> Result<PathBuf> {
         if !is_plain(name) {
             bail!("`{name}` cannot be the name of an installed plugin; use one without `/`");
         }
@@ -109,7 +109,7 @@ impl Installed {
     }
 
     /// Removes an installed plugin and answers with its path.
-    pub fn uninstall(&self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn uninstall(&self, name: &str) -> Result<PathBuf> {
         let Some(path) = self.listed(name) else { bail!("{}", self.missing(name)) };
         fs::remove_file(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
         Ok(path)

@@ -4,17 +4,17 @@
 //! passes through. Knows nothing of a run's settings or of how a plugin is started: `deploy` and `driver` do.
 
 mod adjust;
-pub mod builtin;
+pub(crate) mod builtin;
 mod check;
-pub mod fetch;
+pub(crate) mod fetch;
 mod file;
 mod installed;
 mod legacy;
-pub mod mode;
-pub mod pod;
+pub(crate) mod mode;
+pub(crate) mod pod;
 mod quantity;
 mod read;
-pub mod release;
+pub(crate) mod release;
 mod search;
 mod shape;
 mod source;
@@ -28,21 +28,21 @@ use base::clock;
 use base::json::json;
 use base::yaml;
 
-pub use adjust::set_env;
-pub use check::{check, check_all};
-pub use read::{read, read_all};
-pub use {
+pub(crate) use adjust::set_env;
+pub(crate) use check::{check, check_all};
+pub(crate) use read::{read, read_all};
+pub(crate) use {
     installed::Installed,
     search::search,
     source::{Found, find, one},
 };
 
 /// The name that stands for the aggregator and for the run as a whole, thus no plugin's.
-pub const RESERVED: &str = "sonobuoy";
+pub(crate) const RESERVED: &str = "sonobuoy";
 
 /// One plugin: what to run and how to read its results.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Definition {
+pub(crate) struct Definition {
     /// The part that is ours.
     pub config: Config,
     /// The plugin's container, a core/v1 Container.
@@ -57,7 +57,7 @@ pub struct Definition {
 
 /// `sonobuoy-config` of a definition.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub(crate) struct Config {
     /// Once for the cluster or on each node.
     pub driver: Driver,
     /// How the definition spells the driver; any case is fine.
@@ -82,7 +82,7 @@ pub struct Config {
 
 /// A definition, with what its user should know about how it was read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// The definition.
     pub definition: Definition,
     /// Sentences for people, such as that an old form was converted.
@@ -91,7 +91,7 @@ pub struct Loaded {
 
 /// How a plugin is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driver {
+pub(crate) enum Driver {
     /// One pod for the cluster.
     Job,
     /// A pod on each node.
@@ -100,12 +100,12 @@ pub enum Driver {
 
 impl Driver {
     /// Reads it in any case.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         [Self::Job, Self::DaemonSet].into_iter().find(|driver| driver.name().eq_ignore_ascii_case(text))
     }
 
     /// `Job` or `DaemonSet`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Job => "Job",
             Self::DaemonSet => "DaemonSet",
@@ -115,7 +115,7 @@ impl Driver {
 
 impl Definition {
     /// A definition with the least it can have.
-    pub fn new(name: impl Into<String>, driver: Driver, spec: Value) -> Self {
+    pub(crate) fn new(name: impl Into<String>, driver: Driver, spec: Value) -> Self {
         Self {
             config: Config {
                 driver,
@@ -137,12 +137,12 @@ impl Definition {
     }
 
     /// The plugin's name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.config.plugin_name
     }
 
     /// The definition as it is written, empty parts left out.
-    pub fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let mut whole = Map::new();
         if !self.config_map.is_empty() {
             whole.insert("config-map".into(), json!(self.config_map));
@@ -159,12 +159,12 @@ impl Definition {
     }
 
     /// The definition as YAML with sorted keys.
-    pub fn to_yaml(&self) -> String {
+    pub(crate) fn to_yaml(&self) -> String {
         yaml::write(&self.to_value())
     }
 
     /// The definition as YAML, with `resources: {}` in each container that names none, as `plugin show` prints it.
-    pub fn to_full_yaml(&self) -> String {
+    pub(crate) fn to_full_yaml(&self) -> String {
         let mut whole = self.clone();
         let complete = |container: &mut Value| {
             if let Value::Object(fields) = container {
@@ -178,14 +178,14 @@ impl Definition {
     }
 
     /// The plugin's container and its side-cars; not the init containers.
-    pub fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+    pub(crate) fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         let cars = self.pod_spec.as_mut().and_then(|pod| pod["containers"].as_array_mut());
         std::iter::once(&mut self.spec).chain(cars.into_iter().flatten())
     }
 }
 
 /// The same image in another registry, under the last part of its name; what is in that registry already stays.
-pub fn relocated(image: &str, registry: &str) -> String {
+pub(crate) fn relocated(image: &str, registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
     if image.strip_prefix(registry).is_some_and(|rest| rest.starts_with('/')) {
         return image.to_owned();

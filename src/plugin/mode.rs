@@ -5,7 +5,7 @@
 
 /// Which of the e2e tests run, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mode {
+pub(crate) struct Mode {
     /// What `--mode` calls it.
     pub name: &'static str,
     /// For people.
@@ -26,13 +26,13 @@ enum Skip {
 }
 
 /// The names of all modes, in order.
-pub const NAMES: &[&str] =
+pub(crate) const NAMES: &[&str] =
     &["certified-conformance", "conformance-lite", "non-disruptive-conformance", "quick"];
 
 const CONFORMANCE: &str = r"\[Conformance\]";
 
 /// All modes, by name.
-pub const MODES: &[Mode] = &[
+pub(crate) const MODES: &[Mode] = &[
     Mode {
         name: "certified-conformance",
         description: "Certified conformance mode runs the entire conformance suite, even disruptive tests. This is \
@@ -70,12 +70,12 @@ pub const MODES: &[Mode] = &[
 
 impl Mode {
     /// The mode of that name, in any case.
-    pub fn named(name: &str) -> Option<&'static Self> {
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
         MODES.iter().find(|mode| mode.name.eq_ignore_ascii_case(name))
     }
 
     /// `E2E_SKIP`; empty means that the variable must be left out altogether.
-    pub fn skip(&self) -> String {
+    pub(crate) fn skip(&self) -> String {
         match self.skip {
             Skip::Nothing => String::new(),
             Skip::Pattern(pattern) => pattern.into(),

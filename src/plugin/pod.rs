@@ -6,10 +6,10 @@ use super::Driver;
 use base::json::json;
 
 /// The service account that the original gives to every pod.
-pub const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
+pub(crate) const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
 
 /// The pod spec of a plugin that has none, without containers.
-pub fn default_spec(driver: Driver, service_account: &str) -> Value {
+pub(crate) fn default_spec(driver: Driver, service_account: &str) -> Value {
     match driver {
         Driver::Job => json!({
             "containers": [],

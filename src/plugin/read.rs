@@ -8,7 +8,7 @@ use base::clock;
 use base::yaml::{self, Content, Error, Node};
 
 /// Reads the one definition of a text.
-pub fn read(text: &str) -> Result<Loaded, Error> {
+pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
     let mut all = read_all(text)?;
     if all.len() > 1 {
         let names: Vec<_> = all.iter().map(|loaded| loaded.definition.name()).collect();
@@ -19,7 +19,7 @@ pub fn read(text: &str) -> Result<Loaded, Error> {
 }
 
 /// Reads the definitions of a text: one, or as many as its ConfigMap wraps.
-pub fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
+pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     let node = parse(text)?;
     if is_config_map(&node) { unwrap(&node) } else { Ok(vec![one(&node)?]) }
 }

@@ -1,7 +1,7 @@
 //! Versions of Kubernetes as image tags and test lists name them: `v1.31.2`, `v1.32.0-rc.1`.
 
 /// The release of a server that calls itself `version`: what vendors add is dropped, alpha, beta and rc stay.
-pub fn of_server(version: &str) -> Option<String> {
+pub(crate) fn of_server(version: &str) -> Option<String> {
     let (numbers, rest) = numbers(version.strip_prefix('v').unwrap_or(version))?;
     let before = rest.strip_prefix('-').map(|rest| rest.split('+').next().unwrap_or_default());
     match before {
@@ -13,7 +13,7 @@ pub fn of_server(version: &str) -> Option<String> {
 }
 
 /// What a user means by `version`: it begins with `v`, and numbers that are left out are 0.
-pub fn parse(version: &str) -> Result<String, String> {
+pub(crate) fn parse(version: &str) -> Result<String, String> {
     let wrong = || format!("`{version}` is no version of Kubernetes; write it as v1.31.2");
     let (numbers, rest) = version.strip_prefix('v').and_then(numbers).ok_or_else(wrong)?;
     if !(rest.is_empty() || rest.starts_with(['-', '+'])) {

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::{Definition, Loaded, file};
 
 /// What was found.
-pub struct Search {
+pub(crate) struct Search {
     /// The definitions that shall run, by name.
     pub definitions: Vec<Definition>,
     /// What went wrong with files that nobody asked for, and notes; for the log.
@@ -19,7 +19,7 @@ pub struct Search {
 ///
 /// A file that cannot be read only matters if it may be one that shall run: with a selection that is found elsewhere
 /// it becomes a remark, so that a stray file ends no run.
-pub fn search(folders: &[String], selected: Option<&[String]>) -> Result<Search> {
+pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<Search> {
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut broken = Vec::new();
     for path in files(folders) {

@@ -9,7 +9,7 @@ use super::installed::Installed;
 use super::{Definition, Loaded, builtin, check, fetch::fetch, file};
 
 /// A plugin that was found.
-pub struct Found {
+pub(crate) struct Found {
     /// What it is.
     pub definition: Definition,
     /// Whether it is one of ours, so that flags for our plugins set its image and pull policy.
@@ -19,7 +19,7 @@ pub struct Found {
 }
 
 /// Finds what one `-p VALUE` means.
-pub fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Found>> {
+pub(crate) fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Found>> {
     let (source, new_name) = split_name(value);
     if source.is_empty() {
         bail!("`-p {value}` names no plugin");
@@ -58,7 +58,7 @@ pub fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Found>> {
 }
 
 /// Reads the one definition of a file or URL.
-pub fn one(source: &str) -> Result<Loaded> {
+pub(crate) fn one(source: &str) -> Result<Loaded> {
     let all = if is_url(source) { get(source)? } else { file::load(Path::new(source))? };
     file::only(all, source)
 }

@@ -11,7 +11,7 @@ use crate::item::{FAILED, Item, SKIPPED, TIMEOUT};
 use client::protocol::{Failure, TIMEOUT_WORD};
 
 /// The item of a report named `file_name`; the caller adds where it lies.
-pub fn read(mut input: impl Read, file_name: &str) -> Item {
+pub(crate) fn read(mut input: impl Read, file_name: &str) -> Item {
     let mut item = Item { name: file_name.to_owned(), status: FAILED.into(), ..Item::default() };
     let mut bytes = Vec::new();
     if input.read_to_end(&mut bytes).is_err() {

@@ -18,7 +18,7 @@ struct Event {
 }
 
 /// Adds the tests of a file to the group that is open. On an error it keeps those before it.
-pub fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
+pub(crate) fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
     let last = Rc::new(Cell::new(0));
     let input = Lenient { input, last: last.clone(), ready: Vec::new(), taken: 0, rest: Vec::new() };
     for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<Event>>() {

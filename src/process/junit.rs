@@ -13,7 +13,7 @@ use crate::item::{FAILED, Item, PASSED, SKIPPED};
 const TEXT_LIMIT: usize = 12 << 20;
 
 /// Adds the suites of a file to the group that is open. On an error the tree holds part of them.
-pub fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
+pub(crate) fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
     let mut lexer = Lexer::new(input);
     loop {
         match lexer.next()? {

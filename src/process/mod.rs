@@ -11,7 +11,7 @@ mod markup;
 mod xml;
 
 #[cfg(fuzzing)]
-pub use fuzz::{file as fuzz_file, tree as fuzz_tree};
+pub(crate) use fuzz::{file as fuzz_file, tree as fuzz_tree};
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ const EXPANDED_LIMIT: u64 = 4 << 20;
 
 /// How the files of a plugin are to be read.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// The plugin's name.
     pub name: String,
     /// Whether there is a result for each node.
@@ -58,7 +58,7 @@ impl From<&plugin::Config> for Rules {
 
 /// What the results of a plugin came to, or those of one node.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// `passed`, `failed`, `unknown`, or a sum of custom statuses.
     pub status: String,
     /// Leaves by status.
@@ -68,7 +68,7 @@ pub struct Outcome {
 }
 
 /// Reads `results/` and `errors/` in a plugin's folder and writes `sonobuoy_results.yaml` there.
-pub fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
+pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
     let path = dir.join(RESULTS_FILE);
     for custom in [false, true] {
         let mut run = Run { dir, rules, tree: Tree::create(&path, custom)?, nodes: Vec::new() };

@@ -17,7 +17,7 @@ const PIECE: usize = 16 << 10;
 
 /// What comes next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Token {
+pub(crate) enum Token {
     /// An element begins; its name without prefix is in [`Lexer::name`], its attributes in [`Lexer::attribute`].
     Open,
     /// A piece of text, in [`Lexer::text`].
@@ -30,7 +30,7 @@ pub enum Token {
 
 /// What is wrong, in the words of the original, because they become part of results.
 #[derive(Debug)]
-pub struct Error {
+pub(crate) struct Error {
     /// On which line; 0 where the original names none.
     line: u64,
     reason: String,
@@ -55,7 +55,7 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Reads XML piece by piece.
-pub struct Lexer<R> {
+pub(crate) struct Lexer<R> {
     input: R,
     line: u64,
     open: Vec<String>,
@@ -70,7 +70,7 @@ pub struct Lexer<R> {
 
 impl<R: BufRead> Lexer<R> {
     /// Starts at the beginning of a file.
-    pub fn new(input: R) -> Self {
+    pub(crate) fn new(input: R) -> Self {
         Self {
             input,
             line: 1,
@@ -84,22 +84,22 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// The name of the element that was just opened, without its prefix.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.open.last().map_or("", |name| local(name))
     }
 
     /// An attribute of the element that was just opened; of several with one name the last.
-    pub fn attribute(&self, name: &str) -> Option<&str> {
+    pub(crate) fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.iter().rev().find(|(key, _)| local(key) == name).map(|(_, value)| value.as_str())
     }
 
     /// The piece of text.
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
     /// The next token.
-    pub fn next(&mut self) -> Result<Token, Error> {
+    pub(crate) fn next(&mut self) -> Result<Token, Error> {
         if std::mem::take(&mut self.close_pending) {
             self.open.pop();
             return Ok(Token::Close);
@@ -127,7 +127,7 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// Reads on to the end of the element that was just opened.
-    pub fn skip_element(&mut self) -> Result<(), Error> {
+    pub(crate) fn skip_element(&mut self) -> Result<(), Error> {
         let mut depth = 1_u32;
         while depth > 0 {
             match self.next()? {
@@ -141,7 +141,7 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// An error at the current line.
-    pub fn error(&self, reason: impl Into<String>) -> Error {
+    pub(crate) fn error(&self, reason: impl Into<String>) -> Error {
         Error { line: self.line, reason: reason.into() }
     }
 

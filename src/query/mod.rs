@@ -33,10 +33,10 @@ use base::pattern;
 use base::stop::Stop;
 
 use health::Health;
-pub use redact::Redactor;
+pub(crate) use redact::Redactor;
 
 /// Questions under way at once; the rate limit of the client keeps the server from harm.
-pub const WORKERS: usize = 16;
+pub(crate) const WORKERS: usize = 16;
 /// A question is asked again for so long. A server that restarts is back by then; a group whose server is away for
 /// good must not hold up the rest.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -49,7 +49,7 @@ const LARGEST_TEXT: u64 = 16 << 20;
 
 /// How a snapshot is taken.
 #[derive(Clone, Copy)]
-pub struct Query<'a> {
+pub(crate) struct Query<'a> {
     /// The way to the cluster, at the rate that is allowed.
     pub client: &'a kube::Client,
     /// What is asked for.
@@ -64,7 +64,7 @@ pub struct Query<'a> {
 
 /// What became of it.
 #[derive(Debug, Default)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Questions that were answered.
     pub answered: usize,
     /// Questions that were not, each with its reason.
@@ -73,7 +73,7 @@ pub struct Summary {
 
 /// A question that could not be answered.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Trouble {
+pub(crate) struct Trouble {
     /// What was asked for: a plural, `Nodes`, `PodLogs`, ….
     pub queryobj: String,
     /// The namespace, if it has one.
@@ -132,7 +132,7 @@ struct Timing {
 
 impl Query<'_> {
     /// Takes the snapshot. `Err` only if nothing could be asked or the folder could not be written to.
-    pub fn run(&self, stop: &Stop) -> anyhow::Result<Summary> {
+    pub(crate) fn run(&self, stop: &Stop) -> anyhow::Result<Summary> {
         let meta = self.folder.join("meta");
         fs::create_dir_all(&meta).with_context(|| format!("creating `{}`", meta.display()))?;
         let namespaces = pattern::compile(&self.config.filters.namespaces).map_err(|why| {

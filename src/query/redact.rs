@@ -50,7 +50,7 @@ const KEY_END: &str = "-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----";
 const KEY_LINES: u32 = 200;
 
 /// The rules, and how often each was used. Shared by all threads of a snapshot.
-pub struct Redactor {
+pub(crate) struct Redactor {
     env: Vec<Regex>,
     text: Vec<Rule>,
     fields: Vec<Field>,
@@ -77,7 +77,7 @@ struct Field {
 
 impl Redactor {
     /// The built-in rules and those that are asked for; none if somebody asks to see everything.
-    pub fn new(asked: &Redaction) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn new(asked: &Redaction) -> anyhow::Result<Option<Self>> {
         if asked.off {
             return Ok(None);
         }
@@ -112,7 +112,7 @@ impl Redactor {
     }
 
     /// Hides what an object must not show; true if anything was.
-    pub fn object(&self, resource: &Resource, object: &mut Value) -> bool {
+    pub(crate) fn object(&self, resource: &Resource, object: &mut Value) -> bool {
         let mut hidden = false;
         if resource.plural == "secrets" {
             for key in ["data", "stringData"] {
@@ -140,12 +140,12 @@ impl Redactor {
     }
 
     /// Filters the lines of one log.
-    pub fn lines(&self) -> Lines<'_> {
+    pub(crate) fn lines(&self) -> Lines<'_> {
         Lines { rules: self, key_lines: 0 }
     }
 
     /// How often each rule was used.
-    pub fn counts(&self) -> BTreeMap<String, u64> {
+    pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let fixed = [
             ("environment variables", &self.variables),
             ("values of secrets", &self.secrets),
@@ -212,7 +212,7 @@ impl Redactor {
 }
 
 /// Hides what the lines of one log must not show; a private key spans several.
-pub struct Lines<'a> {
+pub(crate) struct Lines<'a> {
     rules: &'a Redactor,
     /// How many lines of a key may still come.
     key_lines: u32,
@@ -220,7 +220,7 @@ pub struct Lines<'a> {
 
 impl Lines<'_> {
     /// The line as it may be kept.
-    pub fn line<'a>(&mut self, line: &'a str) -> Cow<'a, str> {
+    pub(crate) fn line<'a>(&mut self, line: &'a str) -> Cow<'a, str> {
         if self.key_lines > 0 {
             self.key_lines -= 1;
             let Some(end) = self.rules.key_end.find(line) else { return Cow::Borrowed("") };

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Appends a value.
-pub fn value(out: &mut String, value: &Value) {
+pub(crate) fn value(out: &mut String, value: &Value) {
     match value {
         Value::String(text) => string(out, text),
         Value::Number(number) if number.is_f64() => float(out, number.as_f64().unwrap_or_default()),
@@ -23,7 +23,7 @@ pub fn value(out: &mut String, value: &Value) {
 }
 
 /// Appends an object, its entries in the order given.
-pub fn object<'a, V: 'a>(
+pub(crate) fn object<'a, V: 'a>(
     out: &mut String,
     entries: impl Iterator<Item = (&'a String, &'a V)>,
     value: impl Fn(&mut String, &V),
@@ -41,7 +41,7 @@ pub fn object<'a, V: 'a>(
 }
 
 /// Appends a string.
-pub fn string(out: &mut String, text: &str) {
+pub(crate) fn string(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {

@@ -26,7 +26,7 @@ const LISTED: usize = 200;
 /// What became of a test. The order is that in which people want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kind {
+pub(crate) enum Kind {
     /// It did not fail before and does now, or is new and fails.
     NewlyFailing,
     /// It failed before and still does.
@@ -52,7 +52,7 @@ const KINDS: [(Kind, &str, &str); 6] = [
 
 /// One test that is not as it was.
 #[derive(Debug, Serialize)]
-pub struct Change {
+pub(crate) struct Change {
     #[serde(skip)]
     kind: Kind,
     plugin: String,
@@ -67,14 +67,14 @@ pub struct Change {
 
 /// Everything that is not as it was, and how many tests are.
 #[derive(Debug, Default)]
-pub struct Diff {
+pub(crate) struct Diff {
     changes: Vec<Change>,
     unchanged: u64,
 }
 
 /// How the text is printed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Look {
+pub(crate) struct Look {
     /// With colours.
     pub colour: bool,
     /// Lines are cut at so many columns.
@@ -107,7 +107,7 @@ struct Before {
 
 impl Diff {
     /// Compares two archives. A plugin that only one of them has appears or vanishes with all its tests.
-    pub fn between(before: &Opened, after: &Opened) -> anyhow::Result<Self> {
+    pub(crate) fn between(before: &Opened, after: &Opened) -> anyhow::Result<Self> {
         let mut statuses = Vec::<String>::new();
         let mut old = HashMap::new();
         each(before, |keys, plugin, leaf| {
@@ -158,7 +158,7 @@ impl Diff {
     }
 
     /// The exit code of a command that was told `--fail-on limit`: only what newly fails counts.
-    pub fn exit_code(&self, limit: &str) -> u8 {
+    pub(crate) fn exit_code(&self, limit: &str) -> u8 {
         if limit != "never" && self.of(Kind::NewlyFailing).next().is_some() { FAILED_CODE } else { 0 }
     }
 
@@ -167,7 +167,7 @@ impl Diff {
     }
 
     /// Writes one JSON document.
-    pub fn write_json(
+    pub(crate) fn write_json(
         &self,
         before: &Opened,
         after: &Opened,
@@ -192,7 +192,7 @@ impl Diff {
     }
 
     /// Writes it for people.
-    pub fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(crate) fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
         for (kind, _, title) in KINDS {
             let count = self.of(kind).count();
             if count == 0 {

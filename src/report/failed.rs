@@ -10,7 +10,7 @@ const PREFIX: &str = "[It]";
 
 /// The names of the failed tests of a plugin in an archive, in their order; a blank after the prefix stays, as in the
 /// pattern of the original.
-pub fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>> {
+pub(crate) fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>> {
     let opened = open(archive, Some(plugin), Depth::Trees)?;
     let tree = layout::tree(plugin);
     let content = opened.files.open(&tree)?;

@@ -10,14 +10,14 @@ use super::source::Files;
 use base::yaml;
 
 /// What it is called beside the plugins.
-pub const NAME: &str = "sonobuoy";
+pub(crate) const NAME: &str = "sonobuoy";
 /// Where it lies in an archive.
-pub const FILE: &str = "meta/clusterhealth.json";
+pub(crate) const FILE: &str = "meta/clusterhealth.json";
 
 /// What is known of nodes, pods and logs. Fields are in the order in which they are written.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Health {
+pub(crate) struct Health {
     /// Nodes.
     #[serde(deserialize_with = "nullable")]
     pub node_health: Part,
@@ -35,7 +35,7 @@ pub struct Health {
 /// How many there are and how many are well.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Part {
+pub(crate) struct Part {
     /// All, also where the key says nodes and means pods.
     pub total_nodes: i64,
     /// Those that are well.
@@ -48,7 +48,7 @@ pub struct Part {
 /// One node or pod.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Detail {
+pub(crate) struct Detail {
     /// Its name.
     pub name: String,
     /// Whether it is well.
@@ -74,14 +74,14 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(
 
 impl Health {
     /// Reads it; `None` where an archive has none.
-    pub fn read(files: &Files) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn read(files: &Files) -> anyhow::Result<Option<Self>> {
         let Some(bytes) = files.small(FILE)? else { return Ok(None) };
         let health = Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
         Ok(Some(health.map_err(|error| anyhow::anyhow!("`{FILE}`: {error}"))?.unwrap_or_default()))
     }
 
     /// Prints it for people.
-    pub fn report(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(crate) fn report(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "Run Details:")?;
         writeln!(out, "API Server version: {}", self.api_version)?;
         writeln!(out, "Node health: {}", self.node_health.share())?;
@@ -119,7 +119,7 @@ impl Health {
     }
 
     /// Prints it as YAML, in the form and order of the original.
-    pub fn write_yaml(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(crate) fn write_yaml(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         for (name, part) in [("node_health", &self.node_health), ("pod_health", &self.pod_health)] {
             writeln!(
                 out,
@@ -183,7 +183,7 @@ impl Part {
     }
 
     /// Those that are not well, sorted by namespace and name.
-    pub fn unwell(&self) -> Vec<&Detail> {
+    pub(crate) fn unwell(&self) -> Vec<&Detail> {
         let mut unwell: Vec<&Detail> = self.details.iter().filter(|detail| !detail.healthy).collect();
         unwell.sort_by_key(|detail| (&detail.namespace, &detail.name));
         unwell
@@ -192,7 +192,7 @@ impl Part {
 
 impl Detail {
     /// `namespace/name` of a pod, the name of a node.
-    pub fn full_name(&self) -> String {
+    pub(crate) fn full_name(&self) -> String {
         if self.namespace.is_empty() {
             self.name.clone()
         } else {

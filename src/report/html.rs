@@ -24,7 +24,7 @@ const ROWS: u64 = 20_000;
 const ODD: usize = 200;
 
 /// Writes the page.
-pub fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let logs = Logs::read(overview)?;
     let verdict = overview.verdict().word();
     let headline = headline(overview);

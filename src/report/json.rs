@@ -12,7 +12,7 @@ use crate::item::Item;
 use base::json::json;
 
 /// Raised when a key is renamed or removed or changes its meaning; new keys come without notice.
-pub const SCHEMA_VERSION: u32 = 1;
+pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// One test as it is written.
 #[derive(Serialize)]
@@ -31,7 +31,7 @@ struct Test<'a> {
 }
 
 /// Writes one document, one test a line.
-pub fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{{\n\"schemaVersion\": {SCHEMA_VERSION},")?;
     field(out, "archive", &json!(overview.opened.source.label()))?;
     field(out, "version", &json!(overview.version))?;

@@ -7,7 +7,7 @@ use crate::item::read::Visit;
 use crate::item::{Item, UNKNOWN};
 
 /// A leaf and its place.
-pub struct Leaf<'a> {
+pub(crate) struct Leaf<'a> {
     /// The leaf itself.
     pub item: &'a Item,
     /// The names of the items above it, without the plugin's.
@@ -20,12 +20,12 @@ pub struct Leaf<'a> {
 
 impl<'a> Leaf<'a> {
     /// Its status, never empty.
-    pub fn status(&self) -> &'a str {
+    pub(crate) fn status(&self) -> &'a str {
         if self.item.status.is_empty() { UNKNOWN } else { &self.item.status }
     }
 
     /// The names above it without that of the node.
-    pub fn group(&self) -> &'a [String] {
+    pub(crate) fn group(&self) -> &'a [String] {
         match (self.node, self.path) {
             (Some(node), [first, rest @ ..]) if first == node => rest,
             (_, path) => path,
@@ -34,7 +34,7 @@ impl<'a> Leaf<'a> {
 }
 
 /// Calls `visit` with each leaf of a plugin in the order of the tree.
-pub fn each(
+pub(crate) fn each(
     files: &Files,
     plugin: &str,
     node: Option<&str>,
@@ -46,7 +46,7 @@ pub fn each(
 
 impl Overview<'_> {
     /// Calls `visit` with each leaf of a plugin that is looked at.
-    pub fn leaves(
+    pub(crate) fn leaves(
         &self,
         plugin: &Plugin,
         visit: impl FnMut(&Leaf<'_>) -> anyhow::Result<()>,

@@ -14,7 +14,7 @@ const ALL: usize = 3 << 20;
 const LISTED: usize = 500;
 
 /// One log.
-pub struct Log {
+pub(crate) struct Log {
     /// Its path in the archive.
     pub name: String,
     /// Its length in bytes.
@@ -26,7 +26,7 @@ pub struct Log {
 }
 
 /// The logs of an archive, those that are shown first.
-pub struct Logs {
+pub(crate) struct Logs {
     /// Shown and listed ones.
     pub logs: Vec<Log>,
     /// How many there are besides.
@@ -35,7 +35,7 @@ pub struct Logs {
 
 impl Logs {
     /// Reads them: those of pods of failed plugins before others, among them those with most errors.
-    pub fn read(overview: &Overview<'_>) -> anyhow::Result<Self> {
+    pub(crate) fn read(overview: &Overview<'_>) -> anyhow::Result<Self> {
         let mut tails = Spool::default();
         let mut logs = Vec::new();
         let counted = overview.health.as_ref().map(|health| &health.error_summary);
@@ -78,12 +78,12 @@ impl Logs {
     }
 
     /// The place of a log that is shown.
-    pub fn shown(&self, name: &str) -> Option<usize> {
+    pub(crate) fn shown(&self, name: &str) -> Option<usize> {
         self.logs.iter().position(|log| log.name == name && log.tail.is_some())
     }
 
     /// The shown logs of a plugin's pods.
-    pub fn of_plugin(&self, plugin: &str) -> impl Iterator<Item = (usize, &Log)> {
+    pub(crate) fn of_plugin(&self, plugin: &str) -> impl Iterator<Item = (usize, &Log)> {
         let part = format!("/sonobuoy-{plugin}-");
         let logs = self.logs.iter().enumerate();
         logs.filter(move |(_, log)| log.tail.is_some() && log.name.contains(&part))

@@ -9,14 +9,14 @@ use crate::layout::{self, RESULTS_FILE};
 /// Where an archive lists its plugins.
 const INFO: &str = "meta/info.json";
 /// Where it says which version made it.
-pub const CONFIG: &str = "meta/config.json";
+pub(crate) const CONFIG: &str = "meta/config.json";
 /// The aggregator's log.
-pub const RUN_LOG: &str = "meta/run.log";
+pub(crate) const RUN_LOG: &str = "meta/run.log";
 /// The version of the API server.
-pub const SERVER_VERSION: &str = "serverversion.json";
+pub(crate) const SERVER_VERSION: &str = "serverversion.json";
 
 /// An archive whose trees are at hand.
-pub struct Opened {
+pub(crate) struct Opened {
     /// Where more can be read.
     pub source: Source,
     /// The small files, trees among them.
@@ -36,7 +36,7 @@ const SNAPSHOT: &str = "meta/query-errors.json";
 
 /// How much of an archive is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
+pub(crate) enum Depth {
     /// What the original shows, and plugins only where the archive lists them.
     Trees,
     /// Also what is known of the run, to its end; plugins that are not listed are found by their trees.
@@ -44,12 +44,12 @@ pub enum Depth {
 }
 
 /// Reads what is needed for `plugin`, or for all and the health of the cluster.
-pub fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow::Result<Opened> {
+pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow::Result<Opened> {
     let source = Source::open(archive)?;
     if depth == Depth::Whole {
         return whole(source, plugin);
     }
-    let tree = plugin.map(|plugin| layout::tree(plugin));
+    let tree = plugin.map(layout::tree);
     let only_health = plugin == Some(health::NAME);
     let wanted = |name: &str| match &tree {
         Some(_) if only_health => name == health::FILE,

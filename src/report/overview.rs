@@ -15,16 +15,16 @@ use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 use crate::layout;
 
 /// The exit code when something failed, if that was asked for.
-pub const FAILED_CODE: u8 = 3;
+pub(crate) const FAILED_CODE: u8 = 3;
 /// The exit code when nothing failed but something is unknown, if that was asked for.
-pub const UNKNOWN_CODE: u8 = 4;
+pub(crate) const UNKNOWN_CODE: u8 = 4;
 
 /// Leaves by status.
-pub type Counts = BTreeMap<String, u64>;
+pub(crate) type Counts = BTreeMap<String, u64>;
 
 /// What a run came to as a whole; the order is from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Nothing failed and nothing is unknown; custom statuses are no failures.
     Passed,
     /// Something could not be found out, but nothing failed.
@@ -34,7 +34,7 @@ pub enum Verdict {
 }
 
 /// An archive in numbers.
-pub struct Overview<'a> {
+pub(crate) struct Overview<'a> {
     /// The archive.
     pub opened: &'a Opened,
     /// What of it is looked at, as `Select` selects; none for all.
@@ -55,7 +55,7 @@ pub struct Overview<'a> {
 
 /// A plugin in numbers.
 #[derive(Debug, Default)]
-pub struct Plugin {
+pub(crate) struct Plugin {
     /// Its name.
     pub name: String,
     /// Its status.
@@ -72,7 +72,7 @@ pub struct Plugin {
 
 /// A node in numbers.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub(crate) struct Node {
     /// Its name.
     pub name: String,
     /// Its status.
@@ -85,7 +85,7 @@ pub struct Node {
 
 impl<'a> Overview<'a> {
     /// Reads every tree once; one that cannot be read is noted, not an error.
-    pub fn read(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
+    pub(crate) fn read(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
         let files = &opened.files;
         let config = json(files, CONFIG)?;
         let server = json(files, SERVER_VERSION)?;
@@ -110,12 +110,12 @@ impl<'a> Overview<'a> {
     }
 
     /// The worst of all plugins.
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         self.plugins.iter().map(Plugin::verdict).max().unwrap_or(Verdict::Unknown)
     }
 
     /// The exit code of a command that was told `--fail-on limit`; see the table in `docs/results.md`.
-    pub fn exit_code(&self, limit: &str) -> u8 {
+    pub(crate) fn exit_code(&self, limit: &str) -> u8 {
         let incomplete =
             || self.plugins.iter().any(|plugin| plugin.error.is_some() || plugin.status == UNKNOWN);
         match (self.verdict(), limit) {
@@ -127,7 +127,7 @@ impl<'a> Overview<'a> {
     }
 
     /// The leaves of all plugins.
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         let mut sum = Counts::new();
         for (status, count) in self.plugins.iter().flat_map(|plugin| &plugin.counts) {
             *sum.entry(status.clone()).or_default() += count;
@@ -138,7 +138,7 @@ impl<'a> Overview<'a> {
 
 impl Verdict {
     /// One word for it.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Passed => PASSED,
             Self::Unknown => UNKNOWN,
@@ -178,7 +178,7 @@ impl Plugin {
     }
 
     /// Its own verdict.
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         if self.error.is_some() {
             return Verdict::Unknown;
         }
@@ -186,12 +186,12 @@ impl Plugin {
     }
 
     /// All leaves.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
     /// How many nodes are alike at most, and those that are not like these.
-    pub fn odd_nodes(&self) -> (usize, Vec<&Node>) {
+    pub(crate) fn odd_nodes(&self) -> (usize, Vec<&Node>) {
         let mut alike = BTreeMap::<u64, usize>::new();
         for node in &self.nodes {
             *alike.entry(node.likeness).or_default() += 1;
@@ -209,13 +209,13 @@ impl Plugin {
 
 impl Node {
     /// Its own verdict.
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         Verdict::of(&self.status, &self.counts)
     }
 }
 
 /// The four numbers that every view shows, and whatever else there is.
-pub fn columns(counts: &Counts) -> [(&'static str, u64); 5] {
+pub(crate) fn columns(counts: &Counts) -> [(&'static str, u64); 5] {
     let of = |status: &str| counts.get(status).copied().unwrap_or_default();
     let (passed, failed, skipped, unknown) =
         (of(PASSED), of(FAILED) + of(TIMEOUT), of(SKIPPED), of(UNKNOWN) + of(""));
@@ -224,7 +224,7 @@ pub fn columns(counts: &Counts) -> [(&'static str, u64); 5] {
 }
 
 /// Reads a plugin's tree.
-pub fn open_tree<'f>(files: &'f Files, plugin: &str) -> anyhow::Result<Box<dyn std::io::Read + 'f>> {
+pub(crate) fn open_tree<'f>(files: &'f Files, plugin: &str) -> anyhow::Result<Box<dyn std::io::Read + 'f>> {
     let name = layout::tree(plugin);
     files.open(&name)?.ok_or_else(|| source::absent(&name))
 }

@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use super::source::Source;
 use super::spool;
+use base::json::Page;
 use base::json::json;
-use base::kube::Page;
 
 /// Fields of `metadata` that differ between two looks at the same thing.
 const IDENTITY: [&str; 6] =
@@ -32,7 +32,7 @@ const SHOWN: usize = 80;
 
 /// What became of the objects.
 #[derive(Debug, Default, Serialize)]
-pub struct Objects {
+pub(crate) struct Objects {
     changed: Vec<Changed>,
     appeared: Vec<Name>,
     vanished: Vec<Name>,
@@ -74,7 +74,7 @@ struct Difference {
 
 impl Objects {
     /// Compares two snapshots; `None` if neither holds any object.
-    pub fn between(before: &Source, after: &Source) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn between(before: &Source, after: &Source) -> anyhow::Result<Option<Self>> {
         let mut old = HashMap::new();
         each(before, |name, object| {
             old.insert(key(name), (digest(&object), false));
@@ -148,7 +148,7 @@ impl Objects {
     }
 
     /// Writes it for people.
-    pub fn write_text(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(crate) fn write_text(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         title(out, "Objects changed", self.changed.len())?;
         for changed in self.changed.iter().take(LISTED) {
             writeln!(out, "  {}", changed.name)?;

@@ -17,7 +17,7 @@ use base::archive::{Entry, Gunzip, Kind, Reader};
 const SMALL: u64 = 16 << 20;
 
 /// An archive or a folder.
-pub struct Source {
+pub(crate) struct Source {
     place: Place,
     /// What to call it in messages.
     label: String,
@@ -30,14 +30,14 @@ enum Place {
 }
 
 /// Files of a source, at hand.
-pub struct Files {
+pub(crate) struct Files {
     folder: Option<PathBuf>,
     spool: Spool,
 }
 
 impl Source {
     /// Opens what the user named; `-` is standard input.
-    pub fn open(name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
         let label = name.to_owned();
         if name == "-" {
             return Ok(Self { place: Place::File(standard_input()?), label: "standard input".into() });
@@ -51,12 +51,12 @@ impl Source {
     }
 
     /// What to call it in messages.
-    pub fn label(&self) -> &str {
+    pub(crate) fn label(&self) -> &str {
         &self.label
     }
 
     /// Takes out the files that are `wanted`, by name and size, and stops reading when there is `enough`.
-    pub fn collect(
+    pub(crate) fn collect(
         &self,
         mut wanted: impl FnMut(&str) -> bool,
         mut enough: impl FnMut(&Files) -> bool,
@@ -78,7 +78,7 @@ impl Source {
     }
 
     /// Tells `visit` of every file in the order of the archive, or sorted for a folder, with its content.
-    pub fn each(
+    pub(crate) fn each(
         &self,
         mut visit: impl FnMut(&str, u64, &mut dyn Read) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
@@ -95,7 +95,7 @@ impl Source {
     }
 
     /// Files to be fetched one after the other; `wanted` says how often each.
-    pub fn fetch(&self, wanted: HashMap<String, usize>) -> anyhow::Result<Fetch> {
+    pub(crate) fn fetch(&self, wanted: HashMap<String, usize>) -> anyhow::Result<Fetch> {
         Ok(match &self.place {
             Place::Folder(path) => Fetch::Folder(path.clone()),
             Place::File(_) => Fetch::Stream { walk: Box::new(self.walk()?), wanted, spool: Spool::default() },
@@ -119,7 +119,7 @@ impl Source {
 
 impl Files {
     /// Reads a file from its start; `None` if there is none of that name.
-    pub fn open(&self, name: &str) -> anyhow::Result<Option<Box<dyn Read + '_>>> {
+    pub(crate) fn open(&self, name: &str) -> anyhow::Result<Option<Box<dyn Read + '_>>> {
         match &self.folder {
             None => Ok(self.spool.open(name).map(|content| Box::new(content) as _)),
             Some(folder) => Ok(open_in(folder, name)?.map(|file| Box::new(file) as _)),
@@ -127,7 +127,7 @@ impl Files {
     }
 
     /// The bytes of a small file.
-    pub fn small(&self, name: &str) -> anyhow::Result<Option<Vec<u8>>> {
+    pub(crate) fn small(&self, name: &str) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(content) = self.open(name)? else { return Ok(None) };
         let mut bytes = Vec::new();
         content.take(SMALL + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read `{name}`"))?;
@@ -136,7 +136,7 @@ impl Files {
     }
 
     /// The names of the folders in `folder`.
-    pub fn folders(&self, folder: &str) -> anyhow::Result<Vec<String>> {
+    pub(crate) fn folders(&self, folder: &str) -> anyhow::Result<Vec<String>> {
         let mut names = std::collections::BTreeSet::new();
         match &self.folder {
             None => {
@@ -160,7 +160,7 @@ impl Files {
     }
 
     /// Whether there is a file of that name.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         match &self.folder {
             None => self.spool.has(name),
             Some(folder) => clean(name).is_some_and(|name| folder.join(name).is_file()),
@@ -169,12 +169,12 @@ impl Files {
 }
 
 /// The error for a file that is not there, in the words of the original.
-pub fn absent(name: &str) -> anyhow::Error {
+pub(crate) fn absent(name: &str) -> anyhow::Error {
     anyhow::anyhow!("failed to find file \"{name}\" in archive")
 }
 
 /// Hands out the files of a source in about the order in which they lie there.
-pub enum Fetch {
+pub(crate) enum Fetch {
     /// Each can be opened.
     Folder(PathBuf),
     /// Those that lie before the one asked for are kept for later.
@@ -190,7 +190,7 @@ pub enum Fetch {
 
 impl Fetch {
     /// Copies a file to `out`, with `head` before it.
-    pub fn copy(&mut self, name: &str, head: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(crate) fn copy(&mut self, name: &str, head: &str, out: &mut dyn Write) -> anyhow::Result<()> {
         match self {
             Self::Folder(folder) => {
                 let mut file = open_in(folder, name)?.ok_or_else(|| absent(name))?;
@@ -234,7 +234,7 @@ fn copy(input: &mut impl Read, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// A pass over an archive.
-pub struct Walk {
+pub(crate) struct Walk {
     reader: Reader<Gunzip<BufReader<File>>>,
 }
 
@@ -267,7 +267,7 @@ fn broken(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// The name without `./`, `//` and `..`, with slashes for the separators of Windows; `None` if it leads out.
-pub fn clean(name: &str) -> Option<String> {
+pub(crate) fn clean(name: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in name.split(['/', '\\']) {
         match part {

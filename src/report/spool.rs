@@ -12,7 +12,7 @@ const MEMORY: u64 = 8 << 20;
 
 /// Named contents, all in one place one after the other.
 #[derive(Default)]
-pub struct Spool {
+pub(crate) struct Spool {
     memory: Vec<u8>,
     /// Everything, once it has outgrown memory; the file has no name any more.
     file: Option<File>,
@@ -22,7 +22,7 @@ pub struct Spool {
 
 impl Spool {
     /// Takes a content in under `name`; the first of a name stays.
-    pub fn add(&mut self, name: &str, mut content: impl Read) -> anyhow::Result<()> {
+    pub(crate) fn add(&mut self, name: &str, mut content: impl Read) -> anyhow::Result<()> {
         if self.has(name) {
             return Ok(());
         }
@@ -41,17 +41,17 @@ impl Spool {
     }
 
     /// Whether there is a content of that name.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.places.contains_key(name)
     }
 
     /// All names, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.places.keys().map(String::as_str)
     }
 
     /// Reads a content from its start.
-    pub fn open(&self, name: &str) -> Option<Content<'_>> {
+    pub(crate) fn open(&self, name: &str) -> Option<Content<'_>> {
         let (at, left) = *self.places.get(name)?;
         Some(Content { spool: self, at, left })
     }
@@ -73,7 +73,7 @@ impl Spool {
 }
 
 /// One content, being read.
-pub struct Content<'s> {
+pub(crate) struct Content<'s> {
     spool: &'s Spool,
     at: u64,
     left: u64,
@@ -96,7 +96,7 @@ impl Read for Content<'_> {
 }
 
 /// A file for this process alone that vanishes with it.
-pub fn temporary() -> io::Result<File> {
+pub(crate) fn temporary() -> io::Result<File> {
     let dir = std::env::temp_dir();
     for attempt in 0..100 {
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -10,7 +10,7 @@ use super::overview::{Counts, Overview, Plugin, columns};
 use crate::item::{FAILED, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 
 /// Writes one document.
-pub fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
     let broken = overview.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
     writeln!(out, "<testsuites name=\"{}\"{}>", attribute("sonobuoy"), sums(&overview.counts(), broken))?;

@@ -15,7 +15,7 @@ use crate::layout;
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Counts and the names of what failed.
     Report,
     /// Every leaf, with its file.
@@ -28,7 +28,7 @@ pub enum Mode {
 
 /// What is shown.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub(crate) struct View<'a> {
     /// How much.
     pub mode: Mode,
     /// Only what is below the first item of this name.
@@ -38,7 +38,7 @@ pub struct View<'a> {
 }
 
 /// Shows `plugins` one after the other; the last error is returned when all were tried, those before are logged.
-pub fn show(
+pub(crate) fn show(
     source: &Source,
     files: &Files,
     plugins: &[String],
@@ -116,7 +116,7 @@ fn show_health(files: &Files, mode: Mode, out: &mut dyn Write) -> anyhow::Result
 }
 
 /// Passes on the first item of a name and what is below it, or everything.
-pub struct Select<'a, V> {
+pub(crate) struct Select<'a, V> {
     name: Option<&'a str>,
     depth: u32,
     done: bool,
@@ -126,12 +126,12 @@ pub struct Select<'a, V> {
 
 impl<'a, V: Visit> Select<'a, V> {
     /// Selects the item `name`.
-    pub fn new(name: Option<&'a str>, inner: V) -> Self {
+    pub(crate) fn new(name: Option<&'a str>, inner: V) -> Self {
         Self { name: name.filter(|name| !name.is_empty()), depth: 0, done: false, inner }
     }
 
     /// Reads a tree; it is an error if the item is not there.
-    pub fn run(&mut self, input: impl Read) -> anyhow::Result<()> {
+    pub(crate) fn run(&mut self, input: impl Read) -> anyhow::Result<()> {
         read::read(input, Writer::Aggregator, self)?;
         match self.name {
             Some(name) if !self.done => anyhow::bail!("node named {name:?} not found"),

@@ -27,7 +27,7 @@ const SETTLED_WRONG: Duration = Duration::from_secs(2);
 const CONTENT_LIMIT: u64 = 64 * 1024;
 
 /// How a worker learns that all other containers of its pod have ended well.
-pub enum Others {
+pub(crate) enum Others {
     /// Not at all: only the done file counts.
     Unknown,
     /// By whoever watches them.
@@ -38,7 +38,7 @@ pub enum Others {
 
 /// The end of the other containers.
 #[derive(Clone, Default)]
-pub struct End {
+pub(crate) struct End {
     /// All of them have ended well, at least once.
     pub well: Stop,
     /// None of them is started again: nobody is left who could change a result.

@@ -19,13 +19,13 @@ use base::stop::Stop;
 use client::{self, Client, Retry};
 use done::Found;
 
-pub use done::{End, Others};
-pub use settings::{Scope, Settings};
+pub(crate) use done::{End, Others};
+pub(crate) use settings::{Scope, Settings};
 
 /// Waits for the result of this worker's plugin and submits it. `term` is the request to end: the worker then goes
 /// on for the grace that a pod is given, so that a result that is nearly there still arrives; after that it ends
 /// without one, which is no error. Tells whether the aggregator has the result.
-pub fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::Result<bool> {
+pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::Result<bool> {
     let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
     // `asked` and `over` end with this call, whatever becomes of `term`.
     let (asked, over) = (term.child(), Stop::new());
@@ -60,7 +60,7 @@ pub fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::Result<
 }
 
 /// What a worker does after success: nothing, for so long that its pod is not restarted. Ends when `term` does.
-pub fn linger(seconds: i64, term: &Stop) {
+pub(crate) fn linger(seconds: i64, term: &Stop) {
     match u64::try_from(seconds) {
         Ok(seconds) => term.wait(Duration::from_secs(seconds)),
         Err(_) => term.wait(Duration::MAX),

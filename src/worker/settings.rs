@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(60);
 
 /// Whether a worker speaks for the cluster or for its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub(crate) enum Scope {
     /// One result of the plugin for the whole cluster.
     Global,
     /// One result of the plugin on this node.
@@ -29,7 +29,7 @@ pub enum Scope {
 
 /// One worker's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Where the aggregator is and as whom to speak.
     pub access: Access,
     /// The result that is waited for.
@@ -48,7 +48,7 @@ pub struct Settings {
 
 impl Settings {
     /// Reads the environment through `lookup`.
-    pub fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
+    pub(crate) fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let (access, mut missing) = match Access::read(given) {
             Ok(access) => (access, Vec::new()),

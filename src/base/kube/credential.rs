@@ -230,7 +230,7 @@ impl Program {
 }
 
 /// A command with a slash is relative to the kubeconfig that names it; a bare one is looked up in PATH.
-pub fn command(text: &str, folder: &Path) -> PathBuf {
+pub(super) fn command(text: &str, folder: &Path) -> PathBuf {
     if text.contains('/') { folder.join(text) } else { PathBuf::from(text) }
 }
 

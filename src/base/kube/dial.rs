@@ -26,7 +26,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Where to connect to, and how.
 #[derive(Clone)]
-pub struct Dialer {
+pub(super) struct Dialer {
     /// Name or address of the server, without brackets.
     pub host: String,
     /// Its port.
@@ -40,7 +40,7 @@ pub struct Dialer {
 }
 
 /// An open connection.
-pub struct Stream {
+pub(super) struct Stream {
     io: Box<dyn Io>,
     tcp: Arc<TcpStream>,
     _hook: Hook,
@@ -51,7 +51,7 @@ impl<T: Read + Write + Send + Sync> Io for T {}
 
 impl Dialer {
     /// Connects; every error says which leg failed.
-    pub fn dial(&self) -> io::Result<Stream> {
+    pub(super) fn dial(&self) -> io::Result<Stream> {
         let (host, port) = match &self.proxy {
             Some((proxy, _)) => (&*proxy.host, proxy.port),
             None => (&*self.host, self.port),
@@ -134,17 +134,17 @@ impl Dialer {
 
 impl Stream {
     /// How long a read may wait; `None` is for ever.
-    pub fn read_limit(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub(super) fn read_limit(&self, limit: Option<Duration>) -> io::Result<()> {
         self.tcp.set_read_timeout(limit)
     }
 
     /// How long a write may wait; `None` is for ever.
-    pub fn write_limit(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub(super) fn write_limit(&self, limit: Option<Duration>) -> io::Result<()> {
         self.tcp.set_write_timeout(limit)
     }
 
     /// Whether an idle connection can be used again: nothing came, and it is not closed.
-    pub fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         if self.tcp.set_nonblocking(true).is_err() {
             return false;
         }
@@ -247,7 +247,7 @@ fn tunnel(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
 }
 
 /// Reads to the end of a head and not a byte further: what follows belongs to somebody else.
-pub fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
+pub(super) fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::stop::Stop;
 
 /// Lets `burst` requests through at once, and then `qps` a second.
-pub struct Limiter {
+pub(super) struct Limiter {
     /// The time one token takes to grow back; `None` is no limit.
     step: Option<Duration>,
     burst: u32,
@@ -18,13 +18,13 @@ pub struct Limiter {
 
 impl Limiter {
     /// A rate that is zero, negative or not a number means no limit.
-    pub fn new(qps: f64, burst: u32) -> Self {
+    pub(super) fn new(qps: f64, burst: u32) -> Self {
         let step = (qps > 0.0).then(|| Duration::try_from_secs_f64(1.0 / qps).ok()).flatten();
         Self { step, burst: burst.max(1), full_at: Mutex::new(Instant::now()) }
     }
 
     /// Waits for a turn; false if a stop came first.
-    pub fn take(&self, stop: &Stop) -> bool {
+    pub(super) fn take(&self, stop: &Stop) -> bool {
         match self.reserve(Instant::now()) {
             Some(turn) => !stop.wait_until(turn),
             None => !stop.stopped(),

@@ -4,17 +4,17 @@
 //! `continue` token that became too old is replaced. Memory holds one object, and one number for each seen.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::BufReader;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed as _, Error as _};
 use serde_json::Value;
 
 use super::client::{Body, Client, decoding};
 use super::error::Error;
 use super::request::{Request, Resource, Selector};
+use crate::json::Page;
 
 /// Objects in one page: small enough for the server, large enough for speed.
 const PAGE: usize = 500;
@@ -33,7 +33,7 @@ pub struct Meta {
 }
 
 /// Takes one object; an error of its own ends the list.
-pub type Sink<'a> = dyn FnMut(Value) -> Result<(), String> + 'a;
+pub(super) type Sink<'a> = dyn FnMut(Value) -> Result<(), String> + 'a;
 
 impl Client {
     /// Hands every object to `sink`, in the server's order.
@@ -137,83 +137,6 @@ fn meta<'de, R: serde_json::de::Read<'de>>(
     match Page(take).deserialize(reader)? {
         (meta, true) => Meta::deserialize(meta),
         (_, false) => Err(serde_json::Error::custom("it is no list")),
-    }
-}
-
-/// A list that hands its items out as they are read, for as long as they are taken. Gives its `metadata`, and whether
-/// it has items at all.
-pub struct Page<'f>(pub &'f mut dyn FnMut(Value) -> bool);
-
-impl<'de> DeserializeSeed<'de> for Page<'_> {
-    type Value = (Value, bool);
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Page<'_> {
-    type Value = (Value, bool);
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut meta, mut is_list) = (Value::Object(serde_json::Map::new()), false);
-        while let Some(key) = map.next_key::<String>()? {
-            match &*key {
-                "metadata" => meta = map.next_value()?,
-                "items" => {
-                    is_list = true;
-                    map.next_value_seed(Items(&mut *self.0))?;
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok((meta, is_list))
-    }
-}
-
-struct Items<'f>(&'f mut dyn FnMut(Value) -> bool);
-
-impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_option(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Items<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the items of a list")
-    }
-
-    // Go writes an empty list as null.
-    fn visit_none<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(item) = items.next_element::<Value>()? {
-            if !(self.0)(item) {
-                return Err(A::Error::custom("the receiver failed"));
-            }
-        }
-        Ok(())
     }
 }
 

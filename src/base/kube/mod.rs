@@ -17,6 +17,7 @@
 /// The server of the black-box tests; it shares no type with the crate.
 #[cfg(test)]
 #[path = "../../../tests/support/api_server/mod.rs"]
+#[allow(unreachable_pub, reason = "the black-box tests share it")]
 mod api_server;
 mod client;
 mod credential;
@@ -41,7 +42,6 @@ pub use client::Client;
 pub use discovery::{Discovery, Kind};
 pub use error::{Error, Stage};
 pub use kubeconfig::{Config, Options};
-pub use list::Page;
 pub use request::{Method, Request, Resource, Selector};
 pub use tls::{Believer, Identity, Trust};
 pub use watch::Event;

@@ -275,7 +275,7 @@ impl fmt::Display for Request {
 }
 
 /// One segment of a path: nothing in it can end the segment or climb.
-pub fn segment(text: &str) -> Cow<'_, str> {
+pub(super) fn segment(text: &str) -> Cow<'_, str> {
     if text == "." || text == ".." {
         return Cow::Owned(text.replace('.', "%2E"));
     }

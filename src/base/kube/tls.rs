@@ -57,7 +57,7 @@ impl Identity {
 }
 
 /// Builds the settings; `Err` says which part is wrong.
-pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientConfig>, String> {
+pub(super) fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientConfig>, String> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|why| why.to_string())?;
@@ -82,7 +82,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
 }
 
 /// The name that the server must prove to have.
-pub fn server_name(name: &str) -> Result<ServerName<'static>, String> {
+pub(super) fn server_name(name: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(name.to_owned())
         .map_err(|_| format!("`{name}` is neither a DNS name nor an IP address"))
 }

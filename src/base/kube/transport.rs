@@ -17,7 +17,7 @@ use super::dial::{Dialer, Stream};
 
 /// Opens connections for ureq.
 #[derive(Debug)]
-pub struct Opener(pub Dialer);
+pub(super) struct Opener(pub Dialer);
 
 impl Connector<()> for Opener {
     type Out = Connection;
@@ -36,7 +36,7 @@ impl Connector<()> for Opener {
 
 /// A failure before the first byte of a request was sent.
 #[derive(Debug)]
-pub struct NotConnected(pub io::Error);
+pub(super) struct NotConnected(pub io::Error);
 
 impl std::fmt::Display for NotConnected {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -48,7 +48,7 @@ impl std::error::Error for NotConnected {}
 
 /// ureq resolves before it connects; we resolve while we connect, or leave it to the proxy.
 #[derive(Debug)]
-pub struct NoResolver;
+pub(super) struct NoResolver;
 
 impl Resolver for NoResolver {
     fn resolve(
@@ -65,7 +65,7 @@ impl Resolver for NoResolver {
 
 /// A connection as ureq sees it.
 #[derive(Debug)]
-pub struct Connection {
+pub(super) struct Connection {
     stream: Stream,
     buffers: LazyBuffers,
     /// The limits that the socket has now, of reads and of writes.

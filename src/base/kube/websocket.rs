@@ -23,7 +23,7 @@ const LARGEST_REFUSAL: u64 = 64 << 10;
 const LARGEST_READ: usize = 64 << 10;
 
 /// An open connection.
-pub struct Socket {
+pub(super) struct Socket {
     stream: Stream,
     frames: Frames,
     random: SystemRandom,
@@ -110,7 +110,7 @@ impl Client {
 
 impl Socket {
     /// The next message; `None` when the server said goodbye. A silence longer than `silence` is an error.
-    pub fn message(&mut self, silence: Option<Duration>) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) fn message(&mut self, silence: Option<Duration>) -> Result<Option<Vec<u8>>, Error> {
         let started = Instant::now();
         loop {
             match self.frames.next().map_err(|why| self.decode(why))? {
@@ -143,12 +143,12 @@ impl Socket {
     }
 
     /// Sends a message.
-    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.frame(2, bytes)
     }
 
     /// `GET https://host/path`, for messages.
-    pub fn what(&self) -> &str {
+    pub(super) fn what(&self) -> &str {
         &self.what
     }
 

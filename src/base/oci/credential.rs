@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// A name and a password, or a token that is exchanged for others.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Credential {
+pub(super) enum Credential {
     /// For basic authentication and for fetching tokens.
     Password(String, String),
     /// An identity token of OAuth.
@@ -19,7 +19,7 @@ pub enum Credential {
 }
 
 /// What docker would send to `registry`; nothing if it has nothing.
-pub fn find(registry: &str) -> Result<Option<Credential>> {
+pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));
     let Some(path) = folder.or_else(home).map(|folder| folder.join("config.json")) else { return Ok(None) };

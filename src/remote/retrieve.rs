@@ -11,7 +11,6 @@ use std::fs;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use serde_json::Value;
@@ -19,7 +18,7 @@ use serde_json::Value;
 use super::download::download;
 use super::landed::Landed;
 use super::service::Credentials;
-use super::state;
+use super::{BACKOFF, IDLE_LIMIT, SILENCE_TIMEOUT, state};
 use crate::status;
 use base::archive::{self, Gunzip, Kind, Reader};
 use base::kube;
@@ -31,17 +30,11 @@ const CONTAINER: &str = "kube-sonobuoy";
 const POD: &str = "sonobuoy";
 /// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
 const QUEUE: usize = 16;
-/// A container that sends nothing for so long is taken for lost.
-pub(super) const SILENCE: Duration = Duration::from_secs(60);
-/// Attempts without a single new byte before giving up.
-pub(super) const ATTEMPTS: u32 = 6;
-/// The first pause between two attempts; each is twice as long as the one before.
-pub(super) const PAUSE: Duration = Duration::from_millis(250);
 /// How often everything is fetched again when going on is impossible or what came is not what was packed.
 const RESTARTS: u32 = 5;
 
 /// What is fetched, and where to.
-pub struct Retrieval<'a> {
+pub(crate) struct Retrieval<'a> {
     /// The way to the cluster.
     pub client: &'a kube::Client,
     /// The namespace of the run.
@@ -60,7 +53,7 @@ pub struct Retrieval<'a> {
 
 /// Why there is nothing.
 #[derive(Debug)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The run has no archive yet, or there is no run.
     NotReady(anyhow::Error),
     /// The transfer failed, or what came is not whole.
@@ -81,7 +74,7 @@ enum Cut {
 
 impl Retrieval<'_> {
     /// Fetches all archives; their paths are in the order in which they came.
-    pub fn fetch(&self, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
+    pub(crate) fn fetch(&self, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
         // The original only notices when it asks the pod that is not there.
         let pod = state::find(self.client, self.namespace)
             .map_err(|error| Failure::NotReady(error.into()))?
@@ -111,7 +104,7 @@ impl Retrieval<'_> {
                         return Err(Failure::Transfer(error));
                     }
                     log::warn!("{error:#}; fetching everything again");
-                    stop.wait(PAUSE * 2_u32.pow(restarts));
+                    stop.wait(BACKOFF * 2_u32.pow(restarts));
                 }
             }
         }
@@ -184,7 +177,7 @@ impl Retrieval<'_> {
                 sender.send(piece.to_vec()).map_err(|_| "nobody unpacks any more".to_owned())
             };
             let place = (self.namespace, pod, CONTAINER);
-            let why = match self.client.exec(place, &command, Some(SILENCE), &mut sink) {
+            let why = match self.client.exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink) {
                 Ok(exit) if exit.success() => return Ok(()),
                 Ok(exit) => {
                     let said = exit.stderr.trim();
@@ -207,11 +200,11 @@ impl Retrieval<'_> {
                 Err(error) => error.to_string(),
             };
             idle = if received > before { 0 } else { idle + 1 };
-            if idle >= ATTEMPTS {
+            if idle >= IDLE_LIMIT {
                 return Err(if received == 0 { Cut::Refused(why) } else { Cut::Line(why) });
             }
             log::warn!("the transfer was cut after {received} bytes, going on there: {why}");
-            if stop.wait(PAUSE * 2_u32.pow(idle)) {
+            if stop.wait(BACKOFF * 2_u32.pow(idle)) {
                 return Err(Cut::Here(anyhow!("interrupted")));
             }
         }
@@ -227,7 +220,7 @@ impl Retrieval<'_> {
         let command = ["/sonobuoy", "splat", self.from, "--partial"];
         let mut sink = |piece: &[u8]| file.write(piece).map_err(|error| format!("{error:#}"));
         let place = (self.namespace, pod, CONTAINER);
-        let exit = self.client.under(stop).exec(place, &command, Some(SILENCE), &mut sink);
+        let exit = self.client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink);
         match exit.map_err(|error| Failure::Transfer(error.into()))? {
             exit if exit.success() => file.settle().map_err(Failure::Transfer),
             exit => Err(Failure::NotReady(anyhow!("nothing can be fetched yet: {}", exit.stderr.trim()))),

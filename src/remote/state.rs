@@ -6,7 +6,7 @@
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
-use super::manifest::AGGREGATOR_POD;
+use crate::names::AGGREGATOR_POD;
 use crate::status;
 use base::kube::{Client, Error, Event, Resource, Selector};
 
@@ -19,7 +19,7 @@ const HOPELESS: [&str; 2] = ["CreateContainerConfigError", "CreateContainerError
 
 /// How a run stands.
 #[derive(Clone, Debug, PartialEq)]
-pub enum State {
+pub(crate) enum State {
     /// There is no aggregator.
     Absent,
     /// Its pod says nothing yet, or no more.
@@ -41,7 +41,7 @@ pub enum State {
 
 impl State {
     /// What a pod says.
-    pub fn of(pod: &Value) -> Self {
+    pub(crate) fn of(pod: &Value) -> Self {
         let phase = pod["status"]["phase"].as_str().unwrap_or("Pending").to_owned();
         let annotation = &pod["metadata"]["annotations"][status::ANNOTATION];
         if let ("Running" | "Succeeded", Some(text)) = (&*phase, annotation.as_str()) {
@@ -69,7 +69,7 @@ impl State {
     }
 
     /// Whether nothing will change any more.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         match self {
             Self::Told(run) => run.status == status::COMPLETE || run.status == status::FAILED,
             Self::Silent { lost, phase, .. } => *lost || phase == "Succeeded",
@@ -78,7 +78,7 @@ impl State {
     }
 
     /// The status document in any state; a run that has not told anything yet is running.
-    pub fn document(&self) -> status::Run {
+    pub(crate) fn document(&self) -> status::Run {
         match self {
             Self::Told(run) => run.clone(),
             Self::Silent { message, failed, .. } if *failed || self.is_over() => status::Run {
@@ -140,7 +140,7 @@ fn reasons(pod: &Value) -> Reasons {
 }
 
 /// The aggregator's pod of a namespace.
-pub fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Error> {
+pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Error> {
     for labels in SELECTORS {
         let mut found = client.list(&Resource::PODS, namespace, &Selector::labels(labels))?;
         if found.len() > 1 {
@@ -161,7 +161,7 @@ pub fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Error> {
 }
 
 /// How the run in a namespace stands. No namespace and no aggregator are errors.
-pub fn read(client: &Client, namespace: &str) -> Result<State> {
+pub(crate) fn read(client: &Client, namespace: &str) -> Result<State> {
     if let Some(pod) = find(client, namespace).context("looking for the aggregator")? {
         return Ok(State::of(&pod));
     }
@@ -175,7 +175,7 @@ pub fn read(client: &Client, namespace: &str) -> Result<State> {
 
 /// Tells how the run in a namespace stands, now and after each change, until `told` says false or the client's stop
 /// comes. An absence of the API server is waited out.
-pub fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool) -> Result<()> {
+pub(crate) fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool) -> Result<()> {
     // Whoever knows an older aggregator knows its name.
     let selector = match find(client, namespace) {
         Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(AGGREGATOR_POD)),

@@ -22,11 +22,11 @@ use base::json::json;
 use base::kube::{self, Client, Resource, Selector, Trust};
 
 /// The service, its secret, and the name in the server's certificate, whatever address it is reached at.
-pub const NAME: &str = "sonobuoy-status";
+pub(crate) const NAME: &str = "sonobuoy-status";
 /// Where it listens.
-pub const PORT: i64 = 8443;
+pub(crate) const PORT: i64 = 8443;
 /// Where the file is, unless told otherwise.
-pub const FILE: &str = "/tmp/sonobuoy.json";
+pub(crate) const FILE: &str = "/tmp/sonobuoy.json";
 /// The kind that clouds bring.
 const BALANCER: &str = "LoadBalancer";
 /// Files that are older are those of runs that are long over.
@@ -42,7 +42,7 @@ const MOST: u64 = 1 << 20;
 
 /// A status service that a run is to have.
 #[derive(Clone)]
-pub struct Service {
+pub(crate) struct Service {
     kind: String,
     authority: String,
     server: Identity,
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Service {
 
 /// The way in, as it stands in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Credentials {
+pub(crate) struct Credentials {
     /// `https://HOST:PORT/`.
     pub host_address: String,
     /// When, RFC 3339.
@@ -78,7 +78,7 @@ pub struct Credentials {
 
 impl Service {
     /// Makes authority and certificates for a service of this kind: `ClusterIP`, `NodePort` or `LoadBalancer`.
-    pub fn new(kind: &str) -> Result<Self> {
+    pub(crate) fn new(kind: &str) -> Result<Self> {
         let authority = Authority::new(VALID)?;
         Ok(Self {
             kind: kind.to_owned(),
@@ -89,7 +89,7 @@ impl Service {
     }
 
     /// The secret that the aggregator's pod mounts.
-    pub(super) fn secret(&self, namespace: &str) -> Value {
+    pub(crate) fn secret(&self, namespace: &str) -> Value {
         let data = |text: &str| BASE64.encode(text);
         json!({
             "apiVersion": "v1",
@@ -105,7 +105,7 @@ impl Service {
     }
 
     /// The way to it.
-    pub(super) fn service(&self, namespace: &str) -> Value {
+    pub(crate) fn service(&self, namespace: &str) -> Value {
         json!({
             "apiVersion": "v1",
             "kind": "Service",
@@ -119,7 +119,7 @@ impl Service {
     }
 
     /// Gives the aggregator's pod its certificates.
-    pub(super) fn mount(pod: &mut Value) {
+    pub(crate) fn mount(pod: &mut Value) {
         let spec = &mut pod["spec"];
         if let Some(volumes) = spec["volumes"].as_array_mut() {
             volumes.push(json!({"name": NAME, "secret": {"secretName": NAME}}));
@@ -130,7 +130,7 @@ impl Service {
     }
 
     /// Looks up where the service is reached, and says what belongs into the file.
-    pub fn credentials(&self, client: &Client, namespace: &str) -> Result<Credentials> {
+    pub(crate) fn credentials(&self, client: &Client, namespace: &str) -> Result<Credentials> {
         let address = self.address(client, namespace, ADDRESS_LIMIT)?;
         Ok(Credentials {
             host_address: format!("https://{address}/"),
@@ -179,7 +179,7 @@ impl Service {
 
 impl Credentials {
     /// Makes the file anew, for its owner alone. One of an earlier run goes; anything else stays, and is an error.
-    pub fn write(&self, path: &Path) -> Result<()> {
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let describe = || format!("cannot write `{}`", path.display());
         clear(path).with_context(describe)?;
         let mut file =
@@ -188,7 +188,7 @@ impl Credentials {
     }
 
     /// Reads the file; none if there is none, if it is not fresh, or if it is that of another namespace.
-    pub fn read(path: &Path, namespace: &str) -> Result<Option<Self>> {
+    pub(crate) fn read(path: &Path, namespace: &str) -> Result<Option<Self>> {
         let describe = || format!("cannot read `{}`", path.display());
         let file = match OpenOptions::new().read(true).custom_flags(nofollow()).open(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -208,7 +208,7 @@ impl Credentials {
     }
 
     /// A client for the service.
-    pub fn client(&self, limit: Duration, stop: &base::stop::Stop) -> Result<Client> {
+    pub(crate) fn client(&self, limit: Duration, stop: &base::stop::Stop) -> Result<Client> {
         let identity = kube::Identity::default();
         identity
             .set(self.client_cert.as_bytes(), self.client_key.as_bytes())
@@ -253,7 +253,7 @@ fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String
 }
 
 /// Whether the file can be made: before anything else is.
-pub fn clear(path: &Path) -> Result<()> {
+pub(crate) fn clear(path: &Path) -> Result<()> {
     let about = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         about => about?,

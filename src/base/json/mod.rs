@@ -3,6 +3,10 @@
 //! Owns the macro [`json`](macro@json), which takes the place of `serde_json`'s: hundreds of keys stand in this program,
 //! and theirs unfolds each of them into a conversion that may fail, an allocation and a drop. Does not read JSON.
 
+mod page;
+
+pub use page::Page;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use super::landed::Landed;
-use super::retrieve::{ATTEMPTS, PAUSE, SILENCE};
 use super::service::Credentials;
+use super::{BACKOFF, IDLE_LIMIT, SILENCE_TIMEOUT};
 use crate::status;
 use base::kube::{self, Method, Request};
 use base::stop::Stop;
@@ -51,7 +51,7 @@ fn rest(client: &kube::Client, archive: &status::Archive, file: &mut Landed, sto
             .header("accept", "*/*")
             .header("range", format!("bytes={before}-"))
             .header("if-range", tag.clone());
-        let why = match client.stream(&request, Some(SILENCE)) {
+        let why = match client.stream(&request, Some(SILENCE_TIMEOUT)) {
             Ok(body) => take(body, archive.size, file)?,
             Err(error) if error.code().is_some_and(|code| code < 500) => return Err(error.into()),
             Err(error) => error.to_string(),
@@ -60,11 +60,11 @@ fn rest(client: &kube::Client, archive: &status::Archive, file: &mut Landed, sto
             break;
         }
         idle = if file.size() > before { 0 } else { idle + 1 };
-        if idle >= ATTEMPTS {
+        if idle >= IDLE_LIMIT {
             bail!("the transfer was cut and could not go on: {why}");
         }
         log::warn!("the transfer was cut after {} bytes, going on there: {why}", file.size());
-        if stop.wait(PAUSE * 2_u32.pow(idle)) {
+        if stop.wait(BACKOFF * 2_u32.pow(idle)) {
             bail!("interrupted");
         }
     }
@@ -93,8 +93,8 @@ mod tests {
     use super::*;
     use crate::api_server::{ApiServer, Fault};
     use crate::backplane::{Authority, server_config};
-    use crate::deploy::service::NAME;
-    use crate::deploy::{Failure, Retrieval};
+    use crate::remote::service::NAME;
+    use crate::remote::{Failure, Retrieval};
     use base::clock;
     use base::http::{Response, Server};
     use base::json::json;

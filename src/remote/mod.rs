@@ -1,0 +1,20 @@
+//! A run in a cluster, seen from here: its status, its archives, the way to its service.
+//!
+//! Reads and downloads; creates and removes nothing (that is `deploy`).
+
+mod download;
+mod landed;
+mod retrieve;
+pub(crate) mod service;
+pub(crate) mod state;
+
+pub(crate) use retrieve::{Failure, Retrieval};
+
+use std::time::Duration;
+
+/// For so long a source of bytes may say nothing.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often in a row a transfer may stop without having got any further.
+const IDLE_LIMIT: u32 = 6;
+/// Before the first attempt to go on; doubled with each.
+const BACKOFF: Duration = Duration::from_millis(250);
