@@ -4,6 +4,7 @@
 //! what scripts index into; fields of ours are left out where they say nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -108,7 +109,7 @@ pub(crate) struct Entry {
     pub result_counts: Option<BTreeMap<String, u64>>,
     /// The newest progress the plugin has told.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
+    pub progress: Option<Arc<Progress>>,
     /// Seconds since the worker was last heard of.
     #[serde(rename = "last-heartbeat", skip_serializing_if = "Option::is_none")]
     pub last_heartbeat: Option<u64>,

@@ -1,11 +1,17 @@
 //! Makes a status document small enough for the annotation that carries it.
 //!
 //! What people look for stays longest: first long texts are shortened, then nodes that are done are folded into
-//! one entry with a count, then nodes at work, then failed ones beyond the first. Pure.
+//! one entry with a count, then nodes at work, then failed ones beyond the first, whatever their results are called.
+//! What one plugin says never takes the place of another. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use serde::Serialize;
+
+use crate::item;
 use crate::status::{self, Entry, Run};
+use client::protocol::Progress;
 
 /// The size of a status document that an annotation can hold: the API refuses more than 256 KiB of annotations in
 /// all, and quotes in the document are escaped on the way.
@@ -44,30 +50,87 @@ pub(crate) fn fit(mut run: Run, limit: usize) -> Run {
             return run;
         }
     }
-    // Only thousands of plugins get here; the run as a whole is still worth telling.
-    run.plugins = Some(Vec::new());
     run.error = run.error.map(|error| cut(error, limit / 8));
+    for entry in run.plugins.iter_mut().flatten() {
+        entry.result_status.clear();
+    }
+    fold(&mut run, 0, |_| true);
+    if size(&run) <= limit {
+        return run;
+    }
+    // Hundreds of plugins: that they are there and how they stand is still worth telling.
+    for entry in run.plugins.iter_mut().flatten() {
+        (entry.result_counts, entry.message, entry.plugin) =
+            (None, None, cut(std::mem::take(&mut entry.plugin), 100));
+    }
+    let mut room = limit.saturating_sub(size(&Run { plugins: None, ..run.clone() }));
+    if let Some(entries) = &mut run.plugins {
+        let fits = |entry: &Entry| {
+            let left = room.checked_sub(bytes(entry) + 1);
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        let fitting = entries.iter().map(fits).take_while(|fits| *fits).count();
+        entries.truncate(fitting);
+    }
     run
 }
 
 fn size(run: &Run) -> usize {
-    serde_json::to_vec(run).map_or(usize::MAX, |json| json.len())
+    bytes(run)
+}
+
+/// How long the JSON of `document` is.
+fn bytes(document: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, document).map_or(usize::MAX, |()| count.0)
 }
 
 /// Cuts every text after `text` characters and every list of names after `list`.
 fn shorten(run: &mut Run, text: usize, list: usize) {
     for entry in run.plugins.iter_mut().flatten() {
         entry.message = entry.message.take().map(|message| cut(message, text));
-        if let Some(progress) = &mut entry.progress {
-            progress.msg = cut(std::mem::take(&mut progress.msg), text);
-            for names in [&mut progress.failures, &mut progress.errors] {
-                names.truncate(list);
-                for name in names {
-                    *name = cut(std::mem::take(name), text);
-                }
-            }
-        }
+        entry.result_status = cut(std::mem::take(&mut entry.result_status), text);
+        entry.result_counts = entry.result_counts.take().map(|counts| few(counts, text, list));
+        entry.progress = entry.progress.take().map(|progress| {
+            let names =
+                |names: &[String]| names.iter().take(list).map(|name| cut(name.clone(), text)).collect();
+            // Others hold it, too; only what stays of it is copied.
+            let Progress { name, node, timestamp, msg, total, completed, errors, failures, .. } = &*progress;
+            Arc::new(Progress {
+                name: name.clone(),
+                node: node.clone(),
+                timestamp: timestamp.clone(),
+                msg: cut(msg.clone(), text),
+                total: *total,
+                completed: *completed,
+                errors: names(errors),
+                failures: names(failures),
+                ..Progress::default()
+            })
+        });
     }
+}
+
+/// The first `list` of `counts`, their names cut after `text` characters; the others are one count.
+fn few(counts: BTreeMap<String, u64>, text: usize, list: usize) -> BTreeMap<String, u64> {
+    let mut few = BTreeMap::new();
+    for (at, (status, count)) in counts.into_iter().enumerate() {
+        let status = if at < list { cut(status, text) } else { item::OTHER.into() };
+        *few.entry(status).or_default() += count;
+    }
+    few
 }
 
 fn cut(mut text: String, most: usize) -> String {
@@ -141,7 +204,6 @@ fn join(many: &mut Entry, one: &Entry) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::protocol::Progress;
 
     /// `nodes` nodes: the first `failed` failed with words, the next `running` at work, the rest done.
     fn run(nodes: usize, failed: usize, running: usize) -> Run {
@@ -161,10 +223,8 @@ mod tests {
                 entry.status = status::RUNNING.into();
                 entry.result_counts = None;
                 entry.last_heartbeat = Some(7);
-                entry.progress = Some(Progress {
-                    failures: vec!["[sig-network] a test".into(); 50],
-                    ..Progress::default()
-                });
+                let failures = vec!["[sig-network] a test".into(); 50];
+                entry.progress = Some(Arc::new(Progress { failures, ..Progress::default() }));
             }
             entry
         };
@@ -208,17 +268,51 @@ mod tests {
     #[test]
     fn long_lists_are_shortened_before_nodes_are_folded() {
         let mut document = run(3, 0, 0);
-        document.plugins.as_mut().unwrap()[0].progress = Some(Progress {
+        document.plugins.as_mut().unwrap()[0].progress = Some(Arc::new(Progress {
             msg: "ä".repeat(50_000),
             failures: vec!["[sig-network] a test with a long name ".repeat(10); 6_000],
             ..Progress::default()
-        });
+        }));
         let fitted = fit(document, ANNOTATION_BYTES);
         assert!(fitted.truncated && size(&fitted) <= ANNOTATION_BYTES);
         let entries = fitted.plugins.unwrap();
         assert_eq!(entries.len(), 3);
         assert!(entries.iter().all(|entry| entry.count.is_none()));
         assert!(entries[0].progress.as_ref().unwrap().failures.len() >= 100);
+    }
+
+    #[test]
+    fn what_one_plugin_says_hides_no_other() {
+        let huge = "x".repeat(5 << 20);
+        let counts: BTreeMap<String, u64> =
+            (0..200_000).map(|number| (format!("status {number}"), 1)).collect();
+        let loud = [
+            Entry { result_status: huge.clone(), ..Entry::default() },
+            Entry { message: Some(huge.clone()), ..Entry::default() },
+            Entry { result_counts: Some(counts), ..Entry::default() },
+            Entry { result_counts: Some([(huge.clone(), 1)].into()), ..Entry::default() },
+        ];
+        for loud in loud {
+            let mut document = run(4, 1, 1);
+            document.plugins.as_mut().unwrap().insert(0, Entry { plugin: "loud".into(), ..loud });
+            let fitted = fit(document, ANNOTATION_BYTES);
+            assert!(size(&fitted) <= ANNOTATION_BYTES && fitted.truncated);
+            assert_eq!(total(&fitted), 5);
+            let counts = fitted.plugins.unwrap().remove(0).result_counts;
+            assert!(counts.is_none_or(|counts| counts.values().sum::<u64>() == 200_000 || counts.len() == 1));
+        }
+        // A status of its own on each of many nodes.
+        let entry = |number| Entry {
+            plugin: "loud".into(),
+            node: format!("n{number}"),
+            result_status: format!("{number:01000}"),
+            ..Entry::default()
+        };
+        let mut document = run(4, 4, 0);
+        document.plugins.as_mut().unwrap().extend((0..20_000).map(entry));
+        let fitted = fit(document, ANNOTATION_BYTES);
+        assert!(size(&fitted) <= ANNOTATION_BYTES);
+        assert_eq!(total(&fitted), 20_004);
     }
 
     #[test]
@@ -233,5 +327,6 @@ mod tests {
         let document = Run { plugins: Some((0..9_000).map(entry).collect()), ..Run::default() };
         let fitted = fit(document, ANNOTATION_BYTES);
         assert!(size(&fitted) <= ANNOTATION_BYTES && fitted.truncated);
+        assert!(fitted.plugins.unwrap().len() > 500);
     }
 }

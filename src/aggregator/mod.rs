@@ -9,6 +9,7 @@
 //! the server, [`Aggregator::publish`] is one.
 
 mod alone;
+mod budget;
 #[cfg(test)]
 mod crash_tests;
 mod disk;

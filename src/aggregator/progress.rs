@@ -2,71 +2,195 @@
 //!
 //! Pure: who may post and where it is shown is not known here.
 
-use serde_json::Value;
+use std::borrow::Cow;
 
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::budget;
 use base::clock;
 use client::protocol::{Progress, ResultId};
 
 /// How many failures are kept of one plugin on one node. A list that only grows must end somewhere; the largest
 /// suite in use has about 7,000 tests.
 const MOST_FAILURES: usize = 20_000;
+/// What an entry of a list costs beside its letters.
+const ENTRY: usize = 48;
+/// What stands at the end of a list that was longer.
+const MARK: &str = "… and more than are kept";
 
 /// Reads a body as the readers of existing plugins do: any case of keys, unknown keys and whatever follows the
-/// object ignored, null the same as absent, what is no Unicode replaced. `None` if it is no update.
+/// object ignored, null the same as absent, what is no Unicode replaced. `None` if it is no update. Nothing is built
+/// of what is not kept.
 pub(super) fn decode(body: &[u8]) -> Option<Progress> {
     // Names of tests and messages come from anywhere.
-    let text = with_whole_letters(&String::from_utf8_lossy(body));
-    let value = serde_json::Deserializer::from_str(&text).into_iter::<Value>().next()?.ok()?;
-    let object = match value {
-        Value::Null => return Some(Progress::default()),
-        Value::Object(object) => object,
-        _ => return None,
-    };
-    let mut fields = serde_json::Map::new();
-    for (key, mut value) in object {
-        let key = key.to_ascii_lowercase();
-        match key.as_str() {
-            _ if value.is_null() => {}
-            // These three are the aggregator's own; only what could not be read at all is refused.
-            "timestamp" if is_time(value.as_str()?) => {}
-            "timestamp" => return None,
-            "name" | "node" => {
-                value.as_str()?;
-            }
-            _ => {
-                if let Value::Array(entries) = &mut value {
-                    entries.iter_mut().filter(|entry| entry.is_null()).for_each(|entry| *entry = "".into());
+    let text = String::from_utf8_lossy(body);
+    let text = with_whole_letters(&text);
+    serde_json::Deserializer::from_str(&text).deserialize_option(Update).ok()
+}
+
+/// The body as a whole.
+struct Update;
+
+impl<'de> Visitor<'de> for Update {
+    type Value = Progress;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("a progress update")
+    }
+
+    fn visit_none<E>(self) -> Result<Progress, E> {
+        Ok(Progress::default())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, input: D) -> Result<Progress, D::Error> {
+        input.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Progress, A::Error> {
+        let (mut progress, mut room) = (Progress::default(), budget::PROGRESS_OF_ONE);
+        while let Some(key) = map.next_key_seed(Text(KEY))? {
+            let key = key.unwrap_or_default().to_ascii_lowercase();
+            match key.as_str() {
+                "msg" => set(&mut progress.msg, map.next_value_seed(Text(budget::TEXT))?),
+                "total" => set(&mut progress.total, map.next_value()?),
+                "completed" => set(&mut progress.completed, map.next_value()?),
+                "appendcompleted" => set(&mut progress.append_completed, map.next_value()?),
+                "appendtotals" => set(&mut progress.append_totals, map.next_value()?),
+                "errors" => set(&mut progress.errors, map.next_value_seed(Texts(&mut room))?),
+                "failures" => set(&mut progress.failures, map.next_value_seed(Texts(&mut room))?),
+                "appendfailing" => set(&mut progress.append_failing, map.next_value_seed(Texts(&mut room))?),
+                // These three are the aggregator's own; only what could not be read at all is refused.
+                "timestamp" => {
+                    let time = map.next_value_seed(Text(KEY))?;
+                    if time.is_some_and(|time| !is_time(&time)) {
+                        return Err(A::Error::custom("not a time"));
+                    }
                 }
-                fields.insert(key, value);
+                "name" | "node" => drop(map.next_value_seed(Text(KEY))?),
+                _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
+        Ok(progress)
     }
-    serde_json::from_value(Value::Object(fields)).ok()
+}
+
+/// More of a key, or of a value that is only looked at, is not kept.
+const KEY: usize = 64;
+
+fn set<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
+
+/// A text or null; of a longer text the beginning, with a mark.
+struct Text(usize);
+
+impl<'de> DeserializeSeed<'de> for Text {
+    type Value = Option<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        input.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Text {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("a text or null")
+    }
+
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        input.deserialize_str(self)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Some(budget::beginning(text, self.0).into_owned()))
+    }
+}
+
+/// A list of texts or null, of which as much is kept as there is room for.
+struct Texts<'a>(&'a mut usize);
+
+impl<'de> DeserializeSeed<'de> for Texts<'_> {
+    type Value = Option<Vec<String>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        input.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Texts<'_> {
+    type Value = Option<Vec<String>>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("a list of texts or null")
+    }
+
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        input.deserialize_seq(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut texts = Vec::new();
+        let mut full = false;
+        while let Some(text) = list.next_element_seed(Text(if full { 0 } else { budget::TEXT }))? {
+            let text = text.unwrap_or_default();
+            if !full && *self.0 >= cost(&text) {
+                *self.0 -= cost(&text);
+                texts.push(text);
+            } else if !full {
+                full = true;
+                texts.push(MARK.into());
+            }
+        }
+        Ok(Some(texts))
+    }
+}
+
+/// What is taken of memory for one entry of a list.
+fn cost(text: &str) -> usize {
+    text.len() + ENTRY
 }
 
 /// JSON whose escapes of half a letter are replaced: Python writes them for names that are not UTF-8.
-fn with_whole_letters(json: &str) -> String {
+fn with_whole_letters(json: &str) -> Cow<'_, str> {
     let unit = |escape: &str| {
         let digits = escape.strip_prefix("\\u")?.get(..4)?;
         u16::from_str_radix(digits, 16).ok()
     };
-    let mut whole = String::with_capacity(json.len());
-    let mut rest = json;
-    while let Some(at) = rest.find('\\') {
-        let (before, escape) = rest.split_at(at);
-        whole.push_str(before);
+    // Nothing is copied before the first half.
+    let (mut whole, mut copied, mut at) = (String::new(), 0, 0);
+    while let Some(next) = json[at..].find('\\') {
+        at += next;
+        let escape = &json[at..];
         let second = |unit| (0xdc00..0xe000).contains(&unit);
         let length = match unit(escape) {
             Some(0xd800..0xdc00) if escape.get(6..).and_then(unit).is_some_and(second) => 12,
-            Some(0xd800..0xe000) => 6,
+            Some(0xd800..0xe000) => {
+                whole.push_str(&json[copied..at]);
+                whole.push_str("\\ufffd");
+                copied = at + 6;
+                6
+            }
             _ => escape.chars().take(2).map(char::len_utf8).sum(),
         };
-        let (kept, after) = escape.split_at(length);
-        whole.push_str(if length == 6 { "\\ufffd" } else { kept });
-        rest = after;
+        at += length;
     }
-    whole.push_str(rest);
-    whole
+    if copied == 0 {
+        return json.into();
+    }
+    whole.push_str(&json[copied..]);
+    whole.into()
 }
 
 /// RFC 3339 of any year: libraries that do not set the time send the year 1.
@@ -75,8 +199,15 @@ fn is_time(text: &str) -> bool {
     year.bytes().all(|byte| byte.is_ascii_digit()) && clock::parse_rfc3339(&format!("2000{rest}")).is_some()
 }
 
-/// The progress of `id` after `update` came in at `now`, `before` being what was known.
-pub(super) fn merged(id: &ResultId, before: Option<Progress>, update: Progress, now: String) -> Progress {
+/// The progress of `id` after `update` came in at `now`, `before` being what was known, in at most `share` bytes; and
+/// whether something had to be left out for that.
+pub(super) fn merged(
+    id: &ResultId,
+    before: Option<Progress>,
+    update: Progress,
+    now: String,
+    share: usize,
+) -> (Progress, bool) {
     let appending = update.append_totals || update.append_completed > 0 || !update.append_failing.is_empty();
     let mut after = if appending {
         let mut after = before.unwrap_or_default();
@@ -86,16 +217,38 @@ pub(super) fn merged(id: &ResultId, before: Option<Progress>, update: Progress, 
             let failing = i64::try_from(update.append_failing.len()).unwrap_or(i64::MAX);
             after.total = after.total.saturating_add(update.append_completed).saturating_add(failing);
         }
-        after.failures.extend(update.append_failing);
+        if after.failures.last().is_none_or(|last| last != MARK) {
+            after.failures.extend(update.append_failing);
+        }
         after
     } else {
         update
     };
-    after.failures.truncate(MOST_FAILURES);
+    after.msg = budget::cut(after.msg, share / 2);
+    let mut room = share.saturating_sub(after.msg.len());
+    let kept = [&mut after.failures, &mut after.errors].map(|list| keep(list, &mut room));
     after.name.clone_from(&id.plugin);
     after.node.clone_from(&id.node);
     after.timestamp = now;
-    after
+    (after, kept.contains(&false))
+}
+
+/// Ends `list` where there is no more room; true if all of it stays.
+fn keep(list: &mut Vec<String>, room: &mut usize) -> bool {
+    let marked = list.pop_if(|last| last == MARK).is_some();
+    let fits = |text: &String| {
+        let left = room.checked_sub(cost(text));
+        *room = left.unwrap_or(0);
+        left.is_some()
+    };
+    let fitting = list.iter().map(fits).take_while(|fits| *fits).count().min(MOST_FAILURES);
+    let whole = fitting == list.len() && !marked;
+    list.truncate(fitting);
+    if !whole {
+        list.push(MARK.into());
+    }
+    list.shrink_to_fit();
+    whole
 }
 
 #[cfg(test)]
@@ -105,7 +258,9 @@ mod tests {
     fn after(bodies: &[&str]) -> Progress {
         let id = ResultId::global("p");
         let updates = bodies.iter().map(|body| decode(body.as_bytes()).expect(body));
-        updates.fold(None, |before, update| Some(merged(&id, before, update, "now".into()))).unwrap()
+        let merge =
+            |before, update| Some(merged(&id, before, update, "now".into(), budget::PROGRESS_OF_ONE).0);
+        updates.fold(None, merge).unwrap()
     }
 
     #[track_caller]
@@ -199,6 +354,45 @@ mod tests {
             r#"{"total":99999999999999999999}"#,
         ] {
             assert!(decode(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+    #[test]
+    fn a_body_of_anything_costs_no_more_than_what_is_kept_of_it() {
+        let size = |progress: &Progress| {
+            let lists = [&progress.failures, &progress.errors, &progress.append_failing];
+            lists.into_iter().flatten().map(|text| text.capacity() + ENTRY).sum::<usize>()
+                + progress.msg.capacity()
+        };
+        let long = "x".repeat(3 << 20);
+        let many = vec!["\"\""; 1_300_000].join(",");
+        for body in [
+            format!(r#"{{"msg":"{long}"}}"#),
+            format!(r#"{{"failures":["{long}"]}}"#),
+            format!(r#"{{"failures":[{many}]}}"#),
+            format!(r#"{{"failures":[{many}],"errors":["a"],"appendfailing":["b"]}}"#),
+            format!(r#"{{"other":[{}]}}"#, vec!["{}"; 1_000_000].join(",")),
+            format!(r#"{{"{long}":1}}"#),
+        ] {
+            let progress = decode(body.as_bytes()).unwrap();
+            assert!(size(&progress) <= budget::PROGRESS_OF_ONE + 4 * budget::TEXT, "{}", size(&progress));
+        }
+        let progress = decode(format!(r#"{{"failures":[{many}]}}"#).as_bytes()).unwrap();
+        assert_eq!(progress.failures.last().unwrap(), MARK);
+        assert!(decode(format!(r#"{{"msg":"{long}"}}"#).as_bytes()).unwrap().msg.ends_with('…'));
+    }
+
+    #[test]
+    fn what_is_kept_of_a_result_is_bounded_whatever_is_appended() {
+        let (id, mut before) = (ResultId::global("p"), None);
+        let names: Vec<String> = (0..50).map(|number| format!("\"{number:0100}\"")).collect();
+        let body = format!(r#"{{"appendfailing":[{}],"errors":["e"]}}"#, names.join(","));
+        for round in 0..10 {
+            let update = decode(body.as_bytes()).unwrap();
+            let (after, cut) = merged(&id, before.take(), update, "now".into(), 10_000);
+            assert_eq!(cut, round > 0, "{round}");
+            assert!(after.failures.iter().map(|text| cost(text)).sum::<usize>() <= 10_000 + cost(MARK));
+            assert_eq!(after.failures.iter().filter(|text| *text == MARK).count(), usize::from(cut));
+            before = Some(after);
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// No report is longer; a pod description is some tens of KiB.
-pub(super) const LONGEST: u64 = 1 << 20;
+use super::budget;
 
 /// Whether a nameless body is the report of an older worker: an object with `error` and nothing else.
 pub(super) fn is_bare(body: &[u8]) -> bool {
@@ -25,7 +24,8 @@ pub(super) fn parse(body: &[u8]) -> Map<String, Value> {
 
 /// What people read of it.
 pub(super) fn sentence(report: &Map<String, Value>) -> String {
-    report.get("error").and_then(Value::as_str).unwrap_or("unknown error").to_owned()
+    let error = report.get("error").and_then(Value::as_str).unwrap_or("unknown error");
+    budget::beginning(error, budget::SENTENCE).into_owned()
 }
 
 #[cfg(test)]

@@ -9,15 +9,13 @@ use std::time::Instant;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::budget;
 use super::progress;
 use super::store::{Refusal, Store, Upload};
 use crate::backplane;
 use base::clock;
 use base::http::{Request, Response};
 use client::protocol::{DIGEST_HEADER, ERROR_HEADER, FINAL_HEADER, ResultId, Route};
-
-/// The largest progress update; a suite with all of its 7,000 tests failed needs about 1 MiB.
-const LARGEST_PROGRESS: u64 = 4 << 20;
 
 /// All that can be asked for.
 #[derive(Debug, PartialEq)]
@@ -120,15 +118,20 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Response {
     if !store.lock().hear(id, Instant::now()) {
         return unexpected(id);
     }
-    let too_large = || Response::text(413, format_args!("progress is larger than {LARGEST_PROGRESS} bytes"));
-    if request.declared_length().is_some_and(|length| length > LARGEST_PROGRESS) {
+    let too_large =
+        || Response::text(413, format_args!("progress is larger than {} bytes", budget::PROGRESS_BODY));
+    if request.declared_length().is_some_and(|length| length > budget::PROGRESS_BODY) {
         return too_large();
     }
+    let wanted = request.declared_length().unwrap_or(budget::PROGRESS_BODY);
+    let Some(_share) = store.decoding(wanted) else {
+        return Response::text(503, "too much progress is being read; come again").header("retry-after", "1");
+    };
     let mut body = Vec::new();
-    if let Err(error) = request.body().take(LARGEST_PROGRESS + 1).read_to_end(&mut body) {
+    if let Err(error) = request.body().take(budget::PROGRESS_BODY + 1).read_to_end(&mut body) {
         return Response::empty(if error.kind() == io::ErrorKind::TimedOut { 408 } else { 400 });
     }
-    if body.len() as u64 > LARGEST_PROGRESS {
+    if body.len() as u64 > budget::PROGRESS_BODY {
         return too_large();
     }
     let Some(progress) = progress::decode(&body) else {

@@ -4,11 +4,11 @@
 //! here that a change ends. What the state looks like from outside is the status document.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::progress;
+use super::{budget, progress};
 use crate::item;
-
 use crate::status::{self, Archive, Entry, Run};
 use base::stop::Stop;
 use client::protocol::{Failure, Progress, ResultId};
@@ -55,7 +55,9 @@ struct Slot {
     heard: Option<Instant>,
     /// What is wrong just now, as whoever watches the plugin says.
     trouble: Option<String>,
-    progress: Option<Progress>,
+    progress: Option<Arc<Progress>>,
+    /// Which of its budgets it has used up, for the status.
+    limited: Option<String>,
     result_status: String,
     result_counts: Option<BTreeMap<String, u64>>,
 }
@@ -71,6 +73,8 @@ enum End {
 pub(super) struct State {
     slots: Vec<Slot>,
     index: HashMap<ResultId, usize>,
+    /// How many results each plugin has.
+    sizes: HashMap<String, usize>,
     end: Option<End>,
     /// Told of every change that people would see.
     onlookers: Vec<Stop>,
@@ -212,9 +216,15 @@ impl State {
 
     /// Lays `update` over the progress of `id`; false if nobody expects it.
     pub(super) fn progress(&mut self, id: &ResultId, update: Progress, now: String) -> bool {
+        let share =
+            budget::progress_share(self.sizes.len(), self.sizes.get(&id.plugin).copied().unwrap_or(1));
         let Some(slot) = self.slot(id) else { return false };
-        let before = slot.progress.take();
-        slot.progress = Some(progress::merged(id, before, update, now));
+        let before = slot.progress.take().map(Arc::unwrap_or_clone);
+        let (after, cut) = progress::merged(id, before, update, now, share);
+        slot.progress = Some(Arc::new(after));
+        slot.limited = cut.then(|| {
+            format!("its progress is not shown whole: {share} bytes are kept of that of one result")
+        });
         wake(&mut self.onlookers);
         true
     }
@@ -299,6 +309,7 @@ impl State {
         if self.index.contains_key(&id) {
             return;
         }
+        *self.sizes.entry(id.plugin.clone()).or_default() += 1;
         self.index.insert(id.clone(), self.slots.len());
         self.slots.push(Slot {
             id,
@@ -308,6 +319,7 @@ impl State {
             heard: None,
             trouble: None,
             progress: None,
+            limited: None,
             result_status: String::new(),
             result_counts: None,
         });
@@ -332,7 +344,10 @@ impl Slot {
             ..Entry::default()
         };
         match &self.standing {
-            Standing::Awaited => entry.message = self.trouble.clone().or_else(|| self.silent(silence, now)),
+            Standing::Awaited => {
+                let limited = || self.limited.clone();
+                entry.message = self.trouble.clone().or_else(|| self.silent(silence, now)).or_else(limited);
+            }
             Standing::Spoiled { reason, .. } => {
                 entry.message = Some(format!("the last upload was refused and may be sent again: {reason}"));
             }

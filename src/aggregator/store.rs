@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
+use super::budget;
 use super::disk::{free_bytes, make_dir, put_in_place, remove, sync_tree, write_new};
 use super::disposition::file_name;
 use super::intake::{Intake, Trouble};
@@ -102,6 +103,7 @@ pub(crate) struct Store {
     /// Told when a slot is not busy any more.
     free: Condvar,
     number: AtomicU64,
+    decoding: budget::Pool,
 }
 
 /// The folder beside `run_dir` for what must outlive a crash but belongs into no archive.
@@ -153,6 +155,7 @@ impl Store {
             state: Mutex::new(State::new(ids)),
             free: Condvar::new(),
             number: AtomicU64::new(0),
+            decoding: budget::Pool::new(budget::DECODING),
         };
         store.resume(records)?;
         Ok(store)
@@ -162,6 +165,11 @@ impl Store {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // Every change is made whole before anything that could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for `bytes` that are read to be decoded, if there is some now.
+    pub(super) fn decoding(&self, bytes: u64) -> Option<budget::Share<'_>> {
+        self.decoding.take(bytes)
     }
 
     /// Takes a body in. When this returns a digest, the result is in place and stays there.
@@ -243,8 +251,11 @@ impl Store {
         place: &Path,
     ) -> Result<[u8; 32], Refusal> {
         // The reserve is for reports of errors, among others.
-        let (most, reserve) =
-            if upload.is_error { (report::LONGEST, 0) } else { (self.limits.result, self.limits.reserve) };
+        let (most, reserve) = if upload.is_error {
+            (budget::ERROR_REPORT, 0)
+        } else {
+            (self.limits.result, self.limits.reserve)
+        };
         if upload.length.is_some_and(|length| length > most) {
             return Err(Refusal::TooLarge(format!("more than {most} bytes")));
         }
@@ -289,7 +300,11 @@ impl Store {
         // Older workers report errors as nameless bodies of the type that the result would have had.
         let mut start = Vec::new();
         if disposition.is_none() {
-            intake.by_ref().take(report::LONGEST).read_to_end(&mut start).map_err(anyhow::Error::from)?;
+            intake
+                .by_ref()
+                .take(budget::ERROR_REPORT)
+                .read_to_end(&mut start)
+                .map_err(anyhow::Error::from)?;
             if report::is_bare(&start) {
                 return Ok(Some(start));
             }

@@ -15,7 +15,7 @@ pub(crate) fn summary(run: &Run) -> String {
         let count = entry.count.unwrap_or(1);
         *groups.entry((&entry.plugin, &entry.status, &entry.result_status)).or_default() += count;
         let known = entries.entry(&entry.plugin).or_default();
-        *known = (known.0 + count, entry.progress.as_ref());
+        *known = (known.0 + count, entry.progress.as_deref());
     }
     let mut rows = vec![["PLUGIN", "STATUS", "RESULT", "COUNT", "PROGRESS"].map(str::to_owned)];
     rows.extend(groups.iter().map(|((plugin, status, result), count)| {
@@ -34,7 +34,7 @@ pub(crate) fn all(run: &Run) -> String {
             Some(count) if count > 1 => format!("{count} nodes"),
             _ => entry.node.clone(),
         };
-        let progress = cell(entry.progress.as_ref());
+        let progress = cell(entry.progress.as_deref());
         [entry.plugin.clone(), node, entry.status.clone(), entry.result_status.clone(), progress]
     }));
     align(&rows)
@@ -110,7 +110,7 @@ mod tests {
                 entry("logs", "n1", "complete", "passed"),
                 entry("logs", "n2", "running", ""),
                 entry("logs", "n3", "complete", "passed"),
-                Entry { progress: Some(progress), ..entry("e2e", "global", "running", "") },
+                Entry { progress: Some(progress.into()), ..entry("e2e", "global", "running", "") },
             ]),
             ..Run::default()
         }

@@ -23,6 +23,14 @@ pub(crate) const UNKNOWN: &str = "unknown";
 /// See [`PASSED`].
 pub(crate) const TIMEOUT: &str = "timeout";
 
+/// What leaves are counted under whose status is one of too many.
+pub(crate) const OTHER: &str = "other";
+
+/// How many statuses are told apart; a plugin that makes up one for each of its million items would take all memory.
+const DISTINCT: usize = 1_000;
+/// How many letters of a status tell it from others.
+const STATUS_BYTES: usize = 256;
+
 /// One result, or a group of results. Fields are in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -59,10 +67,7 @@ impl Tally {
     /// Takes in a leaf.
     pub(crate) fn leaf(&mut self, status: &str) {
         self.children += 1;
-        match self.counts.get_mut(status) {
-            Some(count) => *count += 1,
-            None => drop(self.counts.insert(status.to_owned(), 1)),
-        }
+        self.count(status, 1);
         match status {
             FAILED | TIMEOUT => self.failed = true,
             UNKNOWN | "" => self.unknown = true,
@@ -75,12 +80,23 @@ impl Tally {
     pub(crate) fn group(&mut self, group: &Self) {
         self.children += 1;
         for (status, count) in &group.counts {
-            *self.counts.entry(status.clone()).or_default() += count;
+            self.count(status, *count);
         }
         self.nothing += group.nothing + i64::from(group.custom && group.summands().is_empty());
         self.failed |= group.failed;
         self.unknown |= group.unknown;
         self.custom |= group.custom;
+    }
+
+    fn count(&mut self, status: &str, more: u64) {
+        let known = |status| matches!(status, PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | "");
+        if let Some(count) = self.counts.get_mut(status) {
+            *count += more;
+        } else if status.len() <= STATUS_BYTES && (self.counts.len() < DISTINCT || known(status)) {
+            self.counts.insert(status.to_owned(), more);
+        } else {
+            *self.counts.entry(OTHER.to_owned()).or_default() += more;
+        }
     }
 
     /// How many children were taken in.
@@ -155,6 +171,25 @@ mod tests {
         let mut root = Tally::default();
         tallies.iter().for_each(|tally| root.group(tally));
         assert_eq!(root.status(root.has_custom()), expected, "{groups}");
+    }
+
+    #[test]
+    fn statuses_beyond_a_thousand_are_counted_as_one() {
+        let mut tally = Tally::default();
+        for number in 0..5_000 {
+            tally.leaf(&format!("status {number}"));
+            tally.leaf(PASSED);
+            tally.leaf(&"x".repeat(1_000 + number));
+        }
+        let mut root = Tally::default();
+        root.group(&tally);
+        root.leaf(FAILED);
+        for tally in [&tally, &root] {
+            assert!(tally.counts().len() <= DISTINCT + 6, "{}", tally.counts().len());
+            assert_eq!(tally.counts()[PASSED], 5_000);
+            assert!(tally.counts()[OTHER] >= 9_000);
+        }
+        assert_eq!(root.counts().values().sum::<u64>(), 15_001);
     }
 
     #[test]

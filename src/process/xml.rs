@@ -6,7 +6,7 @@
 
 use std::io::{self, BufRead};
 
-/// How large one attribute may be; failure messages of several megabytes exist.
+/// How large the attributes of a tag may be together; failure messages of several megabytes exist.
 const ATTRIBUTE_LIMIT: usize = 12 << 20;
 /// How long a name may be and how many attributes a tag may have.
 pub(super) const NAME_LIMIT: usize = 4 << 10;
@@ -168,6 +168,7 @@ impl<R: BufRead> Lexer<R> {
         }
         self.open.push(name);
         self.attributes.clear();
+        let mut room = ATTRIBUTE_LIMIT;
         loop {
             self.blanks()?;
             match self.peek()? {
@@ -186,7 +187,8 @@ impl<R: BufRead> Lexer<R> {
                     self.blanks()?;
                     self.expect(b'=', "attribute name without = in element")?;
                     self.blanks()?;
-                    let value = self.quoted()?;
+                    let value = self.quoted(room)?;
+                    room -= value.len();
                     if self.attributes.len() >= NAME_LIMIT {
                         return Err(self.error("a tag has too many attributes"));
                     }
@@ -279,7 +281,7 @@ impl<R: BufRead> Lexer<R> {
         Ok(())
     }
 
-    fn quoted(&mut self) -> Result<String, Error> {
+    fn quoted(&mut self, room: usize) -> Result<String, Error> {
         let quote = self.bump()?;
         if !matches!(quote, b'"' | b'\'') {
             return Err(self.error("unquoted or missing attribute value in element"));
@@ -292,8 +294,10 @@ impl<R: BufRead> Lexer<R> {
                 b'&' => self.reference()?,
                 byte => self.push(byte)?,
             }
-            if self.raw.len() > ATTRIBUTE_LIMIT {
-                return Err(self.error(format!("an attribute has more than {ATTRIBUTE_LIMIT} bytes")));
+            if self.raw.len() > room {
+                return Err(
+                    self.error(format!("the attributes of a tag have more than {ATTRIBUTE_LIMIT} bytes"))
+                );
             }
         }
         self.check_text()?;
@@ -543,6 +547,14 @@ mod tests {
             assert!(read(input).contains(reason), "{input}: {}", read(input));
         }
         assert!(read(&"<a>".repeat(2000)).contains("nested deeper"));
+        let large = "x".repeat(ATTRIBUTE_LIMIT / 2 + 1);
+        for (attributes, expected) in
+            [(1, "<a x0="), (2, "more than 12582912 bytes"), (60, "more than 12582912")]
+        {
+            let tag: String = (0..attributes).map(|number| format!(" x{number}='{large}'")).collect();
+            let shown = read(&format!("<a{tag}/>"));
+            assert!(shown.contains(expected), "{attributes}: {}", &shown[..100]);
+        }
         for input in [&b"<a>\xff</a>"[..], b"<a>cut \xc3"] {
             let mut lexer = Lexer::new(input);
             lexer.next().unwrap();
