@@ -1,6 +1,133 @@
-//! What this program calls things in a cluster: objects, labels, annotations, ports, folders inside pods.
+//! What this program calls things in a cluster: objects, labels, annotations, ports, folders inside pods, variables.
 //!
-//! Every name that two rooms must agree on stands here once. Knows no object's shape.
+//! Every name that two rooms must agree on stands here once; `tests/tidy.rs` finds it anywhere else. Most are the
+//! original's, so that its commands find our objects and the reverse. Knows the shape of no object.
 
-/// The aggregator's pod.
-pub(crate) const AGGREGATOR_POD: &str = "sonobuoy";
+use serde_json::Value;
+
+use base::json::json;
+
+/// What the namespace of a run is called unless told otherwise, its aggregator's pod, and the label of its objects.
+pub(crate) const SONOBUOY: &str = "sonobuoy";
+/// The container of the aggregator.
+pub(crate) const AGGREGATOR_CONTAINER: &str = "kube-sonobuoy";
+/// Its service.
+pub(crate) const AGGREGATOR_SERVICE: &str = "sonobuoy-aggregator";
+/// The config map with the run's settings, and the key that they have there.
+pub(crate) const CONFIG_MAP: &str = "sonobuoy-config-cm";
+pub(crate) const CONFIG_KEY: &str = "config.json";
+/// The config map with its plugins.
+pub(crate) const PLUGINS_MAP: &str = "sonobuoy-plugins-cm";
+/// The service account of a run unless told otherwise.
+pub(crate) const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
+/// The status service, its secret, and the name in its certificate, whatever address it is reached at.
+pub(crate) const STATUS_SERVICE: &str = "sonobuoy-status";
+/// The container that carries a plugin's results home.
+pub(crate) const WORKER_CONTAINER: &str = "sonobuoy-worker";
+/// The volume where a plugin and the worker beside it meet.
+pub(crate) const RESULTS_VOLUME: &str = "results";
+/// The image that stands for our own in a definition.
+pub(crate) const OWN_IMAGE: &str = "$SONOBUOY_IMAGE";
+/// What stands for the version of the cluster in the name of an image.
+pub(crate) const VERSION_PLACEHOLDER: &str = "$SONOBUOY_K8S_VERSION";
+
+/// The port of the aggregator.
+pub(crate) const AGGREGATOR_PORT: u16 = 8080;
+/// The port inside a plugin's pod that takes progress reports.
+pub(crate) const PROGRESS_PORT: u16 = 8099;
+/// The port of the status service.
+pub(crate) const STATUS_PORT: u16 = 8443;
+
+/// Where the aggregator's pod keeps its runs and their archives.
+pub(crate) const RUNS_DIR: &str = "/tmp/sonobuoy";
+/// Where a plugin's pod leaves its results.
+pub(crate) const RESULTS_DIR: &str = "/tmp/sonobuoy/results";
+/// Where it finds the files of its definition.
+pub(crate) const PLUGIN_CONFIG_DIR: &str = "/tmp/sonobuoy/config";
+/// Where the aggregator finds its settings; its plugins; the certificates of the status service.
+pub(crate) const CONFIG_DIR: &str = "/etc/sonobuoy";
+pub(crate) const PLUGINS_DIR: &str = "/plugins.d";
+pub(crate) const STATUS_DIR: &str = "/etc/sonobuoy-status";
+
+/// The label that every object of a run has, with [`SONOBUOY`].
+pub(crate) const LABEL_ALL: &str = "component";
+/// The label of pods that says which part of a run they are.
+pub(crate) const LABEL_PART: &str = "sonobuoy-component";
+/// Its two values.
+pub(crate) const AGGREGATOR: &str = "aggregator";
+pub(crate) const PLUGIN: &str = "plugin";
+/// The label, and annotation, that names the plugin.
+pub(crate) const LABEL_PLUGIN: &str = "sonobuoy-plugin";
+/// The label that holds the session, by which a driver finds its own objects.
+pub(crate) const LABEL_SESSION: &str = "sonobuoy-run";
+/// The annotation with the driver.
+pub(crate) const ANNOTATION_DRIVER: &str = "sonobuoy-driver";
+/// The annotation of the aggregator's pod with the status of the run.
+pub(crate) const ANNOTATION_STATUS: &str = "sonobuoy.hept.io/status";
+
+/// Selects every object of a run, but for some that others name.
+pub(crate) const SELECTOR: &str = "component=sonobuoy";
+/// Selects pods of aggregators; the second is what manifests before v0.18 say.
+pub(crate) const AGGREGATOR_SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
+
+/// Selects the pods of plugins, of one or of all.
+pub(crate) fn plugin_selector(plugin: Option<&str>) -> String {
+    match plugin {
+        Some(plugin) => format!("{LABEL_PART}={PLUGIN},{LABEL_PLUGIN}={plugin}"),
+        None => format!("{LABEL_PART}={PLUGIN}"),
+    }
+}
+
+/// The labels of objects that are no part of their own.
+pub(crate) fn labels() -> Value {
+    json!({LABEL_ALL: SONOBUOY})
+}
+
+/// What the config map of a plugin's files is called.
+pub(crate) fn plugin_map(plugin: &str) -> String {
+    format!("plugin-{plugin}-cm")
+}
+
+/// What the secret with the certificate of a plugin's workers is called.
+pub(crate) fn worker_secret(plugin: &str, session: &str) -> String {
+    format!("sonobuoy-plugin-{plugin}-{session}")
+}
+
+/// Whether the path of a pod's log is that of a plugin's pod.
+pub(crate) fn is_of_plugin(log: &str, plugin: &str) -> bool {
+    log.contains(&format!("/sonobuoy-{plugin}-"))
+}
+
+/// Variables that one part of a run sets and another reads. Those of the client are in `client::env`.
+pub(crate) mod env {
+    /// The address that the aggregator gives to workers.
+    pub(crate) const ADVERTISE_IP: &str = "SONOBUOY_ADVERTISE_IP";
+    /// The address of the aggregator, for plugins on this machine.
+    pub(crate) const AGGREGATOR_URL: &str = "SONOBUOY_AGGREGATOR_URL";
+    /// Where a plugin finds the files of its definition.
+    pub(crate) const CONFIG_DIR: &str = "SONOBUOY_CONFIG_DIR";
+    /// How long a done file has to stand.
+    pub(crate) const DONE_FILE_DELAY: &str = "SONOBUOY_DONE_FILE_DELAY";
+    /// The version of the cluster.
+    pub(crate) const K8S_VERSION: &str = "SONOBUOY_K8S_VERSION";
+    /// What a worker's end depends on.
+    pub(crate) const LIFELINE: &str = "SONOBUOY_LIFELINE";
+    /// The namespace of a worker.
+    pub(crate) const NAMESPACE: &str = "SONOBUOY_NS";
+    /// Where the results are, as plugins have always been told.
+    pub(crate) const OLD_RESULTS_DIR: &str = "RESULTS_DIR";
+    /// The file that says that the other containers have ended well.
+    pub(crate) const OTHERS_ENDED_FILE: &str = "SONOBUOY_OTHERS_ENDED_FILE";
+    /// The pod of a worker.
+    pub(crate) const PLUGIN_POD: &str = "SONOBUOY_PLUGIN_POD";
+    /// Where a plugin reports its progress to the worker beside it.
+    pub(crate) const PROGRESS_PORT: &str = "SONOBUOY_PROGRESS_PORT";
+    /// Where a plugin leaves its results.
+    pub(crate) const RESULTS_DIR: &str = "SONOBUOY_RESULTS_DIR";
+    /// How long a worker goes on after it was told to end.
+    pub(crate) const SHUTDOWN_GRACE: &str = "SONOBUOY_SHUTDOWN_GRACE";
+    /// How long an upload is tried.
+    pub(crate) const UPLOAD_LIMIT: &str = "SONOBUOY_UPLOAD_LIMIT";
+    /// The container of a worker.
+    pub(crate) const WORKER_CONTAINER: &str = "SONOBUOY_WORKER_CONTAINER";
+}

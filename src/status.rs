@@ -12,9 +12,6 @@ use serde_json::{Map, Value};
 use base::clock;
 use client::protocol::Progress;
 
-/// The annotation on the aggregator's pod that holds the document.
-pub(crate) const ANNOTATION: &str = "sonobuoy.hept.io/status";
-
 /// Still at work.
 pub(crate) const RUNNING: &str = "running";
 /// All results are in; they are processed and packed.

@@ -6,20 +6,7 @@ use std::path::{Path, PathBuf};
 /// Files longer than this are two files.
 const LONGEST: usize = 600;
 /// Words that have no place in what is published: leftovers of work. Spelled in halves, so that they are not here either.
-const LEFTOVERS: &[(&str, &str)] = &[
-    ("TO", "DO"),
-    ("FIX", "ME"),
-    ("X", "XX:"),
-    ("H", "ACK"),
-    ("/wo", "rk/"),
-    ("/tm", "p/w/"),
-    ("un", "wrap_unchecked"),
-    ("the br", "ief"),
-    ("house", ".md"),
-    ("cli", ".md"),
-    ("core", ".md"),
-    ("mtls", ".md"),
-];
+const LEFTOVERS: &[(&str, &str)] = &[("TO", "DO"), ("FIX", "ME"), ("X", "XX:"), ("H", "ACK")];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -223,6 +210,61 @@ fn the_test_of_imports_sees_them() {
                 fn f() { crate::logger::init() }\n#[cfg(test)]\nmod tests { use crate::cli; }";
     assert_eq!(imports(text, "crate::"), ["kube", "clock", "http", "stop", "logger"]);
     assert_eq!(imports("use base::kube; some::base::no; database::no()", "base::"), ["kube"]);
+}
+
+/// Literals of a text outside its tests and comments.
+fn literals(text: &str) -> Vec<String> {
+    let code: String = without_tests(text)
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    code.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// Paths of archives and runs that a text spells by itself: whole, the beginning of one, or a part in a `join`.
+fn own_paths(text: &str, layout: &[String]) -> Vec<String> {
+    let text = without_tests(text);
+    let is_file = |word: &&String| word.contains('.') && !word.starts_with('.') || word.contains('/');
+    let spelled = |word: &String| text.contains(&format!("\"{word}\""));
+    let begun = |word: &String| text.contains(&format!("\"{word}/"));
+    let joined = |word: &String| text.contains(&format!("join(\"{word}\")"));
+    let plain = layout.iter().filter(|word| !word.is_empty() && !word.contains(['{', '}']));
+    plain.filter(|word| is_file(word) && spelled(word) || begun(word) || joined(word)).cloned().collect()
+}
+
+#[test]
+fn paths_of_archives_stand_in_layout_alone() {
+    let layout = literals(&std::fs::read_to_string(root().join("src/layout.rs")).unwrap());
+    assert!(layout.len() > 20, "{layout:?}");
+    let mut wrong = Vec::new();
+    for (file, text) in rust_files("src") {
+        let wing = file.starts_with("src/base/") || file.starts_with("src/client/");
+        if !wing && !is_of_tests(&file) && file != "src/layout.rs" {
+            wrong.extend(own_paths(&text, &layout).into_iter().map(|word| format!("{file}: `{word}`")));
+        }
+    }
+    assert!(wrong.is_empty(), "`layout` says where things stand:\n{}", wrong.join("\n"));
+    let broken =
+        "fn f() { a.join(\"results\"); b(\"meta/info.json\"); format!(\"plugins/{x}\"); c(\"results\") }";
+    assert_eq!(own_paths(broken, &layout), ["meta", "meta/info.json", "plugins", "results"]);
+}
+
+/// Literals of names that cannot be anything else: those with a dash, a slash or the prefix of our variables.
+#[test]
+fn names_in_a_cluster_stand_in_names_alone() {
+    let mut names = literals(&std::fs::read_to_string(root().join("src/names.rs")).unwrap());
+    names.retain(|name| name.contains(['-', '/']) && !name.contains('{') || name.starts_with("SONOBUOY_"));
+    assert!(names.len() > 20, "{names:?}");
+    let mut wrong = Vec::new();
+    for (file, text) in rust_files("src") {
+        let wing = file.starts_with("src/base/") || file.starts_with("src/client/");
+        if !wing && !is_of_tests(&file) && file != "src/names.rs" {
+            let found = literals(&text).into_iter().filter(|literal| names.contains(literal));
+            wrong.extend(found.map(|name| format!("{file}: `{name}`")));
+        }
+    }
+    assert!(wrong.is_empty(), "`names` says what things are called:\n{}", wrong.join("\n"));
 }
 
 #[test]

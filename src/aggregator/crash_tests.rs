@@ -8,8 +8,9 @@ use std::sync::{Condvar, Mutex};
 
 use super::fixture::{Scratch, limits, tar_gz};
 use super::wire_fixture::{Connection, access, server};
-use super::{Aggregator, Settings, state_dir};
+use super::{Aggregator, Settings};
 use crate::backplane::Authority;
+use crate::layout::state_dir;
 use base::stop::Stop;
 use client::Access;
 use client::protocol::ResultId;

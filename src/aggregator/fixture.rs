@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Limits;
-use super::store::{Refusal, Store, Upload, state_dir};
+use super::store::{Refusal, Store, Upload};
+use crate::layout::state_dir;
 use client::protocol::{GZIP, ResultId};
 
 /// A run directory in a folder of its own.

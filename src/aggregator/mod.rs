@@ -44,9 +44,9 @@ pub use self::alone::serve_alone;
 #[allow(unused_imports, reason = "their user is being furnished")]
 pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
 pub(crate) use self::store::Limits;
-use self::store::{Store, state_dir};
+use self::store::Store;
 use crate::backplane::Authority;
-use crate::status;
+use crate::{layout, status};
 use base::http::Server;
 use base::stop::Stop;
 use client::protocol::{Failure, Finding, ResultId};
@@ -112,7 +112,8 @@ impl Aggregator {
     pub(crate) fn open(run_dir: &Path, expected: &[ResultId], settings: Settings) -> anyhow::Result<Self> {
         let open = || {
             let store = Store::open(run_dir, expected, settings.limits.clone())?;
-            let authority = kept_authority(&state_dir(run_dir).join("authority.pem"), settings.valid)?;
+            let authority =
+                kept_authority(&layout::state_dir(run_dir).join(layout::AUTHORITY), settings.valid)?;
             anyhow::Ok(Self { store, authority, settings })
         };
         open().with_context(|| format!("run directory `{}`", run_dir.display()))

@@ -25,7 +25,7 @@ use super::intake::{Intake, Trouble};
 use super::journal::{Journal, Record};
 use super::report;
 use super::state::{Standing, State, Taken};
-use crate::config;
+use crate::{config, layout};
 use base::{archive, clock};
 use client::protocol::{Failure, GZIP, ResultId};
 
@@ -106,13 +106,6 @@ pub(crate) struct Store {
     decoding: budget::Pool,
 }
 
-/// The folder beside `run_dir` for what must outlive a crash but belongs into no archive.
-pub(crate) fn state_dir(run_dir: &Path) -> PathBuf {
-    let mut name = run_dir.file_name().unwrap_or_default().to_owned();
-    name.push(".state");
-    run_dir.with_file_name(name)
-}
-
 impl Store {
     /// Opens the store of the run in `run_dir`. If that run was begun before, it goes on as it was, and what was
     /// expected then is what is expected now; otherwise `expected` is.
@@ -123,12 +116,12 @@ impl Store {
                 "`{id}` cannot be expected: plugin and node must be usable as names of folders"
             );
         }
-        let (plugins, state_dir) = (run_dir.join("plugins"), state_dir(run_dir));
+        let (plugins, state_dir) = (run_dir.join(layout::PLUGINS), layout::state_dir(run_dir));
         make_dir(&plugins, 0o755)?;
         make_dir(&state_dir, 0o700)?;
         // First, for what is in the folder is another's while that one is at work.
-        let (journal, records) = Journal::open(&state_dir.join("journal"))?;
-        let incoming = state_dir.join("incoming");
+        let (journal, records) = Journal::open(&state_dir.join(layout::JOURNAL))?;
+        let incoming = state_dir.join(layout::INCOMING);
         remove(&incoming)?;
         make_dir(&incoming, 0o700)?;
         let begun = records.iter().any(|record| matches!(record, Record::Expected(_)));
@@ -359,7 +352,7 @@ impl Store {
         let body = serde_json::to_vec(report).map_err(anyhow::Error::from)?;
         let busy = self.claim(id)?;
         make_dir(&place, 0o755)?;
-        write_new(&place.join("error.json"), |file| file.write_all(&body))?;
+        write_new(&place.join(layout::ERROR_FILE), |file| file.write_all(&body))?;
         let errors = self.errors(id);
         remove(&errors)?;
         put_in_place(&place, &errors)?;
@@ -436,11 +429,11 @@ impl Store {
     }
 
     fn results(&self, id: &ResultId) -> PathBuf {
-        self.plugins.join(&id.plugin).join("results").join(&id.node)
+        self.plugins.join(&id.plugin).join(layout::RESULTS).join(&id.node)
     }
 
     fn errors(&self, id: &ResultId) -> PathBuf {
-        self.plugins.join(&id.plugin).join("errors").join(&id.node)
+        self.plugins.join(&id.plugin).join(layout::ERRORS).join(&id.node)
     }
 }
 

@@ -9,7 +9,8 @@ use super::Limits;
 use super::fixture::{Scratch, bomb, limits, plain, put, put_tar, send, tar_gz};
 use super::server::code;
 use super::state::Standing;
-use super::store::{Refusal, Store, Upload, state_dir};
+use super::store::{Refusal, Store, Upload};
+use crate::layout::state_dir;
 use client::protocol::{Failure, GZIP, ResultId};
 
 fn node(name: &str) -> ResultId {

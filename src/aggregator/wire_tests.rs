@@ -318,7 +318,7 @@ fn the_status_is_published_on_change_and_at_the_end() {
             assert_eq!((last.status.as_str(), last.archive), (status::COMPLETE, archive));
         });
     });
-    assert!(!super::state_dir(&scratch.run()).exists(), "what only a restart needs is gone");
+    assert!(!crate::layout::state_dir(&scratch.run()).exists(), "what only a restart needs is gone");
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn the_authority_of_a_run_stays_and_is_private() {
     let open = || super::Aggregator::open(&scratch.run(), &[node("a")], settings()).unwrap();
     let before = open().authority().certificate_pem();
     assert_eq!(open().authority().certificate_pem(), before);
-    let state = super::state_dir(&scratch.run());
+    let state = crate::layout::state_dir(&scratch.run());
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&state), mode(&state.join("authority.pem"))), (0o700, 0o600));
 }

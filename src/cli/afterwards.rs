@@ -11,11 +11,10 @@ use clap::ArgMatches;
 
 use super::{output, report, request, status};
 use crate::deploy::Removal;
+use crate::names::RUNS_DIR;
 use crate::remote::{Failure, Retrieval};
 use base::kube::Client;
 
-/// Where the aggregator keeps its archives.
-const ARCHIVES: &str = "/tmp/sonobuoy";
 /// How long a deletion may take before it is left to itself.
 const DELETION: Duration = Duration::from_secs(3_600);
 
@@ -62,7 +61,7 @@ impl<'a> Afterwards<'a> {
             let service = status::service(self.matches, namespace);
             let service = service.as_ref();
             let retrieval =
-                Retrieval { client, namespace, from: ARCHIVES, into, name: None, partial: false, service };
+                Retrieval { client, namespace, from: RUNS_DIR, into, name: None, partial: false, service };
             let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
             let paths = match retrieval.fetch(client.stop()) {
                 Ok(paths) => paths,

@@ -9,13 +9,11 @@ use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::{cluster, signal};
-use crate::config;
 use crate::pipeline::{Cluster, Outcome, Outlook};
 use crate::plugin;
+use crate::{config, names};
 use base::stop::Stop;
 
-/// Where runs live; `splat` and every reader look here for archives.
-const FOLDER: &str = "/tmp/sonobuoy";
 /// How long the API server may be away.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3_600);
 
@@ -41,8 +39,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         }
     }
     let client = cluster::client(matches, &stop).context("the way to the API server")?.patience(PATIENCE);
-    let folder =
-        std::env::var_os("SONOBUOY_AGGREGATOR_DIR").map_or_else(|| FOLDER.into(), std::path::PathBuf::from);
+    let folder = std::env::var_os("SONOBUOY_AGGREGATOR_DIR")
+        .map_or_else(|| names::RUNS_DIR.into(), std::path::PathBuf::from);
     let outlook = outlook(&config, Path::new(&folder), &variable);
     let run = Cluster {
         config,
@@ -99,7 +97,7 @@ fn outlook(
     if port == 0 {
         return None;
     }
-    let certificates = variable("SONOBUOY_STATUS_DIR").unwrap_or_else(|| config::STATUS_DIR.into());
+    let certificates = variable("SONOBUOY_STATUS_DIR").unwrap_or_else(|| names::STATUS_DIR.into());
     let opened = Outlook::open(Path::new(&certificates), port, folder);
     opened.map_err(|error| log::error!("there will be no status service: {error:#}")).ok()
 }

@@ -4,6 +4,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::usage;
+use crate::names;
 use crate::plugin::release;
 use base::pattern;
 
@@ -71,14 +72,14 @@ pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
 
 /// The flags that lie over a configuration file, with the value that changes nothing.
 const OVER_CONFIG: &[(&str, &str)] = &[
-    ("namespace", "sonobuoy"),
+    ("namespace", names::SONOBUOY),
     ("sonobuoy-image", ""),
     ("image-pull-policy", "IfNotPresent"),
     ("force-image-pull-policy", "false"),
     ("timeout", "21600"),
     ("aggregator-permissions", "clusterAdmin"),
     ("security-context-mode", "nonroot"),
-    ("service-account-name", "sonobuoy-serviceaccount"),
+    ("service-account-name", names::SERVICE_ACCOUNT),
     ("existing-service-account", "false"),
     ("namespace-psa-enforce-level", "privileged"),
     ("e2e-docker-config-file", ""),

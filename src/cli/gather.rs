@@ -12,6 +12,7 @@ use super::{output, signal};
 use crate::gather::journal::{self, Since, Wanted};
 use crate::gather::logs::{self, Form};
 use crate::gather::{self, Node, Outbox, reach};
+use crate::names::env;
 use base::stop::Stop;
 
 /// Runs the command.
@@ -123,7 +124,7 @@ fn chroot(matches: &ArgMatches) -> PathBuf {
 /// The folder for results, if there is to be one.
 fn outbox(matches: &ArgMatches) -> Result<Option<Outbox>> {
     let given = matches.get_one::<String>("output").cloned();
-    let folder = given.or_else(|| variable("RESULTS_DIR")).or_else(|| variable("SONOBUOY_RESULTS_DIR"));
+    let folder = given.or_else(|| variable(env::OLD_RESULTS_DIR)).or_else(|| variable(env::RESULTS_DIR));
     folder.map(|folder| Outbox::open(folder.as_ref()).context("no result can be left")).transpose()
 }
 

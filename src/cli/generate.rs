@@ -9,6 +9,7 @@ use clap::ArgMatches;
 
 use super::{output, request, usage};
 use crate::deploy;
+use crate::names;
 use crate::plugin::{self, Definition, Driver, pod};
 use base::json::json;
 use base::yaml;
@@ -106,7 +107,7 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
     });
     let labels = labels.collect::<Result<BTreeMap<_, _>>>()?;
     if matches.get_flag("show-default-podspec") {
-        definition.pod_spec = Some(pod::default_spec(driver, pod::SERVICE_ACCOUNT));
+        definition.pod_spec = Some(pod::default_spec(driver, names::SERVICE_ACCOUNT));
     } else if !labels.is_empty() {
         // The original writes the selector alone; scripts edit this text, and a pod spec is used as it is given.
         definition.pod_spec = Some(json!({"containers": null}));

@@ -6,6 +6,7 @@ use anyhow::bail;
 use clap::ArgMatches;
 
 use super::{cluster, output};
+use crate::names;
 use base::kube::{Resource, Selector};
 use base::stop::Stop;
 
@@ -14,12 +15,10 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let Some((_, matches)) = matches.subcommand() else { bail!("name what to get: pod") };
     let client = cluster::client(matches, &Stop::new())?;
     let namespace = matches.get_one::<String>("namespace").cloned().unwrap_or_default();
-    let mut labels = "sonobuoy-component=plugin".to_owned();
-    if let Some(plugin) = matches.get_one::<String>("plugin").filter(|plugin| !plugin.is_empty()) {
-        labels.push_str(&format!(",sonobuoy-plugin={plugin}"));
-    }
+    let plugin = matches.get_one::<String>("plugin").map(String::as_str).filter(|plugin| !plugin.is_empty());
+    let labels = names::plugin_selector(plugin);
     let pods = client.list(&Resource::PODS, &namespace, &Selector::labels(labels))?;
-    let names = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str());
-    output::print(&names.map(|name| format!("{name}\n")).collect::<String>())?;
+    let found = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str());
+    output::print(&found.map(|name| format!("{name}\n")).collect::<String>())?;
     Ok(ExitCode::SUCCESS)
 }

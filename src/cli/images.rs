@@ -13,13 +13,11 @@ use serde_json::Value;
 
 use super::{generate, output, request, signal};
 use crate::config;
+use crate::names;
 use crate::plugin::{self, Definition, builtin};
 use base::oci::{self, Client, Platform, Reference, Store, Stored};
 use base::stop::Stop;
 use base::yaml;
-
-/// Stands in images for the version of the cluster.
-const VERSION_VARIABLE: &str = "$SONOBUOY_K8S_VERSION";
 
 /// Where images are that no registry has.
 const LOCAL: &str = "localhost/";
@@ -200,13 +198,13 @@ impl Wanted {
             for found in plugin::find(name, installed.as_ref().ok())? {
                 let e2e = found.built_in && found.definition.name() == builtin::E2E;
                 for image in images_of(found.definition) {
-                    let mut image = if image == builtin::OWN_IMAGE { own.clone() } else { image };
-                    if image.contains(VERSION_VARIABLE) {
+                    let mut image = if image == names::OWN_IMAGE { own.clone() } else { image };
+                    if image.contains(names::VERSION_PLACEHOLDER) {
                         let version = match &wanted.version {
                             Some(version) => version.clone(),
                             None => request::kubernetes_version(matches)?,
                         };
-                        image = image.replace(VERSION_VARIABLE, &version);
+                        image = image.replace(names::VERSION_PLACEHOLDER, &version);
                         wanted.version = Some(version);
                     }
                     if e2e {

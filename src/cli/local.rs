@@ -13,6 +13,7 @@ use clap::ArgMatches;
 
 use super::{report, request, signal};
 use crate::driver;
+use crate::names::env;
 use crate::pipeline::Local;
 use crate::status;
 use base::stop::Stop;
@@ -102,7 +103,7 @@ fn tell(status: &status::Run, told: &mut HashMap<(String, String), String>) {
 
 /// Settings of the worker that whoever starts a run gives to all of them.
 fn worker_env() -> Vec<(String, String)> {
-    ["SONOBUOY_DONE_FILE_DELAY", "SONOBUOY_UPLOAD_LIMIT"]
+    [env::DONE_FILE_DELAY, env::UPLOAD_LIMIT]
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
         .collect()

@@ -14,6 +14,7 @@ use clap::ArgMatches;
 use serde_json::Value;
 
 use super::{cluster, output};
+use crate::names;
 use base::kube::{Client, Error, Event, Request, Resource, Selector};
 use base::stop::Stop;
 
@@ -41,8 +42,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let namespace = matches.get_one::<String>("namespace").cloned().unwrap_or_default();
     let selector = match matches.get_one::<String>("plugin").map(String::as_str) {
         None | Some("") => Selector::all(),
-        Some("sonobuoy") => Selector::labels("sonobuoy-component=aggregator"),
-        Some(plugin) => Selector::labels(format!("sonobuoy-plugin={plugin}")),
+        Some(names::SONOBUOY) => Selector::labels(names::AGGREGATOR_SELECTORS[0]),
+        Some(plugin) => Selector::labels(format!("{}={plugin}", names::LABEL_PLUGIN)),
     };
     if matches.get_flag("follow") {
         follow(&client, &namespace, &selector)?;

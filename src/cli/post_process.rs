@@ -9,12 +9,13 @@ use clap::ArgMatches;
 use serde_json::Value;
 
 use super::output;
+use crate::layout;
 use crate::process::{self, Rules};
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let dir = matches.get_one::<String>("dir").context("no folder given")?;
-    let dir = Path::new(dir).join("plugins");
+    let dir = Path::new(dir).join(layout::PLUGINS);
     let mut names = Vec::new();
     for entry in fs::read_dir(&dir).with_context(|| format!("cannot read `{}`", dir.display()))? {
         let entry = entry?;
@@ -31,10 +32,9 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The rules that the stored definition gives; archives misspelt its name until 2021.
+/// The rules that the stored definition gives.
 fn rules(dir: &Path, name: &str) -> Rules {
-    let definition =
-        ["definition.json", "defintion.json"].iter().find_map(|file| definition(&dir.join(file)));
+    let definition = layout::DEFINITIONS.iter().find_map(|file| definition(&dir.join(file)));
     let definition = definition.unwrap_or_default();
     // The definition may also stand there by itself.
     let config = definition.pointer("/Definition/sonobuoy-config").or(definition.get("sonobuoy-config"));
@@ -72,6 +72,6 @@ fn looks_per_node(dir: &Path) -> bool {
         let entries = fs::read_dir(dir.join(name)).into_iter().flatten().flatten();
         entries.map(|entry| (entry.path().is_dir(), entry.file_name())).collect::<Vec<_>>()
     };
-    let found = [folders("results"), folders("errors")].concat();
+    let found = [folders(layout::RESULTS), folders(layout::ERRORS)].concat();
     !found.is_empty() && found.iter().all(|(is_dir, name)| *is_dir && name != client::protocol::GLOBAL)
 }

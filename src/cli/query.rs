@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::{cluster, output, request, signal};
-use crate::config;
 use crate::query::{self, Query, Redactor, Trouble};
+use crate::{config, layout};
 use base::json::json;
 use base::stop::Stop;
 
@@ -47,8 +47,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         workers: workers(),
     };
     let summary = query.run(&stop)?;
-    for (name, content) in [("config.json", config.to_json()), ("info.json", json!({}).to_string())] {
-        let path = folder.join("meta").join(name);
+    for (name, content) in [(layout::CONFIG, config.to_json()), (layout::INFO, json!({}).to_string())] {
+        let path = folder.join(name);
         std::fs::write(&path, content).with_context(|| format!("writing `{}`", path.display()))?;
     }
     tell(&summary.errors);
@@ -63,10 +63,10 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 
 /// Removes what an earlier snapshot left in the folder, so that no object of then passes for one of now.
 fn forget(folder: &Path) -> anyhow::Result<()> {
-    if !folder.join("meta/query-time.json").is_file() {
+    if !folder.join(layout::QUERY_TIMES).is_file() {
         return Ok(());
     }
-    for part in ["resources", "hosts", "podlogs"].map(|part| folder.join(part)) {
+    for part in [layout::RESOURCES, layout::HOSTS, layout::POD_LOGS].map(|part| folder.join(part)) {
         if part.is_dir() && !part.is_symlink() {
             std::fs::remove_dir_all(&part).with_context(|| format!("removing `{}`", part.display()))?;
         }

@@ -12,8 +12,9 @@ use clap::parser::ValueSource;
 
 use super::{cluster, usage};
 use crate::config;
-use crate::deploy::{CONFIG_DIR, Change, Plan};
-use crate::plugin::{self, Definition, Installed, builtin, mode::Mode, pod, release};
+use crate::deploy::{Change, Plan};
+use crate::names::{self, PLUGIN_CONFIG_DIR};
+use crate::plugin::{self, Definition, Installed, builtin, mode::Mode, release};
 use crate::report;
 use base::kube::{Method, Request};
 use base::pattern;
@@ -163,7 +164,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     if let Some(config) = &docker_config {
         let name = base_name(&run.e2e_docker_config_file)?;
         let text = String::from_utf8_lossy(config).into_owned();
-        let word = format!("--e2e-docker-config-file={CONFIG_DIR}/{name}");
+        let word = format!("--e2e-docker-config-file={PLUGIN_CONFIG_DIR}/{name}");
         changes.push(Change::File { plugin: builtin::E2E.into(), name, text });
         changes.push(Change::Word { plugin: builtin::E2E.into(), variable: "E2E_EXTRA_ARGS".into(), word });
     }
@@ -217,7 +218,7 @@ fn adopt(found: plugin::Found, run: &config::Run, place: Place) -> Definition {
     }
     definition.set_pull_policy(&run.image_pull_policy);
     if let Some(spec) = &mut definition.pod_spec
-        && spec["serviceAccountName"] == pod::SERVICE_ACCOUNT
+        && spec["serviceAccountName"] == names::SERVICE_ACCOUNT
     {
         spec["serviceAccountName"] = run.service_account_name.clone().into();
     }
@@ -295,7 +296,7 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
             "e2e-repo" => set(builtin::E2E, "KUBE_TEST_REPO", value),
             "e2e-repo-config" if !value.is_empty() => {
                 let name = base_name(value)?;
-                set(builtin::E2E, "KUBE_TEST_REPO_LIST", &format!("{CONFIG_DIR}/{name}"));
+                set(builtin::E2E, "KUBE_TEST_REPO_LIST", &format!("{PLUGIN_CONFIG_DIR}/{name}"));
                 changes.push(Change::File { plugin: e2e(), name, text: read_text(value)? });
             }
             "kubernetes-version" | "kube-conformance-image-version" => {
@@ -326,7 +327,7 @@ fn failed_tests(archive: &str) -> Result<String> {
 }
 
 fn version_image(repository: &str) -> String {
-    format!("{repository}:$SONOBUOY_K8S_VERSION")
+    format!("{repository}:{}", names::VERSION_PLACEHOLDER)
 }
 
 fn is_version_image(change: &Change) -> bool {

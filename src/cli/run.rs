@@ -12,6 +12,7 @@ use super::status::credentials;
 use super::waiting::{DAY, Wait};
 use super::{cluster, local, request, usage};
 use crate::deploy::{self, CHECKS, Preflight};
+use crate::names;
 use crate::remote::service::{self, Service};
 use base::kube::Client;
 use base::stop::Stop;
@@ -47,7 +48,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         None => {
             let mut plan = request::plan(matches, None)?;
             if let Some(service) = &service {
-                plan.run.server.status_port = service::PORT;
+                plan.run.server.status_port = names::STATUS_PORT.into();
                 plan.status_service = Some(service.clone());
             }
             (plan.manifest()?, plan.run.namespace)

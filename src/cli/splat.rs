@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::ArgMatches;
 
 use super::output;
+use crate::layout;
 use base::archive;
 
 /// Runs the command.
@@ -35,7 +36,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 fn partial(folder: &Path) -> anyhow::Result<()> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
     let mut runs: Vec<_> =
-        entries.flatten().map(|entry| entry.path()).filter(|path| path.join("meta").is_dir()).collect();
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.join(layout::META).is_dir()).collect();
     runs.sort();
     let Some(run) = runs.pop() else {
         bail!(

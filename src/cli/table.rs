@@ -10,6 +10,7 @@ use super::flag::{
     namespace, number, plugin_env, rbac, redaction, repositories, switch, text, waiting,
 };
 use super::run_flag;
+use crate::names;
 
 /// Groups: without one of their commands they only print help.
 pub(crate) const GROUPS: &[&[&str]] = &[&[], &["get"], &["gather"], &["plugin"], &["worker"]];
@@ -152,7 +153,7 @@ fn retrieve() -> Command {
         .arg(text("filename", "NAME", "File name instead of the archive's own").short('f'))
         .arg(
             text("retrieve-path", "DIR", "Where the aggregator keeps its archives")
-                .default_value("/tmp/sonobuoy"),
+                .default_value(names::RUNS_DIR),
         )
         .arg(switch("partial", "Fetch what has arrived so far from an unfinished run"))
         .arg(credentials())

@@ -10,6 +10,7 @@ use clap::ArgMatches;
 use serde_json::Value;
 
 use super::{lifeline, signal};
+use crate::names::{self, env};
 use crate::worker::{self, End, Others, Scope, Settings};
 use base::kube::{Client, Config, Event, Options, Resource, Selector};
 use base::logger;
@@ -32,14 +33,14 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let asked = term.clone();
     signal::on(&[signal::SIGTERM], move || asked.stop())?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    if variable("SONOBUOY_LIFELINE").as_deref() == Some("stdin")
-        && let Some(results) = variable("SONOBUOY_RESULTS_DIR")
+    if variable(env::LIFELINE).as_deref() == Some("stdin")
+        && let Some(results) = variable(env::RESULTS_DIR)
     {
         lifeline::hold(results)?;
     }
     let settings = Settings::read(scope, |name| std::env::var(name).ok())?;
     // Whoever runs plugins without Kubernetes names a file that it makes when all other processes have ended well.
-    if let Some(path) = variable("SONOBUOY_OTHERS_ENDED_FILE") {
+    if let Some(path) = variable(env::OTHERS_ENDED_FILE) {
         let submitted = worker::run(&settings, &Others::Marker(path.into()), &term)?;
         // They wait for the result, where Kubernetes looks for itself.
         ensure!(submitted, "asked to end before there was a result");
@@ -67,12 +68,12 @@ struct Pod {
 impl Pod {
     /// `None` where there is no pod, or no account that could ask about it.
     fn read(variable: &dyn Fn(&str) -> Option<String>, stop: &Stop) -> Option<Self> {
-        let (namespace, name) = (variable("SONOBUOY_NS")?, variable("SONOBUOY_PLUGIN_POD")?);
+        let (namespace, name) = (variable(env::NAMESPACE)?, variable(env::PLUGIN_POD)?);
         let client = Config::load(&Options::default()).and_then(|config| Client::new(config, stop));
         match client {
             Ok(client) => {
                 let worker =
-                    variable("SONOBUOY_WORKER_CONTAINER").unwrap_or_else(|| "sonobuoy-worker".into());
+                    variable(env::WORKER_CONTAINER).unwrap_or_else(|| names::WORKER_CONTAINER.into());
                 // Most results end with a done file: an API server that is away only costs the convenience.
                 Some(Self { client: client.patience(ASK * 12), namespace, name, worker })
             }

@@ -1,26 +1,31 @@
-//! The client of an aggregator: submits results, posts progress, sends heartbeats, all over mutual TLS.
+//! Reports the results of a Sonobuoy plugin to the aggregator of its run, over mutual TLS.
 //!
-//! Owns requests and their retries; every wait between two attempts goes through [`Stop`]. Does not know done
-//! files, pods or the environment of a worker beyond the names in [`Access::from_env`]. Starts no thread.
-//!
-//! A plugin written in Rust can report by itself, without a worker beside it:
+//! A plugin usually leaves its results in a folder, and the worker beside it uploads them. A plugin written in Rust can
+//! report by itself instead:
 //!
 //! ```no_run
-//! use sonobuoy_client::protocol::{Progress, ResultId};
-//! use sonobuoy_client::{Access, Client};
+//! use sonobuoy_client::Client;
+//! use sonobuoy_client::protocol::Progress;
 //!
 //! # fn main() -> Result<(), sonobuoy_client::Error> {
-//! // AGGREGATOR_URL, CA_CERT, CLIENT_CERT and CLIENT_KEY, as a worker gets them.
-//! let client = Client::new(&Access::from_env()?, ResultId::global("my-plugin"))?;
+//! // Address, certificates and names come from the variables in `env`.
+//! let client = Client::from_env()?;
 //! client.progress(&Progress { msg: "halfway".into(), total: 2, completed: 1, ..Progress::default() })?;
 //! client.submit_file(std::path::Path::new("/tmp/report.json"))?;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Submissions are tried again while the aggregator is away or busy, for as long as [`Retry`] allows; progress and
+//! heartbeats are sent once, since they are worth little when late. Every result is submitted once: the first one that
+//! arrives stays, and a second is answered with [`Submitted::AlreadyThere`]. No call starts a thread.
+//!
+//! [`protocol`] documents paths, headers and bodies for clients in other languages.
 
 mod access;
 mod body;
 mod credentials;
+pub mod env;
 mod error;
 pub mod protocol;
 mod retry;
@@ -99,6 +104,11 @@ pub struct Client {
 }
 
 impl Client {
+    /// A client that takes everything from the variables in [`env`].
+    pub fn from_env() -> Result<Self, Error> {
+        Self::new(&Access::from_env()?, ResultId::from_env()?)
+    }
+
     /// A client for `id`. Certificates and key are checked here, so that no later call fails because of them.
     pub fn new(access: &Access, id: ResultId) -> Result<Self, Error> {
         let base = access.base()?;

@@ -3,6 +3,7 @@
 //! Owns words, not wires: no I/O here. `docs/protocol.md` is the same for people who write a client in another
 //! language; the two change together.
 
+use crate::{Error, env};
 use serde::{Deserialize, Serialize};
 
 /// The node name under which a result for the whole cluster is kept.
@@ -36,6 +37,20 @@ pub struct ResultId {
 }
 
 impl ResultId {
+    /// Reads [`RESULT_TYPE`](env::RESULT_TYPE) and [`NODE_NAME`](env::NODE_NAME). Without a node, it is the result for
+    /// the whole cluster.
+    pub fn from_env() -> Result<Self, Error> {
+        Self::read(|name| std::env::var(name).ok())
+    }
+
+    /// Reads the same from anywhere; empty is the same as missing.
+    pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let missing = || Error::Settings(format!("not set in the environment: {}", env::RESULT_TYPE));
+        let plugin = given(env::RESULT_TYPE).ok_or_else(missing)?;
+        Ok(given(env::NODE_NAME).map_or_else(|| Self::global(&plugin), |node| Self::on_node(&plugin, node)))
+    }
+
     /// The result of `plugin` on `node`.
     pub fn on_node(plugin: impl Into<String>, node: impl Into<String>) -> Self {
         Self { plugin: plugin.into(), node: node.into() }
@@ -232,6 +247,22 @@ fn decode(segment: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_environment_tells_whose_result_it_is() {
+        let check = |plugin: &str, node: Option<&str>, expected: Option<ResultId>| {
+            let lookup = |name: &str| match name {
+                env::RESULT_TYPE => Some(plugin.to_owned()),
+                env::NODE_NAME => node.map(str::to_owned),
+                _ => None,
+            };
+            assert_eq!(ResultId::read(lookup).ok(), expected, "{plugin} {node:?}");
+        };
+        check("p", Some("n"), Some(ResultId::on_node("p", "n")));
+        check("p", Some(""), Some(ResultId::global("p")));
+        check("p", None, Some(ResultId::global("p")));
+        check("", Some("n"), None);
+    }
 
     #[test]
     fn paths_go_both_ways() {

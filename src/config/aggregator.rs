@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::Run;
+use crate::names::env;
 
 /// The folder whose `config.json` comes second.
 const SYSTEM: &str = "/etc/sonobuoy/config.json";
@@ -52,7 +53,7 @@ fn first(candidates: &[PathBuf]) -> Result<(&Path, String)> {
 fn complete(run: &mut Run, environment: &Environment) {
     let default = Run::default();
     run.version = crate::VERSION.into();
-    if let Some(folder) = (environment.variable)("RESULTS_DIR") {
+    if let Some(folder) = (environment.variable)(env::OLD_RESULTS_DIR) {
         run.results_dir = folder;
     }
     for (field, value) in [
@@ -89,7 +90,7 @@ fn complete(run: &mut Run, environment: &Environment) {
 
 /// How workers reach the aggregator: the pod's address, else the machine's name. Brackets are for IPv6 alone.
 fn advertised(port: i64, environment: &Environment) -> String {
-    match (environment.variable)("SONOBUOY_ADVERTISE_IP").filter(|ip| !ip.is_empty()) {
+    match (environment.variable)(env::ADVERTISE_IP).filter(|ip| !ip.is_empty()) {
         Some(ip) if ip.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{ip}]:{port}"),
         Some(host) => format!("{host}:{port}"),
         None => match &environment.host_name {

@@ -14,25 +14,13 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use crate::names;
 use base::json;
 use base::yaml::Error;
 
 pub(crate) use aggregator::{Environment, load, new_uuid};
 pub(crate) use grace::Grace;
 pub(crate) use redaction::{Field, Redaction};
-
-/// The namespace of a run unless told otherwise.
-pub(crate) const NAMESPACE: &str = "sonobuoy";
-/// The folder inside plugin pods that results are written to.
-pub(crate) const RESULTS_DIR: &str = "/tmp/sonobuoy/results";
-/// The service account of a run unless told otherwise.
-pub(crate) const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
-/// The port inside a plugin pod that takes progress reports.
-pub(crate) const PROGRESS_PORT: &str = "8099";
-/// The port of the aggregator.
-pub(crate) const PORT: i64 = 8080;
-/// Where the aggregator finds the certificates of its status service.
-pub(crate) const STATUS_DIR: &str = "/etc/sonobuoy-status";
 
 /// One run's settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -218,7 +206,7 @@ impl Default for Run {
         Self {
             description: "DEFAULT".into(),
             version: crate::VERSION.into(),
-            results_dir: RESULTS_DIR.into(),
+            results_dir: names::RESULTS_DIR.into(),
             filters: Filters { namespaces: ".*".into(), label_selector: String::new() },
             limits: Limits {
                 pod_logs: PodLogs {
@@ -233,19 +221,19 @@ impl Default for Run {
             burst: 50,
             server: Server {
                 bind_address: "0.0.0.0".into(),
-                bind_port: PORT,
+                bind_port: names::AGGREGATOR_PORT.into(),
                 advertise_address: String::new(),
                 timeout_seconds: 21600,
                 status_port: 0,
             },
             plugin_search_path: texts(&["./plugins.d", "/etc/sonobuoy/plugins.d", "~/sonobuoy/plugins.d"]),
-            namespace: NAMESPACE.into(),
+            namespace: names::SONOBUOY.into(),
             worker_image: default_image(),
             image_pull_policy: "IfNotPresent".into(),
             aggregator_permissions: "clusterAdmin".into(),
-            service_account_name: SERVICE_ACCOUNT.into(),
+            service_account_name: names::SERVICE_ACCOUNT.into(),
             namespace_psa_enforce_level: "privileged".into(),
-            progress_updates_port: PROGRESS_PORT.into(),
+            progress_updates_port: names::PROGRESS_PORT.to_string(),
             security_context_mode: "nonroot".into(),
             ..Self::empty()
         }

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 use super::remedy::remedy;
+use crate::names;
 use crate::remote::state;
 use crate::status;
 use base::kube::{Client, Discovery, Error, Resource};
@@ -109,7 +110,7 @@ fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Ve
 fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<()> {
     let aggregator = |object: &&Object<'_>| {
         object.resource.kind == "Pod"
-            && object.value["metadata"]["labels"]["sonobuoy-component"] == "aggregator"
+            && object.value["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
     };
     for object in objects.iter().filter(aggregator) {
         let namespace = &object.namespace;

@@ -8,33 +8,20 @@ use serde_json::{Map, Value};
 
 use super::{Plan, harden};
 use crate::config;
-use crate::names::AGGREGATOR_POD;
+use crate::names::{self, LABEL_ALL, LABEL_PART, SONOBUOY};
 use crate::plugin::{self, Definition, RESERVED};
 use crate::remote::service::Service;
 use base::json::json;
 
-/// Its container.
-pub(crate) const AGGREGATOR_CONTAINER: &str = "kube-sonobuoy";
-/// Its service.
-pub(crate) const SERVICE: &str = "sonobuoy-aggregator";
 /// The secret with the private key for the e2e tests.
 pub(crate) const SSH_KEY: &str = "ssh-key";
 /// The key's file.
 pub(crate) const SSH_KEY_FILE: &str = "id_rsa";
 /// The name that a role and its binding in the run's namespace have.
 const ROLE: &str = "sonobuoy-serviceaccount-sonobuoy";
-/// The config map with the run's settings.
-pub(super) const CONFIG: &str = "sonobuoy-config-cm";
-/// The config map with its plugins.
-pub(super) const PLUGINS: &str = "sonobuoy-plugins-cm";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// Kubernetes takes no larger ConfigMap.
 const CONFIG_MAP_BYTES: usize = 1 << 20;
-
-/// The name of a plugin's config map.
-pub(super) fn config_map_name(plugin: &str) -> String {
-    format!("plugin-{plugin}-cm")
-}
 
 /// All objects, in the order in which they must be created.
 pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>> {
@@ -49,7 +36,7 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "metadata": {
-                "labels": {"component": "sonobuoy"},
+                "labels": names::labels(),
                 "name": run.service_account_name,
                 "namespace": run.namespace,
             },
@@ -67,7 +54,7 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
     if plan.rbac {
         objects.extend(rbac(run, permissions));
     }
-    objects.push(config_map(run, CONFIG, json!({"config.json": run.to_json()}), true)?);
+    objects.push(config_map(run, names::CONFIG_MAP, json!({(names::CONFIG_KEY): run.to_json()}), true)?);
     if let Some(key) = &plan.ssh_key {
         objects.push(json!({
             "apiVersion": "v1",
@@ -81,9 +68,9 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
     let definitions: Map<String, Value> = definitions
         .map(|(at, plugin)| (format!("plugin-{at}.yaml"), json!(plugin.to_yaml().trim())))
         .collect();
-    objects.push(config_map(run, PLUGINS, Value::Object(definitions), true)?);
+    objects.push(config_map(run, names::PLUGINS_MAP, Value::Object(definitions), true)?);
     for plugin in plugins.iter().filter(|plugin| !plugin.config_map.is_empty()) {
-        objects.push(config_map(run, &config_map_name(plugin.name()), json!(plugin.config_map), false)?);
+        objects.push(config_map(run, &names::plugin_map(plugin.name()), json!(plugin.config_map), false)?);
     }
     objects.extend(plan.status_service.as_ref().map(|service| service.secret(&run.namespace)));
     objects.push(aggregator(plan));
@@ -126,7 +113,7 @@ fn rbac(run: &config::Run, permissions: Permissions) -> Vec<Value> {
     let everything = |verbs: Value| json!({"apiGroups": ["*"], "resources": ["*"], "verbs": verbs});
     let urls = json!({"nonResourceURLs": ["/metrics", "/logs", "/logs/*"], "verbs": ["get"]});
     let cluster = |verbs: Value| {
-        let name = format!("sonobuoy-serviceaccount-{}", run.namespace);
+        let name = format!("{}-{}", names::SERVICE_ACCOUNT, run.namespace);
         role(run, "ClusterRole", &name, &json!([everything(verbs), urls]))
     };
     let namespaced = || role(run, "Role", ROLE, &json!([everything(json!(["*"]))]));
@@ -140,7 +127,7 @@ fn rbac(run: &config::Run, permissions: Permissions) -> Vec<Value> {
 /// A binding to the run's service account, and the role it binds.
 fn role(run: &config::Run, kind: &str, name: &str, rules: &Value) -> [Value; 2] {
     let mut metadata = json!({
-        "labels": {"component": "sonobuoy", "namespace": run.namespace},
+        "labels": {LABEL_ALL: SONOBUOY, "namespace": run.namespace},
         "name": name,
     });
     if kind == "Role" {
@@ -174,7 +161,7 @@ fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Res
     }
     let mut metadata = json!({"name": name, "namespace": run.namespace});
     if labelled {
-        metadata["labels"] = json!({"component": "sonobuoy"});
+        metadata["labels"] = names::labels();
     }
     let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
     if bytes > 0 {
@@ -186,8 +173,8 @@ fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Res
 fn aggregator(plan: &Plan) -> Value {
     let run = &plan.run;
     let mut metadata = json!({
-        "labels": {"component": "sonobuoy", "sonobuoy-component": "aggregator", "tier": "analysis"},
-        "name": AGGREGATOR_POD,
+        "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: names::AGGREGATOR, "tier": "analysis"},
+        "name": SONOBUOY,
         "namespace": run.namespace,
     });
     if !run.custom_annotations.is_empty() {
@@ -205,8 +192,8 @@ fn aggregator(plan: &Plan) -> Value {
         "serviceAccountName": run.service_account_name,
         "tolerations": tolerations,
         "volumes": [
-            {"name": "sonobuoy-config-volume", "configMap": {"name": CONFIG}},
-            {"name": "sonobuoy-plugins-volume", "configMap": {"name": PLUGINS}},
+            {"name": "sonobuoy-config-volume", "configMap": {"name": names::CONFIG_MAP}},
+            {"name": "sonobuoy-plugins-volume", "configMap": {"name": names::PLUGINS_MAP}},
             {"name": "output-volume", "emptyDir": {}},
         ],
     });
@@ -235,20 +222,20 @@ fn aggregator(plan: &Plan) -> Value {
 
 fn aggregator_container(plan: &Plan) -> Value {
     let own = json!({
-        "name": "SONOBUOY_ADVERTISE_IP",
+        "name": names::env::ADVERTISE_IP,
         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
     });
     let (level, verbosity) = level(&plan.level);
     let mut container = json!({
-        "name": AGGREGATOR_CONTAINER,
+        "name": names::AGGREGATOR_CONTAINER,
         "image": plan.run.worker_image,
         "command": ["/sonobuoy"],
         "args": ["aggregator", "--no-exit", format!("--level={level}"), format!("-v={verbosity}"), "--alsologtostderr"],
         "env": [own],
         "volumeMounts": [
-            {"mountPath": "/etc/sonobuoy", "name": "sonobuoy-config-volume"},
-            {"mountPath": "/plugins.d", "name": "sonobuoy-plugins-volume"},
-            {"mountPath": "/tmp/sonobuoy", "name": "output-volume"},
+            {"mountPath": names::CONFIG_DIR, "name": "sonobuoy-config-volume"},
+            {"mountPath": names::PLUGINS_DIR, "name": "sonobuoy-plugins-volume"},
+            {"mountPath": names::RUNS_DIR, "name": "output-volume"},
         ],
     });
     if let Some(given) = plan.env.get(RESERVED) {
@@ -275,18 +262,18 @@ fn level(level: &str) -> (&str, u8) {
 
 fn service(run: &config::Run) -> Value {
     // Port 0 is one that the system chooses, which no service can know.
-    let port = if run.server.bind_port > 0 { run.server.bind_port } else { config::PORT };
+    let port = if run.server.bind_port > 0 { run.server.bind_port } else { names::AGGREGATOR_PORT.into() };
     json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "labels": {"component": "sonobuoy", "sonobuoy-component": "aggregator"},
-            "name": SERVICE,
+            "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: names::AGGREGATOR},
+            "name": names::AGGREGATOR_SERVICE,
             "namespace": run.namespace,
         },
         "spec": {
             "ports": [{"port": port, "protocol": "TCP", "targetPort": port}],
-            "selector": {"sonobuoy-component": "aggregator"},
+            "selector": {LABEL_PART: names::AGGREGATOR},
             "type": "ClusterIP",
         },
     })

@@ -25,9 +25,6 @@ pub(crate) use apply::{apply, from_yaml, home, makes_namespace};
 pub(crate) use preflight::{CHECKS, Preflight};
 pub(crate) use remove::Removal;
 
-/// The folder in which plugins find the files of their config map.
-pub(crate) const CONFIG_DIR: &str = "/tmp/sonobuoy/config";
-
 /// Everything a run is made of.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {

@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::{CONFIG_DIR, Change, Plan};
+use super::{Change, Plan};
+use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
 use base::json::json;
-
-/// Stands in images for the version of the cluster.
-const VERSION_VARIABLE: &str = "$SONOBUOY_K8S_VERSION";
 
 /// Applies everything that a plan says to its plugins.
 pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
@@ -29,7 +27,7 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
         apply(change, &mut plugins);
     }
     for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
-        if container["image"] == builtin::OWN_IMAGE {
+        if container["image"] == names::OWN_IMAGE {
             container["image"] = json!(plan.run.worker_image);
         }
     }
@@ -40,7 +38,7 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
     for plugin in &mut plugins {
         let port = progress_port(plan, plugin, &mut shared);
         if let Some(image) = plugin.spec["image"].as_str() {
-            plugin.spec["image"] = json!(image.replace(VERSION_VARIABLE, &plan.kubernetes_version));
+            plugin.spec["image"] = json!(image.replace(names::VERSION_PLACEHOLDER, &plan.kubernetes_version));
         }
         plugin.mount_results(&plan.run.results_dir);
         let mut env = plan.env.get(plugin.name()).cloned().unwrap_or_default();
@@ -69,11 +67,11 @@ fn progress_port(plan: &Plan, plugin: &Definition, shared: &mut u16) -> String {
 fn automatic(plan: &Plan, port: &str) -> BTreeMap<String, String> {
     let variables = [
         ("SONOBUOY", "true"),
-        ("SONOBUOY_CONFIG_DIR", CONFIG_DIR),
-        ("SONOBUOY_K8S_VERSION", &plan.kubernetes_version),
-        ("SONOBUOY_PROGRESS_PORT", port),
-        ("SONOBUOY_RESULTS_DIR", &plan.run.results_dir),
-        ("RESULTS_DIR", &plan.run.results_dir),
+        (env::CONFIG_DIR, names::PLUGIN_CONFIG_DIR),
+        (env::K8S_VERSION, &plan.kubernetes_version),
+        (env::PROGRESS_PORT, port),
+        (env::RESULTS_DIR, &plan.run.results_dir),
+        (env::OLD_RESULTS_DIR, &plan.run.results_dir),
     ];
     variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
@@ -163,7 +161,7 @@ fn mount_ssh_key(plugin: &mut Definition) {
 /// The same image in another registry, under the last part of its name.
 fn relocate(container: &mut Value, registry: &str) {
     // Ours is told by the run, wherever it is.
-    if let Some(image) = container["image"].as_str().filter(|image| *image != builtin::OWN_IMAGE) {
+    if let Some(image) = container["image"].as_str().filter(|image| *image != names::OWN_IMAGE) {
         container["image"] = json!(plugin::relocated(image, registry));
     }
 }
@@ -175,8 +173,8 @@ fn mount_config_map(plugin: &mut Definition) {
     }
     let volume = format!("sonobuoy-{}-vol", plugin.name());
     if !plugin.extra_volumes.iter().any(|known| known["name"] == volume.as_str()) {
-        let config_map = super::manifest::config_map_name(plugin.name());
+        let config_map = names::plugin_map(plugin.name());
         plugin.extra_volumes.push(json!({"name": volume, "configMap": {"name": config_map}}));
     }
-    plugin.mount(&volume, CONFIG_DIR);
+    plugin.mount(&volume, names::PLUGIN_CONFIG_DIR);
 }

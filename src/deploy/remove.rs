@@ -12,12 +12,11 @@ use anyhow::{Result, anyhow, bail};
 use serde_json::Value;
 
 use super::manifest;
+use crate::names;
 use base::clock;
 use base::kube::{Client, Error, Event, Request, Resource, Selector};
 use base::yaml;
 
-/// Every object of a run has it, but for some that are named by the others.
-const COMPONENT: &str = "component=sonobuoy";
 /// What namespaces are called in the log.
 const NAMESPACE: &str = "namespace";
 /// What e2e tests put on the namespaces that they make.
@@ -85,7 +84,7 @@ impl Removal {
                 left.push(Target {
                     resource: Resource::PODS,
                     namespace: self.namespace.clone(),
-                    selector: Selector::labels(COMPONENT),
+                    selector: Selector::labels(names::SELECTOR),
                     what: format!("pods in {}", self.namespace),
                 });
             }
@@ -97,9 +96,9 @@ impl Removal {
         }
         if self.rbac && (self.all || !run.namespaced) {
             let labels = if self.all {
-                COMPONENT.to_owned()
+                names::SELECTOR.to_owned()
             } else {
-                format!("{COMPONENT},namespace={}", self.namespace)
+                format!("{},namespace={}", names::SELECTOR, self.namespace)
             };
             for resource in [Resource::CLUSTER_ROLE_BINDINGS, Resource::CLUSTER_ROLES] {
                 self.many(client, &resource, "", &Selector::labels(&labels), &mut failures);
@@ -141,15 +140,15 @@ impl Removal {
             role("roles", "Role"),
             Resource::SERVICE_ACCOUNTS,
         ] {
-            self.many(client, &resource, &self.namespace, &Selector::labels(COMPONENT), failures);
+            self.many(client, &resource, &self.namespace, &Selector::labels(names::SELECTOR), failures);
         }
         // Services could not be deleted together before Kubernetes 1.23.
-        for name in [manifest::SERVICE, crate::remote::service::NAME] {
+        for name in [names::AGGREGATOR_SERVICE, names::STATUS_SERVICE] {
             let request = Request::delete(&Resource::SERVICES, &self.namespace, name);
             self.one(client, request, "service", name, failures);
         }
         for plugin in &run.plugins {
-            let map = manifest::config_map_name(plugin);
+            let map = names::plugin_map(plugin);
             let request = Request::delete(&Resource::CONFIG_MAPS, &self.namespace, &map);
             self.one(client, request, "config map", &map, failures);
         }
@@ -307,8 +306,8 @@ impl Run {
             Err(error) if error.is_not_found() || error.is_forbidden() => Ok(Value::Null),
             other => other,
         };
-        let (settings, plugins) = (map(manifest::CONFIG)?, map(manifest::PLUGINS)?);
-        let text = settings["data"]["config.json"].as_str().unwrap_or_default();
+        let (settings, plugins) = (map(names::CONFIG_MAP)?, map(names::PLUGINS_MAP)?);
+        let text = settings["data"][names::CONFIG_KEY].as_str().unwrap_or_default();
         let permissions = serde_json::from_str::<Value>(text).unwrap_or_default();
         let permissions = permissions["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin").to_owned();
         run.namespaced = permissions == "namespaceAdmin";
@@ -323,7 +322,7 @@ impl Run {
         let same = theirs.is_empty() || ours.is_empty() || !theirs.is_disjoint(&ours);
         let mut traces = vec![settings];
         for resource in [Resource::SERVICE_ACCOUNTS, Resource::PODS] {
-            match client.list(&resource, namespace, &Selector::labels(COMPONENT)) {
+            match client.list(&resource, namespace, &Selector::labels(names::SELECTOR)) {
                 Ok(found) => traces.extend(found),
                 Err(error) if error.is_forbidden() => {}
                 Err(error) => return Err(error),

@@ -18,9 +18,12 @@ use serde_json::Value;
 
 use super::container::{self, Container, Facts};
 use super::process::{self, Group, Talk};
-use super::{Driver, Plugin, pod};
+use super::{Driver, Plugin};
+use crate::layout;
+use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
 use crate::plugin::{self, Definition};
 use base::stop::Stop;
+use client::env as var;
 use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 
 /// What processes get to end by themselves before they are killed.
@@ -32,8 +35,8 @@ pub(crate) struct Local {
     pub program: PathBuf,
     /// Where pods have their folders.
     pub pods: PathBuf,
-    /// Where the logs of containers go: `<namespace>/<pod>/logs/<container>.txt`.
-    pub logs: PathBuf,
+    /// The folder of the run, where the logs of containers go.
+    pub run_dir: PathBuf,
     /// The address of the aggregator, `https://host:port`.
     pub aggregator: String,
     /// The certificate of the run's authority, PEM.
@@ -225,7 +228,7 @@ impl<'a> Pod<'a> {
             ),
         };
         let dir = local.pods.join(definition.name()).join(&id.node);
-        let logs = local.logs.join(&local.namespace).join(&name).join("logs");
+        let logs = local.run_dir.join(layout::pod_logs(&local.namespace, &name));
         let pod = Self { local, plugin, id, node, name, dir, logs };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
             fs::create_dir_all(dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
@@ -267,7 +270,7 @@ impl<'a> Pod<'a> {
         });
         keep(At::Worker, (group, child));
         let Some(port) = port else {
-            bail!("the worker did not start: {}", process::tail(&self.log(pod::WORKER)));
+            bail!("the worker did not start: {}", process::tail(&self.log(WORKER_CONTAINER)));
         };
         let given = self.given(port);
 
@@ -334,26 +337,26 @@ impl<'a> Pod<'a> {
             .env_clear()
             .envs(self.local.worker_env.iter().map(|(name, value)| (name, value)))
             .envs(plugin.env.iter().map(|(name, value)| (name, value)))
-            .env("NODE_NAME", self.node)
-            .env("RESULTS_DIR", &results)
-            .env("SONOBUOY_RESULTS_DIR", &results)
-            .env("RESULT_TYPE", self.plugin.definition.name())
-            .env("AGGREGATOR_URL", &self.local.aggregator)
-            .env("CA_CERT", &self.local.ca_cert)
-            .env("CLIENT_CERT", &self.plugin.certificate)
-            .env("CLIENT_KEY", &self.plugin.key)
-            .env("SONOBUOY_NS", &self.local.namespace)
-            .env("SONOBUOY_PLUGIN_POD", &self.name)
-            .env("SONOBUOY_WORKER_CONTAINER", pod::WORKER)
-            .env("SONOBUOY_OTHERS_ENDED_FILE", self.marker())
+            .env(var::NODE_NAME, self.node)
+            .env(env::OLD_RESULTS_DIR, &results)
+            .env(env::RESULTS_DIR, &results)
+            .env(var::RESULT_TYPE, self.plugin.definition.name())
+            .env(var::AGGREGATOR_URL, &self.local.aggregator)
+            .env(var::CA_CERT, &self.local.ca_cert)
+            .env(var::CLIENT_CERT, &self.plugin.certificate)
+            .env(var::CLIENT_KEY, &self.plugin.key)
+            .env(env::NAMESPACE, &self.local.namespace)
+            .env(env::PLUGIN_POD, &self.name)
+            .env(env::WORKER_CONTAINER, WORKER_CONTAINER)
+            .env(env::OTHERS_ENDED_FILE, self.marker())
             // Should this process be killed, the worker ends what it has started.
-            .env("SONOBUOY_LIFELINE", "stdin")
+            .env(env::LIFELINE, "stdin")
             // Many pods share this machine's ports, so each takes a free one and says which.
-            .env("SONOBUOY_PROGRESS_PORT", "0")
+            .env(env::PROGRESS_PORT, "0")
             // Whoever ends the pod has the result already, or does not want it.
-            .env("SONOBUOY_SHUTDOWN_GRACE", "0s");
+            .env(env::SHUTDOWN_GRACE, "0s");
         let program = self.local.program.display();
-        process::start(&mut command, &self.log(pod::WORKER), Talk::WithUs)
+        process::start(&mut command, &self.log(WORKER_CONTAINER), Talk::WithUs)
             .with_context(|| format!("cannot start the worker `{program}`"))
     }
 
@@ -375,13 +378,13 @@ impl<'a> Pod<'a> {
     fn given(&self, port: u16) -> Vec<(String, String)> {
         let path = |path: PathBuf| path.to_string_lossy().into_owned();
         [
-            ("NODE_NAME", self.node.to_owned()),
-            ("RESULTS_DIR", path(self.results())),
+            (var::NODE_NAME, self.node.to_owned()),
+            (env::OLD_RESULTS_DIR, path(self.results())),
             ("SONOBUOY", "true".to_owned()),
-            ("SONOBUOY_AGGREGATOR_URL", self.local.aggregator.clone()),
-            ("SONOBUOY_CONFIG_DIR", path(self.config())),
-            ("SONOBUOY_PROGRESS_PORT", port.to_string()),
-            ("SONOBUOY_RESULTS_DIR", path(self.results())),
+            (env::AGGREGATOR_URL, self.local.aggregator.clone()),
+            (env::CONFIG_DIR, path(self.config())),
+            (env::PROGRESS_PORT, port.to_string()),
+            (env::RESULTS_DIR, path(self.results())),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
@@ -400,7 +403,7 @@ impl<'a> Pod<'a> {
     }
 
     fn worker_failure(&self, status: ExitStatus) -> String {
-        format!("the worker {} and left no result; {}", process::ending(status), self.said(pod::WORKER))
+        format!("the worker {} and left no result; {}", process::ending(status), self.said(WORKER_CONTAINER))
     }
 
     fn said(&self, container: &str) -> String {
@@ -409,7 +412,7 @@ impl<'a> Pod<'a> {
     }
 
     fn results(&self) -> PathBuf {
-        self.dir.join("results")
+        self.dir.join(RESULTS_VOLUME)
     }
 
     fn config(&self) -> PathBuf {

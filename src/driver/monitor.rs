@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use super::node::refusal;
-use super::pod::WORKER;
 use super::verdict::{Verdict, judge};
 use crate::config::Grace;
+use crate::names::WORKER_CONTAINER;
 use client::protocol::{Failure, Finding, ResultId};
 
 /// Something a watch saw.
@@ -229,7 +229,7 @@ impl Monitor {
         if !self.pods.contains_key(&uid) {
             self.progress = self.progress.max(now);
         }
-        let mut verdict = judge(&pod, WORKER, now, &self.grace);
+        let mut verdict = judge(&pod, WORKER_CONTAINER, now, &self.grace);
         if matches!(verdict, Verdict::Fine | Verdict::Quiet(..)) && pod["status"]["phase"] == "Succeeded" {
             // The worker ends only after its result was accepted, or was told to give up.
             verdict = Verdict::Quiet(

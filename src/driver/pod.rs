@@ -7,20 +7,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::names::{
+    ANNOTATION_DRIVER, LABEL_ALL, LABEL_PART, LABEL_PLUGIN, LABEL_SESSION, PLUGIN, RESULTS_VOLUME, RUNS_DIR,
+    SONOBUOY, WORKER_CONTAINER, env, worker_secret,
+};
 use crate::plugin::pod::default_spec;
 use crate::plugin::{Definition, Driver};
 use base::json::json;
-
-/// The container that carries results home.
-pub(crate) const WORKER: &str = "sonobuoy-worker";
-/// The variable with the name of the node.
-const NODE: &str = "NODE_NAME";
-/// The variable with the port where a plugin reports its progress to the worker beside it.
-const PROGRESS_PORT: &str = "SONOBUOY_PROGRESS_PORT";
-/// The label that names the plugin.
-pub(crate) const LABEL_PLUGIN: &str = "sonobuoy-plugin";
-/// The label that holds the session, by which a driver finds its own objects.
-pub(crate) const LABEL_SESSION: &str = "sonobuoy-run";
+use client::env as var;
 
 /// All that a plugin's objects are made of.
 pub(crate) struct Launch<'a> {
@@ -55,7 +49,7 @@ pub(crate) struct Launch<'a> {
 impl Launch<'_> {
     /// The name of the secret with the worker's certificate.
     pub(crate) fn secret_name(&self) -> String {
-        format!("sonobuoy-plugin-{}-{}", self.definition.name(), self.session)
+        worker_secret(self.definition.name(), self.session)
     }
 
     /// The name of the pod or DaemonSet.
@@ -128,7 +122,7 @@ impl Launch<'_> {
         if !self.image_pull_secret.is_empty() {
             push(&mut spec, "imagePullSecrets", [json!({"name": self.image_pull_secret})]);
         }
-        push(&mut spec, "volumes", [json!({"name": "results", "emptyDir": {}})]);
+        push(&mut spec, "volumes", [json!({"name": RESULTS_VOLUME, "emptyDir": {}})]);
         push(&mut spec, "volumes", self.definition.extra_volumes.iter().cloned());
         spec
     }
@@ -140,9 +134,10 @@ impl Launch<'_> {
         if plugin["name"].as_str().is_none_or(str::is_empty) {
             plugin["name"] = json!("plugin");
         }
-        let told = plugin["env"].as_array().into_iter().flatten().any(|variable| variable["name"] == NODE);
+        let told =
+            plugin["env"].as_array().into_iter().flatten().any(|variable| variable["name"] == var::NODE_NAME);
         if !told {
-            push(&mut plugin, "env", [json!({"name": NODE, "valueFrom": node_name()})]);
+            push(&mut plugin, "env", [json!({"name": var::NODE_NAME, "valueFrom": node_name()})]);
         }
         plugin
     }
@@ -166,12 +161,12 @@ impl Launch<'_> {
             ),
         };
         let mut worker = json!({
-            "name": WORKER,
+            "name": WORKER_CONTAINER,
             "image": self.worker_image,
             "imagePullPolicy": self.image_pull_policy,
             "command": command,
             "env": self.worker_env(),
-            "volumeMounts": [{"name": "results", "mountPath": self.results_dir}],
+            "volumeMounts": [{"name": RESULTS_VOLUME, "mountPath": self.results_dir}],
         });
         if !args.is_null() {
             worker["args"] = args;
@@ -192,19 +187,19 @@ impl Launch<'_> {
         let text = |value: &str| json!({"value": value});
         let mut env = Vec::new();
         for (name, mut value) in [
-            (NODE, json!({"valueFrom": node_name()})),
-            ("RESULTS_DIR", text(self.results_dir)),
-            ("SONOBUOY_RESULTS_DIR", text(self.results_dir)),
-            ("RESULT_TYPE", text(self.definition.name())),
-            ("AGGREGATOR_URL", text(&format!("https://{}", self.aggregator))),
-            ("CA_CERT", text(self.ca_cert)),
-            ("CLIENT_CERT", secret("tls.crt")),
-            ("CLIENT_KEY", secret("tls.key")),
-            (PROGRESS_PORT, text(self.progress_port())),
-            ("SONOBUOY_DIR", text("/tmp/sonobuoy")),
-            ("SONOBUOY_NS", field("metadata.namespace")),
-            ("SONOBUOY_PLUGIN_POD", field("metadata.name")),
-            ("SONOBUOY_WORKER_CONTAINER", text(WORKER)),
+            (var::NODE_NAME, json!({"valueFrom": node_name()})),
+            (env::OLD_RESULTS_DIR, text(self.results_dir)),
+            (env::RESULTS_DIR, text(self.results_dir)),
+            (var::RESULT_TYPE, text(self.definition.name())),
+            (var::AGGREGATOR_URL, text(&format!("https://{}", self.aggregator))),
+            (var::CA_CERT, text(self.ca_cert)),
+            (var::CLIENT_CERT, secret("tls.crt")),
+            (var::CLIENT_KEY, secret("tls.key")),
+            (env::PROGRESS_PORT, text(self.progress_port())),
+            ("SONOBUOY_DIR", text(RUNS_DIR)),
+            (env::NAMESPACE, field("metadata.namespace")),
+            (env::PLUGIN_POD, field("metadata.name")),
+            (env::WORKER_CONTAINER, text(WORKER_CONTAINER)),
         ] {
             value["name"] = json!(name);
             env.push(value);
@@ -223,14 +218,14 @@ impl Launch<'_> {
     fn progress_port(&self) -> &str {
         let told = self.definition.spec["env"].as_array().into_iter().flatten().rev();
         let told =
-            told.filter(|variable| variable["name"] == PROGRESS_PORT).find_map(|v| v["value"].as_str());
+            told.filter(|variable| variable["name"] == env::PROGRESS_PORT).find_map(|v| v["value"].as_str());
         told.filter(|port| port.parse::<u16>().is_ok()).unwrap_or(self.progress_port)
     }
 
     fn labels(&self) -> Value {
         json!({
-            "component": "sonobuoy",
-            "sonobuoy-component": "plugin",
+            LABEL_ALL: SONOBUOY,
+            LABEL_PART: PLUGIN,
             LABEL_PLUGIN: self.definition.name(),
             LABEL_SESSION: self.session,
             "tier": "analysis",
@@ -239,8 +234,8 @@ impl Launch<'_> {
 
     fn object_annotations(&self) -> Value {
         let mut annotations = Map::new();
-        annotations.insert("sonobuoy-driver".into(), json!(self.definition.config.driver_spelling));
-        annotations.insert("sonobuoy-plugin".into(), json!(self.definition.name()));
+        annotations.insert(ANNOTATION_DRIVER.into(), json!(self.definition.config.driver_spelling));
+        annotations.insert(LABEL_PLUGIN.into(), json!(self.definition.name()));
         annotations.extend(self.annotations.iter().map(|(key, value)| (key.clone(), json!(value))));
         Value::Object(annotations)
     }
@@ -310,7 +305,7 @@ mod tests {
         let mut definition = Definition::new("p", Driver::Job, json!({"name": "", "image": "i"}));
         definition.pod_spec = Some(json!({"containers": null}));
         with_launch(&definition, |launch| {
-            assert_eq!(names(&launch.pod_spec()["containers"]), ["plugin", WORKER]);
+            assert_eq!(names(&launch.pod_spec()["containers"]), ["plugin", WORKER_CONTAINER]);
         });
     }
 
@@ -334,7 +329,7 @@ mod tests {
                 json!([{"apiVersion": "v1", "kind": "Pod", "name": "sonobuoy", "uid": "uid"}])
             );
             let spec = &pod["spec"];
-            assert_eq!(names(&spec["containers"]), ["car", "main", WORKER]);
+            assert_eq!(names(&spec["containers"]), ["car", "main", WORKER_CONTAINER]);
             assert_eq!(names(&spec["volumes"]), ["results", "more"]);
             assert_eq!(spec["imagePullSecrets"], json!([{"name": "pull"}]));
             assert_eq!(
@@ -364,8 +359,14 @@ mod tests {
     #[test]
     fn the_plugin_is_told_its_node_unless_its_definition_tells_another() {
         for (env, expected) in [
-            (json!(null), json!({"name": NODE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})),
-            (json!([{"name": NODE, "value": "mine"}]), json!({"name": NODE, "value": "mine"})),
+            (
+                json!(null),
+                json!({"name": var::NODE_NAME, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}),
+            ),
+            (
+                json!([{"name": var::NODE_NAME, "value": "mine"}]),
+                json!({"name": var::NODE_NAME, "value": "mine"}),
+            ),
         ] {
             let definition = Definition::new("p", Driver::Job, json!({"name": "main", "env": env}));
             with_launch(&definition, |launch| {
@@ -377,10 +378,11 @@ mod tests {
     #[test]
     fn the_worker_listens_where_the_plugin_was_told_to_report() {
         for (told, expected) in [(json!("8101"), "8101"), (json!(""), "8099"), (Value::Null, "8099")] {
-            let spec = json!({"name": "main", "env": [{"name": PROGRESS_PORT, "value": told}]});
+            let spec = json!({"name": "main", "env": [{"name": env::PROGRESS_PORT, "value": told}]});
             with_launch(&Definition::new("p", Driver::DaemonSet, spec), |launch| {
                 let env = launch.pod_spec()["containers"][1]["env"].clone();
-                let port = env.as_array().unwrap().iter().find(|variable| variable["name"] == PROGRESS_PORT);
+                let port =
+                    env.as_array().unwrap().iter().find(|variable| variable["name"] == env::PROGRESS_PORT);
                 assert_eq!(port.unwrap()["value"], expected);
             });
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
+use crate::names::{AGGREGATOR, AGGREGATOR_PORT, AGGREGATOR_SERVICE, LABEL_PART, env};
 use base::json::json;
 #[cfg(test)]
 use std::time::SystemTime;
@@ -39,9 +40,6 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// What a pod is given about the API server and itself.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
-/// The port of the aggregator.
-const PORT: u16 = 8080;
 
 /// Where the legs lead, as this process was told.
 pub(crate) struct Surroundings {
@@ -96,10 +94,10 @@ impl Surroundings {
             token: file("token").map(|token| token.trim().to_owned()),
             authority: std::fs::read(format!("{ACCOUNT}/ca.crt")).ok(),
             namespace: file("namespace").map(|name| name.trim().to_owned()),
-            aggregator: variable("SONOBUOY_AGGREGATOR_URL").and_then(|url| host_and_port(&url)),
+            aggregator: variable(env::AGGREGATOR_URL).and_then(|url| host_and_port(&url)),
             resolver: std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
-            relay: variable("SONOBUOY_PROGRESS_PORT").and_then(|port| port.parse().ok()),
-            node: variable("NODE_NAME"),
+            relay: variable(env::PROGRESS_PORT).and_then(|port| port.parse().ok()),
+            node: variable(client::env::NODE_NAME),
         }
     }
 
@@ -161,12 +159,12 @@ impl Surroundings {
         }
         let namespace =
             self.namespace.as_deref().context("neither an aggregator nor a namespace is known here")?;
-        let path =
-            format!("/api/v1/namespaces/{namespace}/pods?labelSelector=sonobuoy-component%3Daggregator");
+        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={LABEL_PART}%3D{AGGREGATOR}");
         let listed = self.ask_api(&path, LIMIT).ok().filter(|(answer, _)| answer.status == 200);
         let pods: Option<Value> = listed.and_then(|(answer, _)| serde_json::from_slice(&answer.body).ok());
         let address = pods.as_ref().and_then(|pods| pods["items"][0]["status"]["podIP"].as_str());
-        Ok((address.map_or_else(|| format!("sonobuoy-aggregator.{namespace}.svc"), ToOwned::to_owned), PORT))
+        let by_name = || format!("{AGGREGATOR_SERVICE}.{namespace}.svc");
+        Ok((address.map_or_else(by_name, ToOwned::to_owned), AGGREGATOR_PORT))
     }
 }
 

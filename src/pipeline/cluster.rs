@@ -5,7 +5,7 @@
 //! is asked of the API is patient: the run outlives an absence of the API server. Starts no thread of its own.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
@@ -18,9 +18,10 @@ use super::{launch, pack, process};
 use crate::aggregator::{self, Aggregator, Settings};
 use crate::backplane::server_config;
 use crate::driver::{self, Driver as _, Plugin};
+use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
-use crate::{config, status};
+use crate::{config, layout, status};
 use base::archive;
 use base::http::Server;
 use base::json::json;
@@ -29,14 +30,6 @@ use base::logger;
 use base::stop::Stop;
 use client::protocol::{Failure, ResultId};
 
-/// Selects the aggregator's pod; the second is what manifests before v0.18 say.
-const SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
-/// The folder of a run has a neighbour with this ending while it can be resumed.
-const STATE: &str = "state";
-/// Holds the uid of the pod whose run is over.
-const COMPLETE: &str = "complete";
-/// Where archives of earlier runs go.
-const EARLIER: &str = "earlier";
 /// Certificates outlive the time limit by this, for what comes before and after the plugins.
 const SLACK: Duration = Duration::from_secs(86_400);
 
@@ -138,7 +131,7 @@ impl Cluster<'_> {
 
         let Some(owner) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
             bail!(
-                "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {SELECTORS:?}",
+                "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {AGGREGATOR_SELECTORS:?}",
                 self.config.namespace
             );
         };
@@ -186,7 +179,7 @@ impl Cluster<'_> {
             }
             errors += process::process(&aggregator, &plugins, &self.config, run_dir);
             let (path, archive) = pack::pack(run_dir, &plugins, self.folder, &self.config.uuid, started)?;
-            if let Err(error) = fs::write(self.folder.join(COMPLETE), &driver.owner.1) {
+            if let Err(error) = fs::write(self.folder.join(layout::COMPLETE), &driver.owner.1) {
                 log::warn!("cannot note that the run is over: {error}");
             }
             log::info!("Results available at {}", path.display());
@@ -279,17 +272,14 @@ impl Cluster<'_> {
         let folder = self.folder;
         fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
         let uid = pod.map(|(_, uid)| uid.as_str()).filter(|uid| !uid.is_empty());
-        if uid.is_some() && fs::read_to_string(folder.join(COMPLETE)).ok().as_deref() == uid {
+        if uid.is_some() && fs::read_to_string(folder.join(layout::COMPLETE)).ok().as_deref() == uid {
             return Ok(Begun::Complete);
         }
         let entries = fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
         for entry in entries.flatten() {
-            let path = PathBuf::from(entry.file_name());
-            let Some(uuid) = path.file_stem().and_then(|stem| stem.to_str()) else { continue };
-            if path.extension().is_none_or(|ending| ending != STATE) {
-                continue;
-            }
-            let settings = fs::read_to_string(folder.join(uuid).join("meta/config.json")).unwrap_or_default();
+            let name = entry.file_name();
+            let Some(uuid) = name.to_str().and_then(layout::run_of_state) else { continue };
+            let settings = fs::read_to_string(folder.join(uuid).join(layout::CONFIG)).unwrap_or_default();
             let own = config::Run { uuid: uuid.to_owned(), ..self.config.clone() };
             if wherever(&settings) == wherever(&own.to_json()) {
                 return Ok(Begun::Resumed(uuid.to_owned()));
@@ -301,7 +291,7 @@ impl Cluster<'_> {
 
     /// Archives of runs before this one, on a volume that outlives them, shall not be taken for its own.
     fn put_aside(&self) {
-        let earlier = self.folder.join(EARLIER);
+        let earlier = self.folder.join(layout::EARLIER);
         for path in archive::finished(self.folder).unwrap_or_default() {
             let aside = earlier.join(path.file_name().unwrap_or_default());
             match fs::create_dir_all(&earlier).and_then(|()| fs::rename(&path, &aside)) {
@@ -317,7 +307,7 @@ impl Cluster<'_> {
         let last =
             self.client.get(&Resource::PODS, &self.config.namespace, name).map_err(anyhow::Error::from);
         let last = last.and_then(|pod| {
-            let text = pod["metadata"]["annotations"][status::ANNOTATION].as_str().unwrap_or_default();
+            let text = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str().unwrap_or_default();
             Ok(status::Run::parse(text)?)
         });
         match last {
@@ -328,7 +318,7 @@ impl Cluster<'_> {
 
     /// Name and uid of this pod.
     fn own_pod(&self) -> Option<(String, String)> {
-        for labels in SELECTORS {
+        for labels in AGGREGATOR_SELECTORS {
             let mut found = Vec::new();
             let mut keep = |pod: Value| {
                 let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
@@ -383,8 +373,7 @@ impl Board<'_> {
         }
         let Some(pod) = &self.pod else { return Ok(()) };
         let fit = aggregator::fit(status.clone(), aggregator::ANNOTATION_BYTES);
-        let patch =
-            json!({"metadata": {"annotations": {(status::ANNOTATION): serde_json::to_string(&fit)?}}});
+        let patch = json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&fit)?}}});
         self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
         Ok(())
     }

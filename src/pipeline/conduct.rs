@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use super::launch;
 use crate::aggregator::Aggregator;
 use crate::driver::{Driver, Plugin};
-use crate::{config, status};
+use crate::{config, layout, status};
 use base::http::Server;
 use base::logger;
 use base::stop::Stop;
@@ -31,10 +31,11 @@ pub(super) struct Conduct<'a> {
 
 /// Makes the folder of a run, and begins its log and the record of its settings there.
 pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> {
-    let meta = run_dir.join("meta");
+    let meta = run_dir.join(layout::META);
     fs::create_dir_all(&meta).with_context(|| format!("cannot make `{}`", meta.display()))?;
-    logger::tee(&meta.join("run.log")).context("cannot write `meta/run.log`")?;
-    let path = meta.join("config.json");
+    let log = run_dir.join(layout::RUN_LOG);
+    logger::tee(&log).with_context(|| format!("cannot write `{}`", log.display()))?;
+    let path = run_dir.join(layout::CONFIG);
     fs::write(&path, config.to_json()).with_context(|| format!("cannot write `{}`", path.display()))
 }
 

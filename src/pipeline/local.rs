@@ -120,7 +120,7 @@ impl Local<'_> {
         let driver = driver::local::Local {
             program: self.program.clone(),
             pods: work.join("pods"),
-            logs: run_dir.join("podlogs"),
+            run_dir: run_dir.clone(),
             aggregator: format!("https://{}", server.local_addr()),
             ca_cert: authority.certificate_pem(),
             namespace: self.config.namespace.clone(),

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use super::process::write_json;
 use crate::driver::Plugin;
-use crate::status;
+use crate::{layout, status};
 use base::json::json;
 use base::{archive, clock};
 
@@ -21,8 +21,8 @@ pub(super) fn pack(
 ) -> anyhow::Result<(PathBuf, status::Archive)> {
     let names: Vec<&str> = plugins.iter().map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
-    write_json(&run_dir.join("meta/info.json"), &info)?;
-    let name = format!("{}_sonobuoy_{uuid}.tar.gz", clock::stamp(started));
+    write_json(&run_dir.join(layout::INFO), &info)?;
+    let name = layout::archive(&clock::stamp(started), uuid);
     let path = out.join(&name);
     let packed = archive::pack_file(run_dir, &path).context("cannot write the archive")?;
     let created = clock::rfc3339(SystemTime::now());

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::aggregator::Aggregator;
 use crate::config;
 use crate::driver::Plugin;
-use crate::process;
+use crate::{layout, process};
 use base::json::json;
 
 /// Processes the results of all `plugins` in `run_dir`, and writes their definitions there. What goes wrong with one
@@ -37,9 +37,9 @@ fn process_one(
     run_dir: &Path,
 ) -> anyhow::Result<()> {
     let name = plugin.definition.name();
-    let dir = run_dir.join("plugins").join(name);
+    let dir = run_dir.join(layout::plugin(name));
     fs::create_dir_all(&dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
-    write_json(&dir.join("definition.json"), &description(plugin, config))?;
+    write_json(&dir.join(layout::DEFINITIONS[0]), &description(plugin, config))?;
     let outcome = process::process(&dir, &(&plugin.definition.config).into())?;
     aggregator.processed(name, |id| {
         if id.is_global() {

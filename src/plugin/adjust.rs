@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Definition;
+use crate::names::{RESULTS_VOLUME, env};
 use base::json::json;
-
-/// The volume that plugin and worker share.
-pub(crate) const RESULTS_VOLUME: &str = "results";
 
 impl Definition {
     /// Mounts the results volume at `folder`, so that all containers meet there.
@@ -50,7 +48,7 @@ impl Definition {
     /// results volume and the two variables that name it point to `folder`.
     pub(crate) fn reconcile(&mut self, folder: &str) {
         self.mount_results(folder);
-        let names = ["RESULTS_DIR", "SONOBUOY_RESULTS_DIR"];
+        let names = [env::OLD_RESULTS_DIR, env::RESULTS_DIR];
         set_env(&mut self.spec, &names.map(|name| (name.to_owned(), folder.to_owned())).into());
     }
 }

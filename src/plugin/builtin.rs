@@ -12,8 +12,6 @@ pub(crate) const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
 /// What a run starts that names no plugin.
 pub(crate) const DEFAULT: &[&str] = &[E2E, SYSTEMD_LOGS];
 
-/// Stands in images for our own, which a run knows.
-pub(crate) const OWN_IMAGE: &str = "$SONOBUOY_IMAGE";
 /// Our program in that image.
 pub(crate) const OWN_PROGRAM: &str = "/sonobuoy";
 

@@ -5,9 +5,6 @@ use serde_json::Value;
 use super::Driver;
 use base::json::json;
 
-/// The service account that the original gives to every pod.
-pub(crate) const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
-
 /// The pod spec of a plugin that has none, without containers.
 pub(crate) fn default_spec(driver: Driver, service_account: &str) -> Value {
     match driver {

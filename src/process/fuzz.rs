@@ -5,7 +5,7 @@ use std::fs;
 use super::{Rules, process};
 use crate::item::Item;
 use crate::item::read::{self, Visit};
-use crate::layout::RESULTS_FILE;
+use crate::layout::{RESULTS, TREE};
 
 /// A plugin whose one file is `bytes` gives a tree that can be read, whose root has the plugin's name.
 pub(crate) fn file(format: &str, bytes: &[u8]) {
@@ -18,13 +18,13 @@ pub(crate) fn file(format: &str, bytes: &[u8]) {
     let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
     let id = (std::process::id(), std::thread::current().id());
     let dir = base.join(format!("sonobuoy-fuzz-{}-{:?}", id.0, id.1));
-    let results = dir.join("results/global");
+    let results = dir.join(RESULTS).join("global");
     fs::create_dir_all(&results).expect("a folder");
     fs::write(results.join(format!("a.{suffix}")), bytes).expect("a file");
     let rules = Rules { name: "p".into(), per_node: false, format: format.into(), files: Vec::new() };
     process(&dir, &rules).expect("a bad file is an item");
     let mut roots = Roots::default();
-    let tree = fs::File::open(dir.join(RESULTS_FILE)).expect("a tree");
+    let tree = fs::File::open(dir.join(TREE)).expect("a tree");
     read::read(tree, read::Writer::Aggregator, &mut roots).expect("a tree that can be read");
     assert_eq!((roots.name.as_str(), roots.depth), ("p", 0));
     assert!(!dir.join("sonobuoy_results.yaml.part").exists());

@@ -24,7 +24,7 @@ use anyhow::Context as _;
 use crate::item::read::{self, Visit, Writer};
 use crate::item::tree::{Finished, Tree};
 use crate::item::{FAILED, Item, PASSED, Tally, UNKNOWN};
-use crate::layout::{ERROR_FILE, RESULTS_FILE};
+use crate::layout::{ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
 
 /// How large an error report may be; it holds a pod at most.
@@ -69,7 +69,7 @@ pub(crate) struct Outcome {
 
 /// Reads `results/` and `errors/` in a plugin's folder and writes `sonobuoy_results.yaml` there.
 pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
-    let path = dir.join(RESULTS_FILE);
+    let path = dir.join(TREE);
     for custom in [false, true] {
         let mut run = Run { dir, rules, tree: Tree::create(&path, custom)?, nodes: Vec::new() };
         run.everything().with_context(|| format!("cannot process `{}`", dir.display()))?;
@@ -100,7 +100,7 @@ impl Run<'_> {
     fn everything(&mut self) -> anyhow::Result<()> {
         let root = Item { name: self.rules.name.clone(), ..Item::default() };
         self.tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
-        for (folder, look) in [("results", Look::Results), ("errors", Look::Errors)] {
+        for (folder, look) in [(RESULTS, Look::Results), (ERRORS, Look::Errors)] {
             if self.rules.per_node {
                 self.each_node(folder, look)?;
             } else {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::{Answer, Fault, LARGEST_TEXT, Query, Trouble, component, keep};
+use crate::layout::{HOSTS, KUBELET_CONFIG, KUBELET_HEALTH, KUBELET_METRICS};
 use base::json::json;
 use base::kube::{Error, Request, Resource};
 
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(super) fn fetch(query: &Query<'_>, node: &str) -> Result<Answer, Fault> {
     let mut answer = Answer::default();
     let client = query.client.clone().within(ANSWER_LIMIT).patience(PATIENCE);
-    let folder = query.folder.join("hosts").join(component(node));
+    let folder = query.folder.join(HOSTS).join(component(node));
     let ask = |path: &str| Request::get(&Resource::NODES, "", node).subresource("proxy").subresource(path);
     let mut failed = |what: &str, error: &Error| {
         answer.troubles.push(Trouble {
@@ -31,19 +32,19 @@ pub(super) fn fetch(query: &Query<'_>, node: &str) -> Result<Answer, Fault> {
         matches!(error, Error::Transport { .. } | Error::Stopped)
     };
     match client.send(&ask("configz")) {
-        Ok(settings) => keep(&folder.join("configz.json"), settings.to_string().as_bytes())?,
+        Ok(settings) => keep(&folder.join(KUBELET_CONFIG), settings.to_string().as_bytes())?,
         Err(error) if failed("configz", &error) => return Ok(answer),
         Err(_) => {}
     }
     // Only the status is of interest, and that of an unhealthy node is an answer too; a lack of rights is none.
     let healthz = client.text(&ask("healthz"), LARGEST_TEXT).map(|_| 200);
     match healthz.or_else(|error| error.code().filter(|code| !matches!(code, 401 | 403)).ok_or(error)) {
-        Ok(status) => keep(&folder.join("healthz.json"), json!({"status": status}).to_string().as_bytes())?,
+        Ok(status) => keep(&folder.join(KUBELET_HEALTH), json!({"status": status}).to_string().as_bytes())?,
         Err(error) if failed("healthz", &error) => return Ok(answer),
         Err(_) => {}
     }
     match client.text(&ask("metrics/resource"), LARGEST_TEXT) {
-        Ok(metrics) => keep(&folder.join("metrics-resource.txt"), metrics.as_bytes())?,
+        Ok(metrics) => keep(&folder.join(KUBELET_METRICS), metrics.as_bytes())?,
         // Served since 1.18, and not by every virtual kubelet.
         Err(error) if error.is_not_found() => {}
         Err(error) => _ = failed("metrics/resource", &error),

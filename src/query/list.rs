@@ -15,6 +15,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{Answer, Fault, Query, Trouble, component};
+use crate::layout;
 use base::json::json;
 use base::kube::{Resource, Selector};
 
@@ -125,12 +126,8 @@ impl<'a> Files<'a> {
         let group = if self.resource.group.is_empty() { "core" } else { &self.resource.group };
         let name =
             component(&format!("{group}_{}_{}", self.resource.version, self.resource.plural)) + ".json";
-        let resources = self.folder.join("resources");
-        if self.resource.namespaced {
-            resources.join("ns").join(component(namespace)).join(name)
-        } else {
-            resources.join("cluster").join(name)
-        }
+        let namespace = self.resource.namespaced.then(|| component(namespace));
+        self.folder.join(layout::resources(namespace.as_deref())).join(name)
     }
 
     fn add(&mut self, namespace: &str, mut object: Value) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{Answer, Fault, Query, Task, Trouble, component, plan, selector};
-use crate::config;
+use crate::{config, layout, names};
 use base::clock;
 use base::kube::{self, Client, Request, Resource, Selector};
 use base::pattern;
@@ -168,7 +168,8 @@ impl Pods {
         if evicted || !self.seen.insert((namespace.clone(), name.clone())) {
             return;
         }
-        let ours = namespace == config.namespace && pod["metadata"]["labels"]["component"] == "sonobuoy";
+        let ours =
+            namespace == config.namespace && pod["metadata"]["labels"][names::LABEL_ALL] == names::SONOBUOY;
         let states = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
         for kind in ["initContainers", "containers", "ephemeralContainers"] {
             for container in pod["spec"][kind].as_array().into_iter().flatten() {
@@ -237,7 +238,7 @@ impl Log {
         let client = query.client.clone().within(asked.min(LONGEST));
         let Some(stream) = self.open(&client, SILENCE.min(asked))? else { return Ok(Answer::default()) };
         let parts = [&self.namespace, &self.pod].map(|name| component(name));
-        let place = format!("podlogs/{}/{}/logs/{}.txt", parts[0], parts[1], component(&self.container));
+        let place = layout::pod_log(&parts[0], &parts[1], &component(&self.container));
         let path = query.folder.join(&place);
         let writing = |error: io::Error| {
             Fault::Disk(anyhow::Error::new(error).context(format!("writing `{}`", path.display())))

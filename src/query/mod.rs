@@ -25,7 +25,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::config;
+use crate::{config, layout};
 use base::clock;
 use base::json::json;
 use base::kube;
@@ -133,7 +133,7 @@ struct Timing {
 impl Query<'_> {
     /// Takes the snapshot. `Err` only if nothing could be asked or the folder could not be written to.
     pub(crate) fn run(&self, stop: &Stop) -> anyhow::Result<Summary> {
-        let meta = self.folder.join("meta");
+        let meta = self.folder.join(layout::META);
         fs::create_dir_all(&meta).with_context(|| format!("creating `{}`", meta.display()))?;
         let namespaces = pattern::compile(&self.config.filters.namespaces).map_err(|why| {
             anyhow::anyhow!("`Filters.Namespaces` `{}`: {why}", self.config.filters.namespaces)
@@ -146,7 +146,7 @@ impl Query<'_> {
         records.troubles.extend(plan.troubles);
         if plan.namespaced {
             for namespace in &plan.namespaces {
-                let folder = self.folder.join("resources/ns").join(component(namespace));
+                let folder = self.folder.join(layout::resources(Some(&component(namespace))));
                 fs::create_dir_all(&folder).with_context(|| format!("creating `{}`", folder.display()))?;
             }
         }
@@ -162,7 +162,7 @@ impl Query<'_> {
             records.take(query.carry_out(tasks, &end)?);
         }
         anyhow::ensure!(!stop.stopped(), "the snapshot was interrupted");
-        records.write(&meta, self.redactor)?;
+        records.write(self.folder, self.redactor)?;
         Ok(Summary { answered: records.answered, errors: records.troubles })
     }
 
@@ -240,7 +240,7 @@ impl Query<'_> {
             Task::List(listing) => listing.fetch(self),
             Task::Host(node) => hosts::fetch(self, node),
             Task::Log(log) => log.fetch(self),
-            Task::ServerVersion => self.document("/version", "serverversion.json", |found, health| {
+            Task::ServerVersion => self.document("/version", layout::SERVER_VERSION, |found, health| {
                 health.api_version = found["gitVersion"].as_str().unwrap_or_default().into();
             }),
             Task::ServerGroups => self.server_groups(),
@@ -277,7 +277,7 @@ impl Query<'_> {
             Some(groups) => groups.insert(0, legacy),
             None => found["groups"] = json!([legacy]),
         }
-        keep(&self.folder.join("servergroups.json"), found.to_string().as_bytes())?;
+        keep(&self.folder.join(layout::SERVER_GROUPS), found.to_string().as_bytes())?;
         Ok(Answer::default())
     }
 }
@@ -343,17 +343,17 @@ impl Records {
         }
     }
 
-    fn write(&self, meta: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
+    fn write(&self, folder: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
         let mut files = BTreeMap::from([
-            ("query-time.json", serde_json::to_vec(&self.timings)?),
-            ("query-errors.json", serde_json::to_vec(&self.troubles)?),
-            ("clusterhealth.json", self.health.to_json()?),
+            (layout::QUERY_TIMES, serde_json::to_vec(&self.timings)?),
+            (layout::QUERY_ERRORS, serde_json::to_vec(&self.troubles)?),
+            (layout::HEALTH, self.health.to_json()?),
         ]);
         if let Some(redactor) = redactor {
-            files.insert("redactions.json", serde_json::to_vec(&redactor.counts())?);
+            files.insert(layout::REDACTIONS, serde_json::to_vec(&redactor.counts())?);
         }
         for (name, content) in files {
-            let path = meta.join(name);
+            let path = folder.join(name);
             fs::write(&path, content).with_context(|| format!("writing `{}`", path.display()))?;
         }
         Ok(())

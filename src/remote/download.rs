@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::api_server::{ApiServer, Fault};
     use crate::backplane::{Authority, server_config};
-    use crate::remote::service::NAME;
+    use crate::names::STATUS_SERVICE as NAME;
     use crate::remote::{Failure, Retrieval};
     use base::clock;
     use base::http::{Response, Server};

@@ -19,15 +19,12 @@ use super::download::download;
 use super::landed::Landed;
 use super::service::Credentials;
 use super::{BACKOFF, IDLE_LIMIT, SILENCE_TIMEOUT, state};
+use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, SONOBUOY};
 use crate::status;
 use base::archive::{self, Gunzip, Kind, Reader};
 use base::kube;
 use base::stop::Stop;
 
-/// The aggregator's container.
-const CONTAINER: &str = "kube-sonobuoy";
-/// Its pod, unless it says another name.
-const POD: &str = "sonobuoy";
 /// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
 const QUEUE: usize = 16;
 /// How often everything is fetched again when going on is impossible or what came is not what was packed.
@@ -83,7 +80,7 @@ impl Retrieval<'_> {
             .with_context(|| format!("cannot make `{}`", self.into.display()))
             .map_err(Failure::Transfer)?;
         let known = promised(&pod);
-        let pod = pod["metadata"]["name"].as_str().unwrap_or(POD);
+        let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
         if self.partial {
             return self.fetch_partial(pod, stop).map(|path| vec![path]);
         }
@@ -176,7 +173,7 @@ impl Retrieval<'_> {
                 received += piece.len() as u64;
                 sender.send(piece.to_vec()).map_err(|_| "nobody unpacks any more".to_owned())
             };
-            let place = (self.namespace, pod, CONTAINER);
+            let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
             let why = match self.client.exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink) {
                 Ok(exit) if exit.success() => return Ok(()),
                 Ok(exit) => {
@@ -219,7 +216,7 @@ impl Retrieval<'_> {
         let mut file = Landed::create(self.into, &name).map_err(Failure::Transfer)?;
         let command = ["/sonobuoy", "splat", self.from, "--partial"];
         let mut sink = |piece: &[u8]| file.write(piece).map_err(|error| format!("{error:#}"));
-        let place = (self.namespace, pod, CONTAINER);
+        let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
         let exit = self.client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink);
         match exit.map_err(|error| Failure::Transfer(error.into()))? {
             exit if exit.success() => file.settle().map_err(Failure::Transfer),
@@ -241,7 +238,7 @@ fn absent(namespace: &str) -> anyhow::Error {
 
 /// What the status of the run promises of its archive.
 fn promised(pod: &Value) -> Option<status::Archive> {
-    let text = pod["metadata"]["annotations"][status::ANNOTATION].as_str()?;
+    let text = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str()?;
     let run = status::Run::parse(text).ok()?;
     Some(run.archive).filter(|archive| !archive.name.is_empty() && !archive.sha256.is_empty())
 }

@@ -16,15 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::backplane::{Authority, Identity};
-use crate::config;
+use crate::names::{self, STATUS_PORT, STATUS_SERVICE};
 use base::clock;
 use base::json::json;
 use base::kube::{self, Client, Resource, Selector, Trust};
 
-/// The service, its secret, and the name in the server's certificate, whatever address it is reached at.
-pub(crate) const NAME: &str = "sonobuoy-status";
-/// Where it listens.
-pub(crate) const PORT: i64 = 8443;
 /// Where the file is, unless told otherwise.
 pub(crate) const FILE: &str = "/tmp/sonobuoy.json";
 /// The kind that clouds bring.
@@ -58,7 +54,7 @@ impl std::fmt::Debug for Service {
 /// The way in, as it stands in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Credentials {
-    /// `https://HOST:PORT/`.
+    /// `https://HOST:STATUS_PORT/`.
     pub host_address: String,
     /// When, RFC 3339.
     pub created_at: String,
@@ -83,7 +79,7 @@ impl Service {
         Ok(Self {
             kind: kind.to_owned(),
             authority: authority.certificate_pem(),
-            server: authority.server(NAME)?,
+            server: authority.server(STATUS_SERVICE)?,
             client: authority.client("status")?,
         })
     }
@@ -95,7 +91,7 @@ impl Service {
             "apiVersion": "v1",
             "kind": "Secret",
             "type": "Opaque",
-            "metadata": {"labels": {"component": "sonobuoy"}, "name": NAME, "namespace": namespace},
+            "metadata": {"labels": names::labels(), "name": STATUS_SERVICE, "namespace": namespace},
             "data": {
                 "ca.crt": data(&self.authority),
                 "tls.crt": data(&self.server.cert_pem),
@@ -109,10 +105,10 @@ impl Service {
         json!({
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"labels": {"component": "sonobuoy"}, "name": NAME, "namespace": namespace},
+            "metadata": {"labels": names::labels(), "name": STATUS_SERVICE, "namespace": namespace},
             "spec": {
-                "ports": [{"name": "status", "port": PORT, "protocol": "TCP", "targetPort": PORT}],
-                "selector": {"sonobuoy-component": "aggregator"},
+                "ports": [{"name": "status", "port": STATUS_PORT, "protocol": "TCP", "targetPort": STATUS_PORT}],
+                "selector": {(names::LABEL_PART): names::AGGREGATOR},
                 "type": self.kind,
             },
         })
@@ -122,10 +118,10 @@ impl Service {
     pub(crate) fn mount(pod: &mut Value) {
         let spec = &mut pod["spec"];
         if let Some(volumes) = spec["volumes"].as_array_mut() {
-            volumes.push(json!({"name": NAME, "secret": {"secretName": NAME}}));
+            volumes.push(json!({"name": STATUS_SERVICE, "secret": {"secretName": STATUS_SERVICE}}));
         }
         if let Some(mounts) = spec["containers"][0]["volumeMounts"].as_array_mut() {
-            mounts.push(json!({"mountPath": config::STATUS_DIR, "name": NAME, "readOnly": true}));
+            mounts.push(json!({"mountPath": names::STATUS_DIR, "name": STATUS_SERVICE, "readOnly": true}));
         }
     }
 
@@ -138,7 +134,7 @@ impl Service {
             ca_cert: self.authority.clone(),
             client_cert: self.client.cert_pem.clone(),
             client_key: self.client.key_pem.clone(),
-            server_name: NAME.into(),
+            server_name: STATUS_SERVICE.into(),
             namespace: namespace.to_owned(),
         })
     }
@@ -148,7 +144,7 @@ impl Service {
         let end = Instant::now() + limit;
         let mut told = false;
         loop {
-            let service = client.get(&Resource::SERVICES, namespace, NAME)?;
+            let service = client.get(&Resource::SERVICES, namespace, STATUS_SERVICE)?;
             if let Some(address) = address(&self.kind, client, &service)? {
                 return Ok(address);
             }
@@ -157,10 +153,10 @@ impl Service {
                 let port = (self.kind == BALANCER).then(|| address("NodePort", client, &service));
                 let way = port.transpose()?.flatten().with_context(|| {
                     let kind = &self.kind;
-                    format!("the service `{NAME}` got no address; the cluster may have no {kind}")
+                    format!("the service `{STATUS_SERVICE}` got no address; the cluster may have no {kind}")
                 })?;
                 log::warn!(
-                    "the cluster gives the service `{NAME}` no {BALANCER}; a node's port is used instead"
+                    "the cluster gives the service `{STATUS_SERVICE}` no {BALANCER}; a node's port is used instead"
                 );
                 return Ok(way);
             }
@@ -171,7 +167,7 @@ impl Service {
                 );
             }
             if client.stop().wait(PAUSE) {
-                bail!("the service `{NAME}` had no address until now");
+                bail!("the service `{STATUS_SERVICE}` had no address until now");
             }
         }
     }
@@ -246,9 +242,11 @@ fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String
         }
         BALANCER => {
             let ingress = &service["status"]["loadBalancer"]["ingress"][0];
-            known(&ingress["ip"]).or_else(|| known(&ingress["hostname"])).map(|host| at(&host, PORT))
+            known(&ingress["ip"])
+                .or_else(|| known(&ingress["hostname"]))
+                .map(|host| at(&host, STATUS_PORT.into()))
         }
-        _ => known(&service["spec"]["clusterIP"]).map(|host| at(&host, PORT)),
+        _ => known(&service["spec"]["clusterIP"]).map(|host| at(&host, STATUS_PORT.into())),
     })
 }
 
@@ -300,13 +298,13 @@ mod tests {
         let client = Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
         let balanced = Service::new(BALANCER).unwrap();
         let reached = || balanced.address(&client, "ns", Duration::ZERO);
-        let path = format!("/api/v1/namespaces/ns/services/{NAME}");
+        let path = format!("/api/v1/namespaces/ns/services/{STATUS_SERVICE}");
         api.put("/api/v1/namespaces/ns", json!({}));
         api.put(&path, json!({"spec": {"type": BALANCER}}));
         let error = format!("{:#}", reached().unwrap_err());
         assert!(error.contains("the cluster may have no LoadBalancer"), "{error}");
 
-        api.merge(&path, &json!({"spec": {"ports": [{"port": PORT, "nodePort": 30_443}]}}));
+        api.merge(&path, &json!({"spec": {"ports": [{"port": STATUS_PORT, "nodePort": 30_443}]}}));
         let addresses =
             json!([{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "fd00::7"}]);
         api.put("/api/v1/nodes/n", json!({"status": {"addresses": addresses}}));
@@ -323,7 +321,7 @@ mod tests {
             ca_cert: "a".into(),
             client_cert: "c".into(),
             client_key: "k".into(),
-            server_name: NAME.into(),
+            server_name: STATUS_SERVICE.into(),
             namespace: "ns".into(),
         }
     }

@@ -6,12 +6,10 @@
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
-use crate::names::AGGREGATOR_POD;
+use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, SONOBUOY};
 use crate::status;
 use base::kube::{Client, Error, Event, Resource, Selector};
 
-/// Select the aggregator's pod; the second is what manifests before v0.18 say.
-const SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
 /// Why a container waits whose image cannot be had.
 const NO_IMAGE: [&str; 4] = ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
 /// Why else a container waits although waiting longer will hardly help.
@@ -43,7 +41,7 @@ impl State {
     /// What a pod says.
     pub(crate) fn of(pod: &Value) -> Self {
         let phase = pod["status"]["phase"].as_str().unwrap_or("Pending").to_owned();
-        let annotation = &pod["metadata"]["annotations"][status::ANNOTATION];
+        let annotation = &pod["metadata"]["annotations"][ANNOTATION_STATUS];
         if let ("Running" | "Succeeded", Some(text)) = (&*phase, annotation.as_str()) {
             return match status::Run::parse(text) {
                 Ok(run) => Self::Told(run),
@@ -141,7 +139,7 @@ fn reasons(pod: &Value) -> Reasons {
 
 /// The aggregator's pod of a namespace.
 pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Error> {
-    for labels in SELECTORS {
+    for labels in AGGREGATOR_SELECTORS {
         let mut found = client.list(&Resource::PODS, namespace, &Selector::labels(labels))?;
         if found.len() > 1 {
             log::warn!(
@@ -153,7 +151,7 @@ pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Er
             return Ok(Some(found.swap_remove(0)));
         }
     }
-    match client.get(&Resource::PODS, namespace, AGGREGATOR_POD) {
+    match client.get(&Resource::PODS, namespace, SONOBUOY) {
         Ok(pod) => Ok(Some(pod)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -178,12 +176,12 @@ pub(crate) fn read(client: &Client, namespace: &str) -> Result<State> {
 pub(crate) fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool) -> Result<()> {
     // Whoever knows an older aggregator knows its name.
     let selector = match find(client, namespace) {
-        Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(AGGREGATOR_POD)),
-        Ok(None) => Selector::labels(SELECTORS[0]),
+        Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY)),
+        Ok(None) => Selector::labels(AGGREGATOR_SELECTORS[0]),
         Err(Error::Stopped) => return Ok(()),
         Err(error) if error.is_passing() => {
             log::warn!("{error}; waiting until it answers");
-            Selector::labels(SELECTORS[0])
+            Selector::labels(AGGREGATOR_SELECTORS[0])
         }
         Err(error) => return Err(error).context("looking for the aggregator"),
     };
@@ -268,7 +266,7 @@ mod tests {
 
     #[test]
     fn an_annotation_counts_while_the_pod_runs() {
-        let annotated = |phase: &str, text: &str| json!({"metadata": {"annotations": {(status::ANNOTATION): text}}, "status": {"phase": phase}});
+        let annotated = |phase: &str, text: &str| json!({"metadata": {"annotations": {(ANNOTATION_STATUS): text}}, "status": {"phase": phase}});
         let text = serde_json::to_string(&status::Run::default()).unwrap();
         assert_eq!(State::of(&annotated("Running", &text)), State::Told(status::Run::default()));
         assert!(matches!(State::of(&annotated("Failed", &text)), State::Silent { lost: true, .. }));

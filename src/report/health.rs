@@ -7,12 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::source::Files;
+use crate::layout::HEALTH;
 use base::yaml;
 
 /// What it is called beside the plugins.
 pub(crate) const NAME: &str = "sonobuoy";
-/// Where it lies in an archive.
-pub(crate) const FILE: &str = "meta/clusterhealth.json";
 
 /// What is known of nodes, pods and logs. Fields are in the order in which they are written.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -75,9 +74,9 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(
 impl Health {
     /// Reads it; `None` where an archive has none.
     pub(crate) fn read(files: &Files) -> anyhow::Result<Option<Self>> {
-        let Some(bytes) = files.small(FILE)? else { return Ok(None) };
+        let Some(bytes) = files.small(HEALTH)? else { return Ok(None) };
         let health = Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
-        Ok(Some(health.map_err(|error| anyhow::anyhow!("`{FILE}`: {error}"))?.unwrap_or_default()))
+        Ok(Some(health.map_err(|error| anyhow::anyhow!("`{HEALTH}`: {error}"))?.unwrap_or_default()))
     }
 
     /// Prints it for people.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::leaf::Leaf;
 use super::logs::{Log, Logs};
 use super::overview::{Counts, Node, Overview, Plugin, Verdict, columns};
+use crate::layout;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -465,7 +466,7 @@ fn pod_logs(logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// A log's path without what all of them share.
 fn short(name: &str) -> &str {
-    name.strip_prefix("podlogs/").unwrap_or(name)
+    layout::below_pod_logs(name).unwrap_or(name)
 }
 
 /// The two ends of a long text.

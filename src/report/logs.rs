@@ -5,6 +5,7 @@ use std::io::{self, Read};
 
 use super::overview::{Overview, Verdict};
 use super::spool::Spool;
+use crate::{layout, names};
 
 /// How much of the end of one log is shown.
 const TAIL: usize = 24 << 10;
@@ -46,7 +47,7 @@ impl Logs {
             .map(|(f, n)| (f, *n))
             .collect();
         overview.opened.source.each(|name, size, content| {
-            if name.starts_with("podlogs/") && size > 0 {
+            if layout::below_pod_logs(name).is_some() && size > 0 {
                 tails.add(name, &tail(content)?[..])?;
                 let errors = errors.get(&name.to_owned()).copied().unwrap_or_default();
                 logs.push(Log { name: name.to_owned(), size, errors, tail: None });
@@ -54,9 +55,9 @@ impl Logs {
             Ok(())
         })?;
         let bad = overview.plugins.iter().filter(|plugin| plugin.verdict() != Verdict::Passed);
-        let bad: Vec<String> = bad.map(|plugin| format!("/sonobuoy-{}-", plugin.name)).collect();
+        let bad: Vec<&str> = bad.map(|plugin| plugin.name.as_str()).collect();
         logs.sort_by_cached_key(|log| {
-            let of_failed = bad.iter().any(|part| log.name.contains(part));
+            let of_failed = bad.iter().any(|plugin| names::is_of_plugin(&log.name, plugin));
             (!of_failed, std::cmp::Reverse(log.errors), log.name.clone())
         });
         let mut left = ALL;
@@ -84,9 +85,8 @@ impl Logs {
 
     /// The shown logs of a plugin's pods.
     pub(crate) fn of_plugin(&self, plugin: &str) -> impl Iterator<Item = (usize, &Log)> {
-        let part = format!("/sonobuoy-{plugin}-");
         let logs = self.logs.iter().enumerate();
-        logs.filter(move |(_, log)| log.tail.is_some() && log.name.contains(&part))
+        logs.filter(move |(_, log)| log.tail.is_some() && names::is_of_plugin(&log.name, plugin))
     }
 }
 

@@ -4,16 +4,7 @@ use serde::Deserialize;
 
 use super::health;
 use super::source::{Files, Source, absent};
-use crate::layout::{self, RESULTS_FILE};
-
-/// Where an archive lists its plugins.
-const INFO: &str = "meta/info.json";
-/// Where it says which version made it.
-pub(crate) const CONFIG: &str = "meta/config.json";
-/// The aggregator's log.
-pub(crate) const RUN_LOG: &str = "meta/run.log";
-/// The version of the API server.
-pub(crate) const SERVER_VERSION: &str = "serverversion.json";
+use crate::layout::{self, CONFIG, HEALTH, INFO, PLUGINS, QUERY_ERRORS, RUN_LOG, SERVER_VERSION, is_tree};
 
 /// An archive whose trees are at hand.
 pub(crate) struct Opened {
@@ -30,9 +21,6 @@ pub(crate) struct Opened {
 struct Info {
     plugins: Option<Vec<String>>,
 }
-
-/// Only a snapshot that was taken without a run has this; it has no plugins, and the health of the cluster to show.
-const SNAPSHOT: &str = "meta/query-errors.json";
 
 /// How much of an archive is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +40,9 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
     let tree = plugin.map(layout::tree);
     let only_health = plugin == Some(health::NAME);
     let wanted = |name: &str| match &tree {
-        Some(_) if only_health => name == health::FILE,
+        Some(_) if only_health => name == HEALTH,
         Some(tree) => name == tree || name == CONFIG,
-        None => [INFO, CONFIG, SNAPSHOT, SERVER_VERSION, health::FILE].contains(&name) || is_tree(name),
+        None => [INFO, CONFIG, QUERY_ERRORS, SERVER_VERSION, HEALTH].contains(&name) || is_tree(name),
     };
     let mut listed = None;
     let enough = |files: &Files| match &tree {
@@ -66,7 +54,7 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
             }
             let has_all =
                 |plugins: &Vec<String>| plugins.iter().all(|plugin| files.has(&layout::tree(plugin)));
-            files.has(health::FILE)
+            files.has(HEALTH)
                 && listed.as_ref().is_some_and(|plugins| !plugins.is_empty() && has_all(plugins))
         }
     };
@@ -76,7 +64,8 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
         None => {
             let mut all = plugins(&files)?;
             anyhow::ensure!(
-                !all.is_empty() || files.has(SNAPSHOT),
+                // Only a snapshot that was taken without a run has no plugins, but the health of the cluster to show.
+                !all.is_empty() || files.has(QUERY_ERRORS),
                 "no plugins specified by either the --plugin flag or tarball metadata"
             );
             all.push(health::NAME.into());
@@ -92,10 +81,10 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
 }
 
 fn whole(source: Source, plugin: Option<&str>) -> anyhow::Result<Opened> {
-    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, health::FILE];
+    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH];
     let files = source.collect(|name| about.contains(&name) || is_tree(name), |_| false)?;
     let mut all = plugins(&files)?;
-    for name in files.folders("plugins")? {
+    for name in files.folders(PLUGINS)? {
         if !all.contains(&name) && files.has(&layout::tree(&name)) {
             all.push(name);
         }
@@ -106,11 +95,6 @@ fn whole(source: Source, plugin: Option<&str>) -> anyhow::Result<Opened> {
         all = vec![plugin.to_owned()];
     }
     Ok(Opened { source, files, plugins: all })
-}
-
-fn is_tree(name: &str) -> bool {
-    let plugin = name.strip_prefix("plugins/").and_then(|rest| rest.strip_suffix(RESULTS_FILE));
-    plugin.and_then(|plugin| plugin.strip_suffix('/')).is_some_and(|plugin| !plugin.contains('/'))
 }
 
 fn plugins(files: &Files) -> anyhow::Result<Vec<String>> {

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde_json::Value;
 
 use super::health::{self, Health};
-use super::open::{CONFIG, Opened, RUN_LOG, SERVER_VERSION};
+use super::open::Opened;
 use super::source;
 use super::source::Files;
 use super::text::Select;
@@ -87,8 +87,8 @@ impl<'a> Overview<'a> {
     /// Reads every tree once; one that cannot be read is noted, not an error.
     pub(crate) fn read(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
         let files = &opened.files;
-        let config = json(files, CONFIG)?;
-        let server = json(files, SERVER_VERSION)?;
+        let config = json(files, layout::CONFIG)?;
+        let server = json(files, layout::SERVER_VERSION)?;
         let text =
             |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let health = Health::read(files)?;
@@ -313,7 +313,7 @@ fn json(files: &Files, name: &str) -> anyhow::Result<Value> {
 /// The first and the last moment in the aggregator's log.
 fn times(files: &Files) -> Option<(String, String)> {
     // A log too large for a glance is no reason to show nothing else.
-    let Ok(Some(log)) = files.small(RUN_LOG) else { return None };
+    let Ok(Some(log)) = files.small(layout::RUN_LOG) else { return None };
     let log = String::from_utf8_lossy(&log);
     let time = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;

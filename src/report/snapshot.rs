@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::source::Source;
 use super::spool;
+use crate::layout;
 use base::json::Page;
 use base::json::json;
 
@@ -326,13 +327,8 @@ fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> anyhow::Result<(
 
 /// What the name of a file says of the objects in it; `None` for files without and for what is never the same.
 fn of_file(file: &str) -> Option<Name> {
-    let below = file.strip_prefix("resources/")?;
-    let (namespace, stem) = match below.split('/').collect::<Vec<_>>()[..] {
-        ["cluster" | "non-ns", name] => ("", name),
-        ["ns", namespace, name] => (namespace, name),
-        _ => return None,
-    };
-    let stem = stem.strip_suffix(".json")?;
+    let (namespace, name) = layout::resource_file(file)?;
+    let stem = name.strip_suffix(".json")?;
     let mut parts = stem.splitn(3, '_');
     let (group, plural) = match (parts.next(), parts.next(), parts.next()) {
         (Some(group), Some(_), Some(plural)) => (group, plural),

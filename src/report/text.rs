@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::compact;
 use super::health::{self, Health};
-use super::open::SERVER_VERSION;
 use super::source::{self, Fetch, Files, Source, absent};
 use crate::item::read::{self, Visit, Writer};
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT};
@@ -46,7 +45,7 @@ pub(crate) fn show(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     // A run on one machine asks no cluster: there is no health of which every detail could be shown.
-    let no_cluster = !files.has(health::FILE) && !files.has(SERVER_VERSION);
+    let no_cluster = !files.has(layout::HEALTH) && !files.has(layout::SERVER_VERSION);
     let plugins = match plugins {
         [others @ .., last]
             if !others.is_empty() && last == health::NAME && no_cluster && view.mode == Mode::Detailed =>
@@ -103,7 +102,7 @@ fn show_health(files: &Files, mode: Mode, out: &mut dyn Write) -> anyhow::Result
     match mode {
         Mode::Report => Health::read(files)?.unwrap_or_default().report(out),
         Mode::Detailed => {
-            let mut file = files.open(health::FILE)?.ok_or_else(|| absent(health::FILE))?;
+            let mut file = files.open(layout::HEALTH)?.ok_or_else(|| absent(layout::HEALTH))?;
             Ok(std::io::copy(&mut file, out).map(drop)?)
         }
         Mode::Dump => Health::read(files)?.unwrap_or_default().write_yaml(out),
@@ -225,7 +224,7 @@ impl Report {
 /// Where the file of a leaf lies in the archive.
 fn file_of(plugin: &str, item: &Item) -> Option<String> {
     let file = item.meta.get("file").filter(|file| !file.is_empty())?;
-    let path = format!("plugins/{plugin}/{file}");
+    let path = format!("{}/{file}", layout::plugin(plugin));
     Some(source::clean(&path).unwrap_or(path))
 }
 

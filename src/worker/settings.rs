@@ -5,14 +5,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use crate::names::{self, env};
 use base::clock;
 use client::protocol::ResultId;
-use client::{Access, Retry};
+use client::{Access, Retry, env as var};
 
-/// The volume that plugin and worker share.
-const RESULTS_DIR: &str = "/tmp/sonobuoy/results";
-/// Where plugins post progress.
-const PROGRESS_PORT: u16 = 8099;
 /// Time for a sidecar to take the done file away again and go on with what the plugin has left.
 const DONE_DELAY: Duration = Duration::from_secs(5);
 /// A pod that is deleted with Kubernetes' larger grace has so long; results often arrive within it.
@@ -54,13 +51,13 @@ impl Settings {
             Ok(access) => (access, Vec::new()),
             Err(missing) => (Access::default(), missing),
         };
-        let plugin = given("RESULT_TYPE").unwrap_or_default();
+        let plugin = given(var::RESULT_TYPE).unwrap_or_default();
         if plugin.is_empty() {
-            missing.push("RESULT_TYPE");
+            missing.push(var::RESULT_TYPE);
         }
-        let node = given("NODE_NAME").unwrap_or_default();
+        let node = given(var::NODE_NAME).unwrap_or_default();
         if scope == Scope::Node && node.is_empty() {
-            missing.push("NODE_NAME");
+            missing.push(var::NODE_NAME);
         }
         if !missing.is_empty() {
             bail!("not set in the environment: {}", missing.join(", "));
@@ -78,17 +75,17 @@ impl Settings {
                 Scope::Global => ResultId::global(plugin),
                 Scope::Node => ResultId::on_node(plugin, node),
             },
-            results_dir: given("SONOBUOY_RESULTS_DIR").unwrap_or_else(|| RESULTS_DIR.into()).into(),
-            progress_port: match given("SONOBUOY_PROGRESS_PORT") {
-                None => Some(PROGRESS_PORT),
+            results_dir: given(env::RESULTS_DIR).unwrap_or_else(|| names::RESULTS_DIR.into()).into(),
+            progress_port: match given(env::PROGRESS_PORT) {
+                None => Some(names::PROGRESS_PORT),
                 Some(text) => text.parse().ok().or_else(|| {
-                    log::warn!("SONOBUOY_PROGRESS_PORT: `{text}` is no port, progress is not relayed");
+                    log::warn!("{}: `{text}` is not a port, progress is not relayed", env::PROGRESS_PORT);
                     None
                 }),
             },
-            done_delay: duration("SONOBUOY_DONE_FILE_DELAY", DONE_DELAY),
-            retry_limit: duration("SONOBUOY_UPLOAD_LIMIT", Retry::default().limit),
-            grace: duration("SONOBUOY_SHUTDOWN_GRACE", GRACE),
+            done_delay: duration(env::DONE_FILE_DELAY, DONE_DELAY),
+            retry_limit: duration(env::UPLOAD_LIMIT, Retry::default().limit),
+            grace: duration(env::SHUTDOWN_GRACE, GRACE),
         })
     }
 }

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use sonobuoy_client::{Access, Client, Error};
-use sonobuoy_client::protocol::{Progress, ResultId};
+use sonobuoy_client::protocol::Progress;
+use sonobuoy_client::{Client, Error};
 
 fn main() -> ExitCode {
     match report() {
@@ -18,8 +18,7 @@ fn main() -> ExitCode {
 }
 
 fn report() -> Result<(), Error> {
-    let plugin = std::env::var("RESULT_TYPE").unwrap_or_default();
-    let client = Client::new(&Access::from_env()?, ResultId::global(plugin))?;
+    let client = Client::from_env()?;
     client.heartbeat()?;
     client.progress(&Progress { msg: "nearly there".into(), total: 2, completed: 1, ..Progress::default() })?;
     let submitted = match std::env::args().nth(1) {
