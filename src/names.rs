@@ -122,6 +122,8 @@ pub(crate) mod env {
     pub(crate) const PLUGIN_POD: &str = "SONOBUOY_PLUGIN_POD";
     /// Where a plugin reports its progress to the worker beside it.
     pub(crate) const PROGRESS_PORT: &str = "SONOBUOY_PROGRESS_PORT";
+    /// Whether a done file may name what lies outside the results folder: `true`.
+    pub(crate) const RESULTS_ANYWHERE: &str = "SONOBUOY_RESULTS_ANYWHERE";
     /// Where a plugin leaves its results.
     pub(crate) const RESULTS_DIR: &str = "SONOBUOY_RESULTS_DIR";
     /// How long a worker goes on after it was told to end.

@@ -152,8 +152,35 @@ fn a_result_is_sent_as_the_original_sends_it() {
     assert_eq!(header("content-type"), Some("text/xml; charset=utf-8"));
     assert_eq!(header("content-length"), Some("12"));
     assert_eq!(header("transfer-encoding"), None);
-    assert_eq!(header("repr-digest"), Some("sha-256=:VaLE2rvdZB5W4M4oJi4dQ7j/91NM7YWA85ulc+ylbyw=:"));
+    assert_eq!(header("repr-digest"), None, "it is digested while it is sent");
     assert_eq!(worker.end().0, Some(0));
+}
+
+#[test]
+fn a_result_that_is_sent_again_says_what_was_sent_before() {
+    let (worker, aggregator) = start("single-node", &[Reply::Status(503)], &[]);
+    worker.finish("junit_01.xml", "<testsuite/>");
+    let digest = |headers: &std::collections::BTreeMap<String, String>| headers.get("repr-digest").cloned();
+    assert_eq!(digest(&aggregator.next().headers), None);
+    let expected = "sha-256=:VaLE2rvdZB5W4M4oJi4dQ7j/91NM7YWA85ulc+ylbyw=:".to_owned();
+    assert_eq!(digest(&aggregator.next().headers), Some(expected));
+    assert_eq!(worker.end().0, Some(0));
+}
+
+#[test]
+fn a_done_file_that_names_a_file_of_somebody_else_is_the_plugins_error() {
+    let secret = Folder::new();
+    let path = secret.write("secret", "secret");
+    for (anywhere, is_error) in [("", true), ("true", false)] {
+        let (worker, aggregator) = start("single-node", &[], &[("SONOBUOY_RESULTS_ANYWHERE", anywhere)]);
+        worker.results.write("done", format!("{}\n", path.display()));
+        let got = aggregator.next();
+        let body = String::from_utf8(got.body).unwrap();
+        assert_eq!(got.headers.contains_key("x-sonobuoy-error"), is_error, "{body}");
+        assert_eq!(body.contains("lies outside the results folder"), is_error, "{body}");
+        assert_eq!(body == "secret", !is_error, "{body}");
+        assert_eq!(worker.end().0, Some(i32::from(is_error)));
+    }
 }
 
 #[test]

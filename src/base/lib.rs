@@ -19,6 +19,7 @@ pub mod proxy;
 pub mod yaml;
 
 pub mod archive;
+pub mod beneath;
 pub mod clock;
 pub mod json;
 pub mod stop;

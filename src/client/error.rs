@@ -39,6 +39,11 @@ pub enum Error {
         /// What went wrong.
         why: String,
     },
+    /// The aggregator says that it has stored other bytes than were sent.
+    Damaged {
+        /// Whom we spoke to.
+        url: String,
+    },
     /// All attempts until the time limit failed.
     GaveUp {
         /// Whom we spoke to.
@@ -80,6 +85,9 @@ impl std::fmt::Display for Error {
                 write!(f, "the aggregator refused the {what} with status {status}: {text}")
             }
             Self::Transport { url, why } => write!(f, "`{url}` cannot be reached: {why}"),
+            Self::Damaged { url } => {
+                write!(f, "`{url}` stored other bytes than were sent: its memory or disk may be damaged")
+            }
             Self::GaveUp { url, attempts, limit, why } => {
                 let limit = base::clock::duration(*limit);
                 write!(f, "gave up on `{url}` after {attempts} attempts in {limit}; the last one: {why}")

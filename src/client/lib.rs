@@ -49,7 +49,7 @@ pub use credentials::Credentials;
 pub use error::Error;
 pub use retry::Retry;
 
-use body::{Exactly, Source};
+use body::Source;
 use retry::Outcome;
 
 /// Connecting includes the wait of a busy server's queue: a burst of thousands of workers takes seconds.
@@ -158,6 +158,11 @@ impl Client {
         self.submit(&mut Source::file(path)?, false)
     }
 
+    /// Submits a file that is open already, under the name at the end of `path`.
+    pub fn submit_open(&self, path: &Path, file: std::fs::File) -> Result<Submitted, Error> {
+        self.submit(&mut Source::opened(path, file)?, false)
+    }
+
     /// Submits a folder: packed, streamed, and unpacked by the aggregator.
     pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
         self.submit(&mut Source::directory(path)?, false)
@@ -245,12 +250,8 @@ impl Client {
     }
 
     fn attempt(&self, url: &str, source: &mut Source<'_>, is_error: bool) -> Outcome {
-        let digest = match source.digest() {
-            Ok(digest) => digest,
-            Err(error) => return Outcome::Final(error),
-        };
-        let (length, mut reader) = match source.open() {
-            Ok(opened) => opened,
+        let mut body = match source.body() {
+            Ok(body) => body,
             Err(error) => return Outcome::Final(error),
         };
         let mut request = self
@@ -258,27 +259,38 @@ impl Client {
             .put(url)
             // Without it a refusal in the middle of a large body arrives as a broken pipe.
             .header(EXPECT, "100-continue")
-            .header(CONTENT_LENGTH, length.to_string())
-            .header(CONTENT_DISPOSITION, source.disposition())
-            .header(DIGEST_HEADER, digest);
+            .header(CONTENT_LENGTH, body.length().to_string())
+            .header(CONTENT_DISPOSITION, source.disposition());
+        if let Some(digest) = source.digest() {
+            request = request.header(DIGEST_HEADER, digest);
+        }
         if let Some(content_type) = source.content_type() {
             request = request.header(CONTENT_TYPE, content_type);
         }
         if is_error {
             request = request.header(ERROR_HEADER, "true");
         }
-        let mut body = Exactly::new(&mut *reader, length);
-        match request.send(SendBody::from_reader(&mut body)) {
+        let response = request.send(SendBody::from_reader(&mut body));
+        let (trouble, sent) = (body.trouble(), body.sent());
+        let outcome = match response {
             Ok(response) => {
                 let wish = retry::Wish::of(response.headers());
+                let stored = response.headers().get(DIGEST_HEADER).and_then(|text| text.to_str().ok());
+                let damaged = sent.as_ref().zip(stored).is_some_and(|(sent, stored)| sent.differs(stored));
+                if damaged && response.status().is_success() {
+                    return Outcome::Final(Error::Damaged { url: url.into() });
+                }
                 retry::judge_answer(url, answer(response), wish, || source.changed())
             }
-            Err(_) if body.cut() => Outcome::Again {
-                why: format!("`{}` became shorter while it was sent", source.name()),
-                after: None,
+            Err(error) => match trouble {
+                Some(why) => Outcome::Again { why: format!("`{}` {why}", source.name()), after: None },
+                None => retry::judge_error(url, error),
             },
-            Err(error) => retry::judge_error(url, error),
+        };
+        if let Some(sent) = sent {
+            source.keep(sent);
         }
+        outcome
     }
 
     fn url(&self, path: &str) -> String {

@@ -355,6 +355,9 @@ impl<'a> Pod<'a> {
             .env(env::PROGRESS_PORT, "0")
             // Whoever ends the pod has the result already, or does not want it.
             .env(env::SHUTDOWN_GRACE, "0s");
+        if self.plugin.definition.config.results_anywhere {
+            command.env(env::RESULTS_ANYWHERE, "true");
+        }
         let program = self.local.program.display();
         process::start(&mut command, &self.log(WORKER_CONTAINER), Talk::WithUs)
             .with_context(|| format!("cannot start the worker `{program}`"))

@@ -204,6 +204,9 @@ impl Launch<'_> {
             value["name"] = json!(name);
             env.push(value);
         }
+        if self.definition.config.results_anywhere {
+            env.push(json!({"name": env::RESULTS_ANYWHERE, "value": "true"}));
+        }
         let own = env.len();
         for variable in self.definition.spec["env"].as_array().into_iter().flatten() {
             if !env[..own].iter().any(|mine| mine["name"] == variable["name"]) {

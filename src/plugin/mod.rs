@@ -70,6 +70,8 @@ pub(crate) struct Config {
     pub result_files: Vec<String>,
     /// Leaves the pods after the run.
     pub skip_cleanup: bool,
+    /// Lets the done file name what lies outside the results folder.
+    pub results_anywhere: bool,
     /// For people.
     pub description: String,
     /// Where the definition comes from.
@@ -124,6 +126,7 @@ impl Definition {
                 result_format: String::new(),
                 result_files: Vec::new(),
                 skip_cleanup: false,
+                results_anywhere: false,
                 description: String::new(),
                 source_url: String::new(),
                 order: 0,
@@ -212,8 +215,11 @@ impl Config {
         if !self.result_files.is_empty() {
             put("result-files", json!(self.result_files));
         }
-        if self.skip_cleanup {
-            put("skip-cleanup", json!(true));
+        for (key, flag) in [("skip-cleanup", self.skip_cleanup), ("results-anywhere", self.results_anywhere)]
+        {
+            if flag {
+                put(key, json!(true));
+            }
         }
         if self.order != 0 {
             put("order", json!(self.order));

@@ -134,11 +134,11 @@ fn config(node: &Node) -> Result<Config, Error> {
         }
         None => Vec::new(),
     };
-    let skip_cleanup = match node.get("skip-cleanup") {
-        None => false,
-        Some(Node { content: Content::Bool(flag), .. }) => *flag,
+    let flag = |key: &str| match node.get(key) {
+        None => Ok(false),
+        Some(Node { content: Content::Bool(flag), .. }) => Ok(*flag),
         Some(other) => {
-            return Err(shape::wrong("sonobuoy-config.skip-cleanup", other, "true or false without quotes"));
+            Err(shape::wrong(&format!("sonobuoy-config.{key}"), other, "true or false without quotes"))
         }
     };
     let order = match node.get("order") {
@@ -166,7 +166,8 @@ fn config(node: &Node) -> Result<Config, Error> {
         plugin_name: text("plugin-name")?,
         result_format: text("result-format")?,
         result_files,
-        skip_cleanup,
+        skip_cleanup: flag("skip-cleanup")?,
+        results_anywhere: flag("results-anywhere")?,
         description: text("description")?,
         source_url: text("source-url")?,
         order,
@@ -187,6 +188,7 @@ mod tests {
   result-files: [a.xml]
   result-type: ignored
   skip-cleanup: yes
+  results-anywhere: yes
   description: d
   source-url: u
   source_url: ignored
@@ -220,7 +222,7 @@ config-map:
         let expected = json!({
             "sonobuoy-config": {
                 "driver": "daemonset", "plugin-name": "p", "result-format": "junit", "result-files": ["a.xml"],
-                "skip-cleanup": true, "description": "d", "source-url": "u", "order": -2,
+                "skip-cleanup": true, "results-anywhere": true, "description": "d", "source-url": "u", "order": -2,
                 "timeout": "1h30m0s",
             },
             "spec": {"name": "", "image": "i", "env": [{"name": "A", "value": "1"}]},

@@ -6,6 +6,7 @@
 //! file systems without events cost a second and nothing else.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecursiveMode, Watcher as _};
 
+use base::beneath;
 use base::stop::{Hook, Stop};
 use client::protocol::DONE_FILE;
 
@@ -25,6 +27,8 @@ const SETTLED: Duration = Duration::from_millis(500);
 const SETTLED_WRONG: Duration = Duration::from_secs(2);
 /// No path is longer.
 const CONTENT_LIMIT: u64 = 64 * 1024;
+/// So many characters of a done file are repeated in a message.
+const QUOTED: usize = 200;
 
 /// How a worker learns that all other containers of its pod have ended well.
 pub(crate) enum Others {
@@ -62,8 +66,8 @@ impl Others {
 /// How the waiting ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The done file names this file or folder.
-    Path(PathBuf),
+    /// The done file names this.
+    Result(Named),
     /// There is a done file, and it names nothing that could be sent.
     Unusable(String),
     /// No done file, but all other containers have ended well.
@@ -72,17 +76,51 @@ pub(super) enum Found {
     Stopped,
 }
 
+/// A file or folder that a done file names.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    /// As the plugin calls it.
+    pub(super) path: PathBuf,
+    /// The folder that it lies in and the way from there, without links; `None` where it may lie anywhere.
+    inside: Option<(PathBuf, PathBuf)>,
+}
+
+impl Named {
+    /// Where it lies.
+    pub(super) fn real(&self) -> PathBuf {
+        match &self.inside {
+            Some((folder, relative)) => folder.join(relative),
+            None => self.path.clone(),
+        }
+    }
+
+    /// Opens it, if it is a file. One that became a link since it was looked at is an error.
+    pub(super) fn open(&self) -> std::io::Result<File> {
+        match &self.inside {
+            Some((folder, relative)) => beneath::open(folder, relative),
+            None => File::open(&self.path),
+        }
+    }
+}
+
+/// Where a plugin leaves its result.
+pub(super) struct Place<'a> {
+    pub(super) dir: &'a Path,
+    /// Whether the done file may name what lies outside.
+    pub(super) anywhere: bool,
+}
+
 /// Waits until the plugin is done. A done file counts `delay` after it was first seen, with what it then holds, or
 /// as soon as nobody is left who could change it.
-pub(super) fn wait(dir: &Path, delay: Duration, others: &Others, stop: &Stop) -> Found {
-    let path = dir.join(DONE_FILE);
+pub(super) fn wait(place: &Place<'_>, delay: Duration, others: &Others, stop: &Stop) -> Found {
+    let dir = place.dir;
     let mut watch = Watch::new(dir, others, stop);
     let mut seen: Option<Seen> = None;
     loop {
         let wake = watch.arm();
         // Before the look: the last of them may write the file in its last moment.
         let (ended, last) = others.ended();
-        let look = look(&path);
+        let look = place.look();
         seen = match (look, seen) {
             (Look::Absent, _) => None,
             (look, Some(before)) if before.look == look => Some(before),
@@ -93,7 +131,7 @@ pub(super) fn wait(dir: &Path, delay: Duration, others: &Others, stop: &Stop) ->
             }),
         };
         let pause = match &seen {
-            Some(seen) => match seen.judge(dir, if last { Duration::ZERO } else { delay }, last) {
+            Some(seen) => match seen.judge(place, if last { Duration::ZERO } else { delay }, last) {
                 Ok(found) => return found,
                 Err(pause) => pause.min(POLL),
             },
@@ -118,7 +156,7 @@ struct Seen {
 
 impl Seen {
     /// What it comes to, or how long to wait before looking again.
-    fn judge(&self, dir: &Path, delay: Duration, last: bool) -> Result<Found, Duration> {
+    fn judge(&self, place: &Place<'_>, delay: Duration, last: bool) -> Result<Found, Duration> {
         let left = delay.saturating_sub(self.first.elapsed());
         if !left.is_zero() {
             return Err(left);
@@ -126,9 +164,9 @@ impl Seen {
         let (found, settled) = match &self.look {
             Look::Absent => return Err(POLL),
             Look::Unreadable(why) => (Found::Unusable(why.clone()), SETTLED_WRONG),
-            Look::Content(content) => match named(dir, content) {
-                Ok(path) if content.ends_with(b"\n") => return Ok(Found::Path(path)),
-                Ok(path) => (Found::Path(path), SETTLED),
+            Look::Content(content) => match place.named(content) {
+                Ok(named) if content.ends_with(b"\n") => return Ok(Found::Result(named)),
+                Ok(named) => (Found::Result(named), SETTLED),
                 Err(why) => (Found::Unusable(why), SETTLED_WRONG),
             },
         };
@@ -147,36 +185,66 @@ enum Look {
     Unreadable(String),
 }
 
-fn look(path: &Path) -> Look {
-    let read = || {
-        // Opening a pipe waits for whoever writes into it, for ever.
-        if !path.metadata()?.is_file() {
-            return Err(std::io::Error::other("it is no regular file"));
+impl Place<'_> {
+    fn look(&self) -> Look {
+        let path = self.dir.join(DONE_FILE);
+        let read = || {
+            // Opening a pipe waits for whoever writes into it, for ever.
+            if !path.metadata()?.is_file() {
+                return Err(std::io::Error::other("it is no regular file"));
+            }
+            // What it holds is repeated in messages, and must not be anybody's secret.
+            if !self.anywhere && self.inside(&path)?.is_none() {
+                return Err(std::io::Error::other("it is a link to a file outside the results folder"));
+            }
+            let mut content = Vec::new();
+            File::open(&path)?.take(CONTENT_LIMIT).read_to_end(&mut content)?;
+            Ok(content)
+        };
+        match read() {
+            Ok(content) => Look::Content(content),
+            Err(error) if error.kind() == ErrorKind::NotFound => Look::Absent,
+            Err(error) => {
+                Look::Unreadable(format!("the done file `{}` cannot be read: {error}", path.display()))
+            }
         }
-        let mut content = Vec::new();
-        std::fs::File::open(path)?.take(CONTENT_LIMIT).read_to_end(&mut content)?;
-        Ok::<_, std::io::Error>(content)
-    };
-    match read() {
-        Ok(content) => Look::Content(content),
-        Err(error) if error.kind() == ErrorKind::NotFound => Look::Absent,
-        Err(error) => Look::Unreadable(format!("the done file `{}` cannot be read: {error}", path.display())),
     }
-}
 
-/// The path that a done file holds, if there is something at it. A relative one is looked for in the results
-/// folder when it is not in the current one.
-fn named(dir: &Path, content: &[u8]) -> Result<PathBuf, String> {
-    let text = std::str::from_utf8(content).map_err(|_| "the done file holds no text".to_owned())?.trim();
-    if text.is_empty() {
-        return Err("the done file is empty; it has to hold the path of the result".into());
+    /// The path that a done file holds, if there is something at it that may be sent. A relative one is looked for
+    /// in the results folder when it is not in the current one.
+    fn named(&self, content: &[u8]) -> Result<Named, String> {
+        let text = std::str::from_utf8(content).map_err(|_| "the done file holds no text".to_owned())?.trim();
+        if text.is_empty() {
+            return Err("the done file is empty; it has to hold the path of the result".into());
+        }
+        let (given, beside) = (PathBuf::from(text), self.dir.join(text));
+        let quoted: String = text.chars().take(QUOTED).collect();
+        let path = match given.metadata() {
+            Ok(_) => given,
+            Err(_) if given.is_relative() && beside.exists() => beside,
+            Err(error) => {
+                return Err(format!("the done file names `{quoted}`, which cannot be read: {error}"));
+            }
+        };
+        if self.anywhere {
+            return Ok(Named { path, inside: None });
+        }
+        match self.inside(&path) {
+            Ok(Some(inside)) => Ok(Named { path, inside: Some(inside) }),
+            Ok(None) => Err(format!(
+                "the done file names `{quoted}`, which lies outside the results folder `{}`; leave the result there, \
+                 or set `results-anywhere: true` in the definition's `sonobuoy-config`",
+                self.dir.display()
+            )),
+            Err(error) => Err(format!("the done file names `{quoted}`, which cannot be read: {error}")),
+        }
     }
-    let given = PathBuf::from(text);
-    let beside = dir.join(&given);
-    match given.metadata() {
-        Ok(_) => Ok(given),
-        Err(_) if given.is_relative() && beside.exists() => Ok(beside),
-        Err(error) => Err(format!("the done file names `{text}`, which cannot be read: {error}")),
+
+    /// The results folder and the way from there to `path`, all links resolved; `None` if it lies outside.
+    fn inside(&self, path: &Path) -> std::io::Result<Option<(PathBuf, PathBuf)>> {
+        let (folder, path) = (self.dir.canonicalize()?, path.canonicalize()?);
+        let relative = path.strip_prefix(&folder).map(Path::to_owned);
+        Ok(relative.ok().map(|relative| (folder, relative)))
     }
 }
 
@@ -268,7 +336,8 @@ mod tests {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("sonobuoy-done-{}-{name}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
-            Self(path)
+            // Where temporary files lie may itself be a link.
+            Self(path.canonicalize().unwrap())
         }
     }
 
@@ -276,6 +345,16 @@ mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+
+    fn wait(dir: &Path, delay: Duration, others: &Others, stop: &Stop) -> Found {
+        super::wait(&Place { dir, anywhere: false }, delay, others, stop)
+    }
+
+    fn result(dir: &Path, relative: &str) -> Found {
+        let inside = Some((dir.to_owned(), relative.into()));
+        let path = if relative.is_empty() { dir.to_owned() } else { dir.join(relative) };
+        Found::Result(Named { path, inside })
     }
 
     /// What is found when `content` is written before the look.
@@ -286,7 +365,7 @@ mod tests {
         fs::write(folder.0.join(DONE_FILE), content).unwrap();
         let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
         match (found, expected(&folder.0)) {
-            (Found::Path(path), Ok(expected)) => assert_eq!(path, expected, "{name}"),
+            (Found::Result(named), Ok(expected)) => assert_eq!(named.real(), expected, "{name}"),
             (Found::Unusable(why), Err(expected)) => assert!(why.contains(expected), "{name}: {why}"),
             (found, _) => panic!("{name}: {found:?}"),
         }
@@ -309,6 +388,73 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_outside_the_results_folder_is_the_plugins_error_unless_it_may() {
+        use std::os::unix::fs::symlink;
+        let outer = Folder::new("outside");
+        let dir = outer.0.join("results");
+        fs::create_dir_all(dir.join("sub")).unwrap();
+        fs::create_dir_all(outer.0.join("results-of-others")).unwrap();
+        for file in ["secret", "results/inner", "results-of-others/x"] {
+            fs::write(outer.0.join(file), "x").unwrap();
+        }
+        symlink("../secret", dir.join("link")).unwrap();
+        symlink("..", dir.join("sub/up")).unwrap();
+        symlink("../..", dir.join("sub/out")).unwrap();
+        for (text, inside) in [
+            ("DIR/inner", true),
+            ("DIR/sub/../inner", true),
+            ("DIR/sub/up/inner", true),
+            ("inner", true),
+            ("DIR/link", false),
+            ("link", false),
+            ("DIR/../secret", false),
+            ("DIR/sub/out/secret", false),
+            ("DIR/sub/out", false),
+            ("DIR-of-others/x", false),
+            ("DIR/..", false),
+            ("/", false),
+            ("/etc/passwd", false),
+            ("/proc/self/environ", false),
+        ] {
+            let text = text.replace("DIR", dir.to_str().unwrap());
+            fs::write(dir.join(DONE_FILE), format!("{text}\n")).unwrap();
+            let found = |anywhere| {
+                super::wait(&Place { dir: &dir, anywhere }, Duration::ZERO, &Others::Unknown, &Stop::new())
+            };
+            match found(false) {
+                Found::Result(named) => assert!(inside && named.open().is_ok(), "{text}"),
+                Found::Unusable(why) => {
+                    assert!(!inside && why.contains("outside the results folder"), "{why}")
+                }
+                other => panic!("{text}: {other:?}"),
+            }
+            if text.starts_with('/') {
+                assert!(matches!(found(true), Found::Result(_)), "{text}");
+            }
+        }
+        // Nor is what another file holds taken for a path, and repeated.
+        fs::remove_file(dir.join(DONE_FILE)).unwrap();
+        symlink("../secret", dir.join(DONE_FILE)).unwrap();
+        let found = wait(&dir, Duration::ZERO, &Others::Unknown, &Stop::new());
+        assert!(
+            matches!(&found, Found::Unusable(why) if why.contains("a link to a file outside")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_result_that_becomes_a_link_after_the_look_is_not_followed() {
+        let folder = Folder::new("swap");
+        fs::write(folder.0.join("report"), "x").unwrap();
+        fs::write(folder.0.join(DONE_FILE), "report\n").unwrap();
+        let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
+        let Found::Result(named) = found else { panic!("{found:?}") };
+        fs::remove_file(folder.0.join("report")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", folder.0.join("report")).unwrap();
+        assert!(named.open().is_err());
+    }
+
+    #[test]
     fn half_a_path_is_not_taken_for_the_whole() {
         let folder = Folder::new("half");
         let (dir, done) = (folder.0.clone(), folder.0.join(DONE_FILE));
@@ -323,7 +469,7 @@ mod tests {
                 fs::write(done, text).unwrap();
             })
         };
-        assert_eq!(wait(&dir, Duration::ZERO, &Others::Unknown, &Stop::new()), Found::Path(whole));
+        assert_eq!(wait(&dir, Duration::ZERO, &Others::Unknown, &Stop::new()), result(&dir, "report.txt"));
         writer.join().unwrap();
     }
 
@@ -349,7 +495,7 @@ mod tests {
         pause(800);
         assert!(!waiter.is_finished(), "what was taken away does not count");
         write("third");
-        assert_eq!(waiter.join().unwrap(), Found::Path(dir.join("third")));
+        assert_eq!(waiter.join().unwrap(), result(&folder.0, "third"));
     }
 
     #[test]
@@ -363,10 +509,10 @@ mod tests {
         let wait = || wait(&dir, Duration::ZERO, &others, &Stop::new());
         assert_eq!(wait(), Found::OthersEnded);
         fs::write(dir.join(DONE_FILE), format!("{}\n", dir.display())).unwrap();
-        assert_eq!(wait(), Found::Path(dir.clone()));
+        assert_eq!(wait(), result(&dir, ""));
         // The delay is for those who may still change it.
-        let found = super::wait(&dir, Duration::from_secs(3600), &others, &Stop::new());
-        assert_eq!(found, Found::Path(dir.clone()));
+        let found = super::tests::wait(&dir, Duration::from_secs(3600), &others, &Stop::new());
+        assert_eq!(found, result(&dir, ""));
     }
 
     #[test]
@@ -389,7 +535,7 @@ mod tests {
         Stop::new().wait(Duration::from_millis(300));
         assert!(!waiting.is_finished(), "what may be started again may change it");
         end.for_good.stop();
-        assert_eq!(waiting.join().unwrap(), Found::Path(dir.clone()));
+        assert_eq!(waiting.join().unwrap(), result(&dir, ""));
     }
 
     #[test]

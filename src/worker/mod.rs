@@ -9,7 +9,6 @@ mod heartbeat;
 mod relay;
 mod settings;
 
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use anyhow::{Context as _, bail};
 
 use base::stop::Stop;
 use client::{self, Client, Retry};
-use done::Found;
+use done::{Found, Named, Place};
 
 pub(crate) use done::{End, Others};
 pub(crate) use settings::{Scope, Settings};
@@ -73,10 +72,11 @@ fn wait_and_submit(
     others: &Others,
     over: &Stop,
 ) -> anyhow::Result<bool> {
-    let submitted = match done::wait(&settings.results_dir, settings.done_delay, others, over) {
-        Found::Path(path) => {
-            log::info!("the plugin is done, its result is `{}`", path.display());
-            submit(client, &path)
+    let place = Place { dir: &settings.results_dir, anywhere: settings.results_anywhere };
+    let submitted = match done::wait(&place, settings.done_delay, others, over) {
+        Found::Result(named) => {
+            log::info!("the plugin is done, its result is `{}`", named.path.display());
+            submit(client, &named)
         }
         Found::OthersEnded => {
             log::info!("all other containers have ended: submitting `{}`", settings.results_dir.display());
@@ -101,8 +101,13 @@ fn wait_and_submit(
     Ok(true)
 }
 
-fn submit(client: &Client, path: &Path) -> Result<client::Submitted, client::Error> {
-    if path.is_dir() { client.submit_directory(path) } else { client.submit_file(path) }
+fn submit(client: &Client, named: &Named) -> Result<client::Submitted, client::Error> {
+    let real = named.real();
+    if real.is_dir() {
+        return client.submit_directory(&real);
+    }
+    let file = named.open().map_err(|source| client::Error::File { path: named.path.clone(), source })?;
+    client.submit_open(&named.path, file)
 }
 
 /// Tells the aggregator, so that nobody waits for a result that will not come; then fails with the same words.

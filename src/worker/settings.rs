@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     pub id: ResultId,
     /// Where the done file appears.
     pub results_dir: PathBuf,
+    /// Whether the done file may name what lies outside that folder.
+    pub results_anywhere: bool,
     /// Where progress is taken on loopback; 0 is any free port, `None` no port at all.
     pub progress_port: Option<u16>,
     /// How long a done file has to stand before it counts.
@@ -76,6 +78,7 @@ impl Settings {
                 Scope::Node => ResultId::on_node(plugin, node),
             },
             results_dir: given(env::RESULTS_DIR).unwrap_or_else(|| names::RESULTS_DIR.into()).into(),
+            results_anywhere: given(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
             progress_port: match given(env::PROGRESS_PORT) {
                 None => Some(names::PROGRESS_PORT),
                 Some(text) => text.parse().ok().or_else(|| {
