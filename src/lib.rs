@@ -30,7 +30,7 @@
 //! base/kube base/oci
 //! base/http base/yaml base/proxy base/archive base/logger
 //! base/clock base/pattern base/tls base/json
-//! base/stop base/testing
+//! base/stop base/visible base/beneath base/testing
 //! ```
 //!
 //! Rows prove that there is no circle. What must never meet, however the rows change:
@@ -66,8 +66,10 @@
 //! | images, registries, image archives | [`base::oci`] |
 //! | the HTTPS server | [`base::http`] |
 //! | packing and unpacking gzip tars | [`base::archive`] |
+//! | what of somebody else's text people may see | [`base::visible`] |
+//! | opening a file below a folder, whatever its links say | [`base::beneath`] |
 //! | whom this machine trusts | [`base::tls`] |
-//! | JSON built in code | [`base::json`](base::json) |
+//! | JSON built in code, JSON of strangers within bounds | [`base::json`](base::json) |
 //!
 //! # The way of the data
 //!

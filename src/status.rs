@@ -51,7 +51,7 @@ impl Run {
     /// Reads the text of an annotation or of the status service, as its other readers do: keys in any case, and what
     /// is absent or null says nothing.
     pub(crate) fn parse(text: &str) -> serde_json::Result<Self> {
-        let mut run = serde_json::from_str(text)?;
+        let mut run = base::json::from_slice(text.as_bytes())?;
         let fields = plain(&mut run)?;
         for entry in fields.get_mut("plugins").and_then(Value::as_array_mut).into_iter().flatten() {
             let entry = plain(entry)?;

@@ -26,6 +26,7 @@ pub mod stop;
 #[doc(hidden)]
 pub mod testing;
 pub mod tls;
+pub mod visible;
 
 /// What the fuzzers call.
 #[cfg(fuzzing)]

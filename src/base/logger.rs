@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Metadata, Record};
 
-use crate::clock;
+use crate::{clock, visible};
 
 /// What `--level` takes.
 pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
@@ -161,11 +161,9 @@ fn terminal(
         Level::Trace => ("TRAC", 37),
     };
     let paint = |text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
-    // Peers and clusters choose parts of messages: no control character of theirs reaches the terminal.
-    let message: String = message
-        .chars()
-        .map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c })
-        .collect();
+    // Peers and clusters choose parts of messages: no control character of theirs reaches the terminal, and what
+    // follows a line feed cannot be taken for a message of its own.
+    let message = visible::text(message).replace('\n', "\n           ");
     let mut line = format!("{}[{:04}] ", paint(word), since.as_secs());
     if fields.is_empty() {
         line.push_str(&message);
@@ -213,14 +211,11 @@ fn quoted(value: &str) -> String {
             c if c.is_control() && u32::from(c) < 0x80 => {
                 let _ = write!(text, "\\x{:02x}", u32::from(c));
             }
-            c if c.is_control() => {
-                let _ = write!(text, "\\u{:04x}", u32::from(c));
-            }
             c => text.push(c),
         }
     }
     text.push('"');
-    text
+    visible::line(&text).into_owned()
 }
 
 #[cfg(test)]
@@ -242,13 +237,20 @@ mod tests {
         check("done", &[], "done");
         check("two words", &[], "\"two words\"");
         check("a\"b\\\n\u{1}", &[], r#""a\"b\\\n\x01""#);
+        check("\u{202e}\u{9b}", &[], r#""\u202e\u009b""#);
         check("x", &[("name", "a/b"), ("dry-run", "false"), ("z", "")], "x dry-run=false name=a/b z=");
     }
 
     #[test]
     fn a_terminal_gets_short_levels_and_no_foreign_control_characters() {
-        let line = terminal(Duration::from_secs(7), Level::Info, "evil\u{1b}[2J", &fields(&[]), false);
-        assert_eq!(line, "INFO[0007] evil\u{fffd}[2J\n");
+        let line = terminal(
+            Duration::from_secs(7),
+            Level::Info,
+            "evil\u{1b}[2J\nINFO[0000] fine",
+            &fields(&[]),
+            false,
+        );
+        assert_eq!(line, "INFO[0007] evil\\u001b[2J\n           INFO[0000] fine\n");
         let line = terminal(Duration::ZERO, Level::Error, "x", &fields(&[("a", "b c")]), true);
         assert!(line.starts_with("\x1b[31mERRO\x1b[0m[0000] x "), "{line}");
         assert!(line.ends_with("\x1b[31ma\x1b[0m=\"b c\"\n"), "{line}");

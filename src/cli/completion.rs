@@ -17,9 +17,9 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         _ => include_str!("complete.ps1"),
     };
     if matches.get_flag("no-descriptions") {
-        output::print(&script.replace(" __complete ", " __completeNoDesc "))?;
+        output::data(&script.replace(" __complete ", " __completeNoDesc "))?;
     } else {
-        output::print(script)?;
+        output::data(script)?;
     }
     Ok(ExitCode::SUCCESS)
 }

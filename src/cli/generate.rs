@@ -30,7 +30,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         },
         Some((name, _)) => return Err(super::absent(&format!("gen {name}"))),
     };
-    output::print(&text)?;
+    output::data(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

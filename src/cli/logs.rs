@@ -4,7 +4,7 @@
 //! calling thread, so a container is read as soon as it runs. It ends when the user ends it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use super::{cluster, output};
 use crate::names;
 use base::kube::{Client, Error, Event, Request, Resource, Selector};
 use base::stop::Stop;
+use base::visible;
 
 /// Lines that wait to be printed.
 const QUEUE: usize = 256;
@@ -177,7 +178,7 @@ fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> anyhow::Result
 
 /// Standard output with a header whenever the source changes.
 struct Printer {
-    out: std::io::BufWriter<output::Output>,
+    out: std::io::BufWriter<Box<dyn Write>>,
     last: Option<Source>,
     /// Whether the last line has its end.
     whole: bool,
@@ -235,7 +236,8 @@ impl Source {
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { namespace, pod, container } = self;
-        write!(f, "namespace=\"{namespace}\" pod=\"{pod}\" container=\"{container}\"")
+        let text = format!("namespace=\"{namespace}\" pod=\"{pod}\" container=\"{container}\"");
+        f.write_str(&visible::line(&text))
     }
 }
 

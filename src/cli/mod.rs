@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 
-use base::logger;
+use base::{logger, visible};
 
 mod check;
 mod cluster;
@@ -155,7 +155,7 @@ fn end(outcome: anyhow::Result<ExitCode>, path: &[String]) -> ExitCode {
             .map_or_else(|_| String::new(), |mut command| command.render_usage().to_string());
         let name = usage::name(path);
         let text = format!("Error: {message}\n\n{usage}\n\nRun `{name} --help` for all flags.\n\n");
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        let _ = std::io::stderr().write_all(visible::text(&text).as_bytes());
     }
     log::error!("{message}");
     ExitCode::FAILURE
@@ -177,8 +177,12 @@ fn report_bug(panic: &std::panic::PanicHookInfo) {
     let place =
         panic.location().map_or_else(String::new, |place| format!(" at {}:{}", place.file(), place.line()));
     let _ = std::io::stderr().write_all(
-        format!("sonobuoy: this is a bug, please report it: {reason}{place} ({})\n", crate::VERSION)
-            .as_bytes(),
+        format!(
+            "sonobuoy: this is a bug, please report it: {}{place} ({})\n",
+            visible::line(reason),
+            crate::VERSION
+        )
+        .as_bytes(),
     );
 }
 

@@ -1,10 +1,18 @@
 //! Standard output: data goes there and nothing else, and a reader that leaves ends the program quietly.
+//!
+//! Owns who sees control characters: what people read never holds any of somebody else's; what programs read stays as it
+//! is, unless a terminal shows it.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
+
+use base::visible::{self, Visible};
+
+/// Home, and clear from there: what a terminal does before a table is drawn anew.
+const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// Standard output. Not buffered beyond a line: wrap it in a `BufWriter` for much data.
-pub(crate) struct Output(io::Stdout);
+struct Output(io::Stdout);
 
 /// Whoever read standard output has left; [`left`] recognises it in a chain of errors.
 #[derive(Debug)]
@@ -18,14 +26,32 @@ impl fmt::Display for Left {
 
 impl std::error::Error for Left {}
 
-/// Standard output.
-pub(crate) fn stdout() -> Output {
-    Output(io::stdout())
+/// Standard output for data that programs read; on a terminal its control characters are shown.
+pub(crate) fn stdout() -> Box<dyn Write> {
+    if io::stdout().is_terminal() { Box::new(Visible::new(Output(io::stdout()))) } else { raw() }
 }
 
-/// Writes `text` as it is.
+/// Standard output for what makes escapes of its own, and writes the text of others through [`visible`].
+pub(crate) fn raw() -> Box<dyn Write> {
+    Box::new(Output(io::stdout()))
+}
+
+/// Writes `text` for people, or JSON.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = stdout();
+    write(raw(), &visible::text(text))
+}
+
+/// Writes `text` for programs.
+pub(crate) fn data(text: &str) -> anyhow::Result<()> {
+    write(stdout(), text)
+}
+
+/// Writes `text` for people in place of all that a terminal shows.
+pub(crate) fn redraw(text: &str) -> anyhow::Result<()> {
+    write(raw(), &format!("{REDRAW}{}", visible::text(text)))
+}
+
+fn write(mut out: Box<dyn Write>, text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }

@@ -32,7 +32,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         }
         _ => return Err(super::absent("plugin")),
     };
-    output::print(&text)?;
+    output::data(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::output;
 use crate::layout;
 use crate::process::{self, Rules};
+use base::visible;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -27,7 +28,10 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     for name in names {
         let plugin = dir.join(&name);
         let outcome = process::process(&plugin, &rules(&plugin, &name.to_string_lossy()))?;
-        output::print(&format!("{}: {}\n", name.to_string_lossy(), outcome.status))?;
+        output::print(&format!(
+            "{}\n",
+            visible::line(&format!("{}: {}", name.to_string_lossy(), outcome.status))
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

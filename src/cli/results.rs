@@ -97,7 +97,9 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(_) => None,
     };
     let tests = objects.is_none() || !before.plugins.is_empty() || !after.plugins.is_empty();
-    let mut out = BufWriter::with_capacity(64 << 10, output::stdout());
+    // Colours are ours; the names of others are shown in words.
+    let colours = text("format") != Some("json");
+    let mut out = BufWriter::with_capacity(64 << 10, if colours { output::raw() } else { output::stdout() });
     match text("format") {
         Some("json") => diff.write_json(&before, &after, objects.as_ref(), &mut out)?,
         _ => {

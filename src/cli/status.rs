@@ -19,8 +19,6 @@ use base::{json, kube};
 
 /// The status service answers within this, or the annotation is read.
 const ANSWER: Duration = Duration::from_secs(3);
-/// Home, and clear from there: what a terminal does before a table is drawn anew.
-const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
@@ -119,7 +117,7 @@ fn watch(client: &kube::Client, namespace: &str, form: Form) -> Result<ExitCode>
                 return Ok(());
             }
             let printed = match (live, form.json) {
-                (true, _) => output::print(&format!("{REDRAW}{text}")),
+                (true, _) => output::redraw(&text),
                 (false, true) => output::print(&text),
                 (false, false) => output::print(&stamped(&shown, &text)),
             };

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::status::{COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
+use base::visible;
 use client::protocol::Progress;
 
 /// One row for each plugin, status and result.
@@ -49,10 +50,10 @@ pub(crate) fn sentence(run: &Run) -> String {
         COMPLETE => "The run is complete. Fetch its results with `sonobuoy retrieve`.".into(),
         POST_PROCESSING => "All plugins are done; the results are being prepared for download.".into(),
         FAILED => match &run.error {
-            Some(error) => format!("The run has failed: {error}. See `sonobuoy logs`."),
+            Some(error) => format!("The run has failed: {}. See `sonobuoy logs`.", visible::line(error)),
             None => "The run has failed. See `sonobuoy logs` for the reason.".into(),
         },
-        other => format!("The run is in an unknown state: {other}."),
+        other => format!("The run is in an unknown state: {}.", visible::line(other)),
     }
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn troubles(run: &Run) -> Vec<String> {
     let entries = run.plugins.iter().flatten();
     let troubles = entries.filter_map(|entry| {
         let message = entry.message.as_ref()?;
-        Some(format!("{} on {}: {message}", entry.plugin, entry.node))
+        Some(visible::line(&format!("{} on {}: {message}", entry.plugin, entry.node)).into_owned())
     });
     troubles.collect()
 }
@@ -78,6 +79,7 @@ fn cell(progress: Option<&Progress>) -> String {
 }
 
 fn align<const N: usize>(rows: &[[String; N]]) -> String {
+    let rows: Vec<[_; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible::line(cell))).collect();
     let widths: [usize; N] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut text = String::new();
@@ -137,6 +139,29 @@ mod tests {
                 "      e2e   global    running            Passed:  3, Failed:  1, Remaining:  6\n",
             )
         );
+    }
+
+    #[test]
+    fn no_name_or_message_makes_lines_or_moves_the_cursor() {
+        let evil = "x\n   e2e   complete   passed\r\u{1b}[2J\u{202e}";
+        let entry = Entry {
+            plugin: evil.into(),
+            node: evil.into(),
+            status: evil.into(),
+            result_status: evil.into(),
+            message: Some(evil.into()),
+            ..Entry::default()
+        };
+        let run = Run { plugins: Some(vec![entry]), status: evil.into(), ..Run::default() };
+        let failed = Run { status: FAILED.into(), error: Some(evil.into()), ..Run::default() };
+        let texts = [troubles(&run).concat(), sentence(&run), sentence(&failed)];
+        for (text, lines) in
+            [summary(&run), all(&run)].iter().map(|text| (text, 2)).chain(texts.iter().map(|text| (text, 1)))
+        {
+            assert_eq!(text.lines().count(), lines, "{text}");
+            assert!(text.contains(r"x\n   e2e") && text.contains(r"\r\u001b[2J\u202e"), "{text}");
+            assert!(!text.trim_end().contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        }
     }
 
     #[test]

@@ -308,7 +308,7 @@ impl Run {
         };
         let (settings, plugins) = (map(names::CONFIG_MAP)?, map(names::PLUGINS_MAP)?);
         let text = settings["data"][names::CONFIG_KEY].as_str().unwrap_or_default();
-        let permissions = serde_json::from_str::<Value>(text).unwrap_or_default();
+        let permissions = base::json::from_slice(text.as_bytes()).unwrap_or_default();
         let permissions = permissions["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin").to_owned();
         run.namespaced = permissions == "namespaceAdmin";
         for text in

@@ -19,6 +19,7 @@ use super::snapshot::Objects;
 use crate::item::{FAILED, PASSED, TIMEOUT};
 use crate::layout;
 use base::json::json;
+use base::visible;
 
 /// How many tests of a kind the text lists.
 const LISTED: usize = 200;
@@ -223,7 +224,7 @@ impl Diff {
             let counts = KINDS.iter().filter_map(|(kind, _, title)| {
                 Some(format!("{} {}", counts.get(kind)?, title.to_lowercase()))
             });
-            writeln!(out, "{plugin}: {}", counts.collect::<Vec<_>>().join(", "))?;
+            writeln!(out, "{}: {}", visible::line(plugin), counts.collect::<Vec<_>>().join(", "))?;
         }
         Ok(writeln!(out, "Unchanged: {}", self.unchanged)?)
     }
@@ -238,8 +239,7 @@ impl Change {
             _ => String::new(),
         };
         // What a test is called may hold anything; a terminal must not obey it.
-        let line = format!("  {}{node}{statuses}: {}", self.plugin, self.test);
-        line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+        visible::line(&format!("  {}{node}{statuses}: {}", self.plugin, self.test)).into_owned()
     }
 }
 

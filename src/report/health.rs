@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use serde::de::DeserializeSeed as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::source::Files;
 use crate::layout::HEALTH;
+use base::json::{Bounded, MAX_TREE_BYTES};
+use base::visible::line;
 use base::yaml;
 
 /// What it is called beside the plugins.
@@ -75,21 +78,24 @@ impl Health {
     /// Reads it; `None` where an archive has none.
     pub(crate) fn read(files: &Files) -> anyhow::Result<Option<Self>> {
         let Some(bytes) = files.small(HEALTH)? else { return Ok(None) };
-        let health = Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
+        // What follows the document does not matter to the original.
+        let document = Bounded(&mut { MAX_TREE_BYTES });
+        let document = document.deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
+        let health = document.and_then(Option::deserialize);
         Ok(Some(health.map_err(|error| anyhow::anyhow!("`{HEALTH}`: {error}"))?.unwrap_or_default()))
     }
 
     /// Prints it for people.
     pub(crate) fn report(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "Run Details:")?;
-        writeln!(out, "API Server version: {}", self.api_version)?;
+        writeln!(out, "API Server version: {}", line(&self.api_version))?;
         writeln!(out, "Node health: {}", self.node_health.share())?;
         if !self.node_health.details.is_empty() && self.node_health.lacks() {
             writeln!(out, "Details for failed nodes:")?;
             self.node_health
                 .unwell()
                 .iter()
-                .try_for_each(|node| writeln!(out, "{}{}", node.name, node.state()))?;
+                .try_for_each(|node| writeln!(out, "{}", line(&(node.name.clone() + &node.state()))))?;
             writeln!(out)?;
         }
         if !self.pod_health.details.is_empty() {
@@ -100,19 +106,19 @@ impl Health {
                 self.pod_health
                     .unwell()
                     .iter()
-                    .try_for_each(|pod| writeln!(out, "{}{}", name(pod), pod.state()))?;
+                    .try_for_each(|pod| writeln!(out, "{}", line(&(name(pod) + &pod.state()))))?;
             }
         }
         if self.error_summary.values().any(|files| !files.is_empty()) {
             writeln!(out, "Errors detected in files:")?;
         }
         for (kind, files) in self.error_summary.iter().filter(|(_, files)| !files.is_empty()) {
-            writeln!(out, "{kind}:")?;
+            writeln!(out, "{}:", line(kind))?;
             let mut lines: Vec<_> = files.iter().collect();
             // Highest first; files with as many stay in the order of their names.
             lines.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
             let width = lines.first().map_or(0, |(_, count)| count.to_string().len());
-            lines.iter().try_for_each(|(file, count)| writeln!(out, "{count:width$} {file}"))?;
+            lines.iter().try_for_each(|(file, count)| writeln!(out, "{count:width$} {}", line(file)))?;
         }
         Ok(())
     }

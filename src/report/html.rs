@@ -10,6 +10,7 @@ use super::leaf::Leaf;
 use super::logs::{Log, Logs};
 use super::overview::{Counts, Node, Overview, Plugin, Verdict, columns};
 use crate::layout;
+use base::visible;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -515,8 +516,10 @@ fn spoken(span: std::time::Duration) -> String {
     }
 }
 
-/// Text for anywhere in the page, attributes included; control characters, which HTML refuses, are shown as such.
+/// Text for anywhere in the page, attributes included; control characters, which HTML refuses, and those that turn the
+/// order of letters round are shown as escapes.
 fn escape(text: &str) -> String {
+    let text = visible::text(text);
     let mut out = String::with_capacity(text.len() + text.len() / 16);
     for c in text.chars() {
         match c {
@@ -525,9 +528,6 @@ fn escape(text: &str) -> String {
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(c),
-            // Colours of terminals and the like.
-            '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' => out.push(char::REPLACEMENT_CHARACTER),
             c => out.push(c),
         }
     }

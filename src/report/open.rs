@@ -107,7 +107,7 @@ fn plugins(files: &Files) -> anyhow::Result<Vec<String>> {
 /// Says so if an archive is too old to hold results that can be shown.
 fn note_age(files: &Files) {
     let version = files.small(CONFIG).ok().flatten().and_then(|bytes| {
-        let config: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+        let config = base::json::from_slice(&bytes).ok()?;
         Some(config.get("Version")?.as_str()?.to_owned())
     });
     let Some(version) = version else { return };

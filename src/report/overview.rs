@@ -307,7 +307,7 @@ impl Visit for Counting {
 }
 
 fn json(files: &Files, name: &str) -> anyhow::Result<Value> {
-    Ok(files.small(name)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
+    Ok(files.small(name)?.and_then(|bytes| base::json::from_slice(&bytes).ok()).unwrap_or_default())
 }
 
 /// The first and the last moment in the aggregator's log.

@@ -19,6 +19,7 @@ use super::spool;
 use crate::layout;
 use base::json::Page;
 use base::json::json;
+use base::visible;
 
 /// Fields of `metadata` that differ between two looks at the same thing.
 const IDENTITY: [&str; 6] =
@@ -157,7 +158,7 @@ impl Objects {
                 writeln!(
                     out,
                     "    {}: {} -> {}",
-                    plain(path),
+                    visible::line(path),
                     shown(before.as_ref()),
                     shown(after.as_ref())
                 )?;
@@ -205,7 +206,7 @@ impl fmt::Display for Name {
         if !self.namespace.is_empty() {
             let _ = write!(text, "{}/", self.namespace);
         }
-        f.write_str(&plain(&(text + &self.name)))
+        f.write_str(&visible::line(&(text + &self.name)))
     }
 }
 
@@ -290,16 +291,11 @@ fn cut(value: &Value) -> Value {
 
 fn shown(value: Option<&Value>) -> String {
     let Some(value) = value else { return "(none)".into() };
-    let text = plain(&value.to_string());
+    let text = visible::line(&value.to_string()).into_owned();
     if text.chars().count() <= SHOWN {
         return text;
     }
     text.chars().take(SHOWN - 1).chain(['…']).collect()
-}
-
-/// What came from a cluster may hold anything; a terminal must not obey it.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Every object that is compared, without what changes by itself.

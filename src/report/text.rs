@@ -11,6 +11,7 @@ use super::source::{self, Fetch, Files, Source, absent};
 use crate::item::read::{self, Visit, Writer};
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
+use base::visible::line;
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,17 +206,17 @@ impl Report {
         let (name, status) = self.root.unwrap_or_default();
         let mut count = |status: &str| self.counts.remove(status).unwrap_or_default();
         let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
-        writeln!(out, "Plugin: {name}\nStatus: {status}\nTotal: {}", self.total)?;
+        writeln!(out, "Plugin: {}\nStatus: {}\nTotal: {}", line(&name), line(&status), self.total)?;
         writeln!(out, "Passed: {passed}\nFailed: {failed}\nSkipped: {skipped}")?;
         for (status, count) in &self.counts {
-            writeln!(out, "{status}: {count}")?;
+            writeln!(out, "{}: {count}", line(status))?;
         }
         if !self.failed.is_empty() {
             writeln!(out, "\nFailed tests:")?;
         }
         for name in &self.failed {
             // What newer test runners put before each name; whoever runs a test again must leave it out.
-            writeln!(out, "{}", name.strip_prefix("[It]").unwrap_or(name))?;
+            writeln!(out, "{}", line(name.strip_prefix("[It]").unwrap_or(name)))?;
         }
         Ok(())
     }

@@ -424,7 +424,7 @@ mod tests {
             match found(false) {
                 Found::Result(named) => assert!(inside && named.open().is_ok(), "{text}"),
                 Found::Unusable(why) => {
-                    assert!(!inside && why.contains("outside the results folder"), "{why}")
+                    assert!(!inside && why.contains("outside the results folder"), "{why}");
                 }
                 other => panic!("{text}: {other:?}"),
             }

@@ -1,10 +1,12 @@
-//! JSON written as it looks, in little machine code.
+//! JSON written as it looks, in little machine code; JSON of strangers read into as much memory as it may take.
 //!
 //! Owns the macro [`json`](macro@json), which takes the place of `serde_json`'s: hundreds of keys stand in this program,
-//! and theirs unfolds each of them into a conversion that may fail, an allocation and a drop. Does not read JSON.
+//! and theirs unfolds each of them into a conversion that may fail, an allocation and a drop.
 
+mod bounded;
 mod page;
 
+pub use bounded::{Bounded, MAX_TREE_BYTES, from_reader, from_slice, weight};
 pub use page::Page;
 
 use serde::Serialize;

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
+use super::{Bounded, MAX_TREE_BYTES};
+
 /// A list that hands its items out as they are read, for as long as they are taken. Gives its `metadata`, and whether
 /// it has items at all.
 pub struct Page<'f>(pub &'f mut dyn FnMut(Value) -> bool);
@@ -28,7 +30,7 @@ impl<'de> Visitor<'de> for Page<'_> {
         let (mut meta, mut is_list) = (Value::Object(serde_json::Map::new()), false);
         while let Some(key) = map.next_key::<String>()? {
             match &*key {
-                "metadata" => meta = map.next_value()?,
+                "metadata" => meta = map.next_value_seed(Bounded(&mut { MAX_TREE_BYTES }))?,
                 "items" => {
                     is_list = true;
                     map.next_value_seed(Items(&mut *self.0))?;
@@ -73,7 +75,7 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(item) = items.next_element::<Value>()? {
+        while let Some(item) = items.next_element_seed(Bounded(&mut { MAX_TREE_BYTES }))? {
             if !(self.0)(item) {
                 return Err(A::Error::custom("the receiver failed"));
             }

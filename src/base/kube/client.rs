@@ -19,6 +19,7 @@ use super::request::{Request, Resource};
 use super::tls::{self, Identity, Trust};
 use super::transport::{NoResolver, NotConnected, Opener};
 use crate::clock;
+use crate::json;
 use crate::proxy::{Proxy, Scheme};
 use crate::stop::Stop;
 
@@ -159,7 +160,7 @@ impl Client {
     /// Sends any request and reads a JSON answer.
     pub fn send(&self, request: &Request) -> Result<Value, Error> {
         self.call(request, &mut |body| {
-            serde_json::from_reader(io::BufReader::new(body.take(LARGEST_OBJECT)))
+            json::from_reader(io::BufReader::new(body.take(LARGEST_OBJECT)))
                 .map_err(|why| decoding(request, &why))
         })
     }

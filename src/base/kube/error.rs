@@ -65,7 +65,7 @@ impl Error {
     /// Reads the body of an answer that is no success.
     pub fn from_answer(code: u16, retry_after: Option<Duration>, body: &[u8], what: &str) -> Self {
         let mut refusal = Refusal { code, retry_after, what: what.into(), ..Refusal::default() };
-        match serde_json::from_slice::<Value>(body) {
+        match crate::json::from_slice(body) {
             Ok(status) if status["kind"] == "Status" => refusal.read_status(&status),
             _ => refusal.message = plain(body),
         }

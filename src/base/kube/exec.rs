@@ -90,7 +90,7 @@ impl Client {
 
 /// Reads the `Status` at the end of a command.
 fn exit(status: &[u8]) -> Exit {
-    let status: Value = serde_json::from_slice(status).unwrap_or_default();
+    let status: Value = crate::json::from_slice(status).unwrap_or_default();
     if status["status"] == "Success" {
         return Exit::default();
     }

@@ -3,6 +3,7 @@
 //! Owns paging and its recovery: a page that breaks off is read again without handing anything out twice, and a
 //! `continue` token that became too old is replaced. Memory holds one object, and one number for each seen.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::BufReader;
@@ -14,12 +15,17 @@ use serde_json::Value;
 use super::client::{Body, Client, decoding};
 use super::error::Error;
 use super::request::{Request, Resource, Selector};
-use crate::json::Page;
+use crate::json::{Page, weight};
 
 /// Objects in one page: small enough for the server, large enough for speed.
 const PAGE: usize = 500;
 /// A list that starts over this often changes faster than it can be read.
 const RESTARTS: u32 = 5;
+/// A list of more objects, or of so many pages without one, does not end.
+const MAX_OBJECTS: usize = 5_000_000;
+const MAX_EMPTY_PAGES: u32 = 1_000;
+/// What [`Client::list`] keeps in memory at most.
+const MAX_LIST_BYTES: usize = 512 << 20;
 
 /// What stands beside the items of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -45,19 +51,23 @@ impl Client {
         sink: &mut Sink<'_>,
     ) -> Result<Meta, Error> {
         let hasher = RandomState::new();
-        let mut seen = HashSet::new();
+        let seen = RefCell::new(HashSet::new());
         let mut once = |item: Value| {
             let meta = &item["metadata"];
+            let mut seen = seen.borrow_mut();
             if seen.insert(hasher.hash_one((meta["namespace"].as_str(), meta["name"].as_str()))) {
-                sink(item)
-            } else {
-                Ok(())
+                if seen.len() > MAX_OBJECTS {
+                    return Err(format!("the list has more than {MAX_OBJECTS} objects"));
+                }
+                return sink(item);
             }
+            Ok(())
         };
         let first = Request::list(resource, namespace, selector).query("limit", PAGE.to_string());
         let mut request = first.clone();
-        let mut restarts = 0;
+        let (mut restarts, mut empty) = (0, 0);
         loop {
+            let before = seen.borrow().len();
             let meta = match self.page(resource, &request, &mut once) {
                 Ok(meta) => meta,
                 Err(Error::Api(refusal)) if refusal.code == 410 && restarts < RESTARTS => {
@@ -74,6 +84,11 @@ impl Client {
             };
             if meta.next.is_empty() {
                 return Ok(meta);
+            }
+            empty = if seen.borrow().len() > before { 0 } else { empty + 1 };
+            if empty > MAX_EMPTY_PAGES {
+                let why = format!("`{first}`: {empty} pages in a row brought nothing new");
+                return Err(Error::Decode(why));
             }
             request = first.clone().query("continue", meta.next);
         }
@@ -106,8 +121,15 @@ impl Client {
         namespace: &str,
         selector: &Selector,
     ) -> Result<Vec<Value>, Error> {
-        let mut items = Vec::new();
+        let (mut items, mut left) = (Vec::new(), MAX_LIST_BYTES);
         self.each(resource, namespace, selector, &mut |item| {
+            left = left.checked_sub(weight(&item)).ok_or_else(|| {
+                format!(
+                    "the list of {} takes more than {} MiB of memory",
+                    resource.plural,
+                    MAX_LIST_BYTES >> 20
+                )
+            })?;
             items.push(item);
             Ok(())
         })?;

@@ -178,7 +178,7 @@ impl Watch {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
         }
-        let event: Value = match serde_json::from_slice(&line) {
+        let event: Value = match crate::json::from_slice(&line) {
             Ok(event) => event,
             // A line without its end was cut off: the watch goes on from the last whole one.
             Err(_) if !line.ends_with(b"\n") && (length as u64) < LARGEST_EVENT => {

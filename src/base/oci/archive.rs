@@ -11,7 +11,7 @@ use tar::{Builder, Header};
 
 use super::store::{Store, Stored, parts};
 use super::{Descriptor, Reference, digest_of, hash_of};
-use crate::json::json;
+use crate::json::{self, json};
 
 /// Lists of an archive are small.
 const LONGEST: u64 = 8 << 20;
@@ -90,7 +90,7 @@ pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
         if name == "index.json" {
             let mut text = Vec::new();
             entry.by_ref().take(LONGEST).read_to_end(&mut text).with_context(broken)?;
-            index = Some(serde_json::from_slice::<Value>(&text).with_context(broken)?);
+            index = Some(json::from_slice(&text).with_context(broken)?);
         } else if let Some(hash) = name.strip_prefix("blobs/sha256/").filter(|hash| !hash.is_empty()) {
             let blob = store.path(&format!("sha256:{hash}")).with_context(broken)?;
             keep(&mut entry, hash, &blob).with_context(broken)?;

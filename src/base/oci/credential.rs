@@ -91,7 +91,7 @@ fn ask(helper: &str, server: &str) -> Result<Option<Credential>> {
         return Ok(None);
     }
     let answer: Value =
-        serde_json::from_slice(&output.stdout).with_context(|| format!("`{program}` answers no JSON"))?;
+        crate::json::from_slice(&output.stdout).with_context(|| format!("`{program}` answers no JSON"))?;
     let field = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
     let (user, secret) = (field("Username"), field("Secret"));
     ensure!(!secret.is_empty(), "`{program}` gives no secret");

@@ -21,6 +21,7 @@ use ureq::{AsSendBody, Body, SendBody};
 
 use super::credential::{self, Credential};
 use super::{Descriptor, Reference, digest_of};
+use crate::json;
 use crate::proxy::Proxy;
 use crate::stop::Stop;
 use crate::tls;
@@ -116,8 +117,7 @@ impl Client {
             !wanted.starts_with("sha256:") || wanted == digest,
             "`{url}`: the content has the digest {digest}"
         );
-        let inner: Value =
-            serde_json::from_slice(&bytes).with_context(|| format!("`{url}` is no manifest"))?;
+        let inner: Value = json::from_slice(&bytes).with_context(|| format!("`{url}` is no manifest"))?;
         let media_type = inner["mediaType"].as_str().map_or(declared, ToOwned::to_owned);
         Ok((Descriptor { media_type, digest, size: bytes.len() as u64 }, bytes))
     }
@@ -456,7 +456,7 @@ impl Client {
         }
         let mut text = Vec::new();
         answer.into_body().into_reader().take(LONGEST).read_to_end(&mut text).with_context(failed)?;
-        let document: Value = serde_json::from_slice(&text).with_context(failed)?;
+        let document: Value = json::from_slice(&text).with_context(failed)?;
         let token = document["token"].as_str().or_else(|| document["access_token"].as_str());
         Ok(Some(format!("Bearer {}", token.with_context(failed)?)))
     }
@@ -516,7 +516,7 @@ fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let status = answer.status();
     let mut text = Vec::new();
     let _ = answer.into_body().into_reader().take(64 << 10).read_to_end(&mut text);
-    let document: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let document: Value = json::from_slice(&text).unwrap_or_default();
     let said = document["errors"][0]["message"].as_str().or_else(|| document["errors"][0]["code"].as_str());
     match (status, said) {
         (StatusCode::UNAUTHORIZED, said) => anyhow!(

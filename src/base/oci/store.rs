@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{Client, Descriptor, Reference, digest_of, hash_of};
+use crate::json;
 
 /// An index that holds indexes is known; deeper ones are a mistake or an attack.
 const DEEPEST: usize = 3;
@@ -103,7 +104,7 @@ impl Store {
         let bytes = fs::read(&path).with_context(|| format!("the manifest {} is missing", blob.digest))?;
         let came = digest_of(&ring::digest::digest(&ring::digest::SHA256, &bytes));
         ensure!(came == blob.digest, "`{}` has the digest {came}", path.display());
-        serde_json::from_slice(&bytes).with_context(|| format!("{} is no manifest", blob.digest))
+        json::from_slice(&bytes).with_context(|| format!("{} is no manifest", blob.digest))
     }
 
     /// The manifest of one platform: this machine's, else the first.
@@ -130,7 +131,7 @@ impl Store {
             self.pull_manifest(client, name, &root, &bytes, 0)?;
             return Ok(Stored { name: name.clone(), root });
         };
-        let index: Value = serde_json::from_slice(&bytes)?;
+        let index: Value = json::from_slice(&bytes)?;
         let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
         let Some(chosen) = all.iter().find(|entry| platform.fits(entry)).and_then(Descriptor::read) else {
             let known: Vec<String> = all
@@ -159,7 +160,7 @@ impl Store {
         depth: usize,
     ) -> Result<()> {
         ensure!(depth < DEEPEST, "`{name}`: its indexes are nested too deep");
-        let manifest: Value = serde_json::from_slice(bytes)?;
+        let manifest: Value = json::from_slice(bytes)?;
         if kind.is_index() {
             for entry in manifest["manifests"].as_array().into_iter().flatten() {
                 let inner = Descriptor::read(entry)

@@ -1,0 +1,136 @@
+//! Text from elsewhere as people may see it: what a terminal obeys, and what turns the order of letters round, is shown
+//! as an escape instead.
+//!
+//! Escapes are those of JSON, so that a JSON document is the same document afterwards. Knows neither streams nor
+//! whether one is a terminal. Starts no thread.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+/// Whether a character is not shown as it is: control characters, U+2028 and its like, and those that change the
+/// direction of what follows or hide in it.
+fn hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{e0000}'..='\u{e007f}')
+}
+
+/// One line: line feeds and tabs are escaped, too, so that no name makes lines of its own.
+pub fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, |_| false)
+}
+
+/// Any number of lines: line feeds and tabs stay.
+pub fn text(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c == '\n' || c == '\t')
+}
+
+fn escaped(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let shown = |c| !hidden(c) || kept(c);
+    let Some(first) = text.find(|c| !shown(c)) else { return Cow::Borrowed(text) };
+    let mut out = String::with_capacity(text.len() + 16);
+    out.push_str(&text[..first]);
+    for c in text[first..].chars() {
+        match c {
+            c if shown(c) => out.push(c),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c => {
+                let units = c
+                    .encode_utf16(&mut [0; 2])
+                    .iter()
+                    .map(|unit| format!("\\u{unit:04x}"))
+                    .collect::<String>();
+                out.push_str(&units);
+            }
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Passes on what is written, as [`text`] shows it. Bytes that are no UTF-8 become U+FFFD.
+#[derive(Debug)]
+pub struct Visible<W: Write> {
+    inner: W,
+    /// The beginning of a character whose rest was not written yet.
+    pending: Vec<u8>,
+}
+
+impl<W: Write> Visible<W> {
+    /// A writer over `inner`.
+    pub fn new(inner: W) -> Self {
+        Self { inner, pending: Vec::new() }
+    }
+}
+
+impl<W: Write> Write for Visible<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut all = std::mem::take(&mut self.pending);
+        all.extend_from_slice(bytes);
+        let mut chunks = all.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            self.inner.write_all(text(chunk.valid()).as_bytes())?;
+            let broken = chunk.invalid();
+            let unfinished = chunks.peek().is_none()
+                && std::str::from_utf8(broken).is_err_and(|error| error.error_len().is_none());
+            if unfinished {
+                self.pending = broken.to_vec();
+            } else if !broken.is_empty() {
+                self.inner.write_all("\u{fffd}".as_bytes())?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.pending).is_empty() {
+            self.inner.write_all("\u{fffd}".as_bytes())?;
+        }
+        self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown_and_the_rest_is_as_it_was() {
+        for (given, as_line, as_text) in [
+            ("plain ä 日本 🦀 é", "plain ä 日本 🦀 é", "plain ä 日本 🦀 é"),
+            ("a\nb\tc", r"a\nb\tc", "a\nb\tc"),
+            ("a\r\nb", r"a\r\nb", "a\\r\nb"),
+            ("\u{1b}[31mred", r"\u001b[31mred", r"\u001b[31mred"),
+            ("\u{1b}]0;title\u{7}", r"\u001b]0;title\u0007", r"\u001b]0;title\u0007"),
+            ("\u{9b}2J\u{7f}\u{8}", r"\u009b2J\u007f\u0008", r"\u009b2J\u007f\u0008"),
+            ("\u{202e}txt.exe\u{2066}\u{200f}", r"\u202etxt.exe\u2066\u200f", r"\u202etxt.exe\u2066\u200f"),
+            ("\u{2028}\u{e0041}", r"\u2028\udb40\udc41", r"\u2028\udb40\udc41"),
+        ] {
+            assert_eq!(line(given), as_line);
+            assert_eq!(text(given), as_text);
+            let json = serde_json::to_string(given).unwrap();
+            assert_eq!(serde_json::from_str::<String>(&text(&json)).unwrap(), given, "the same document");
+            for pieces in [1, 2, 3, 64] {
+                let mut out = Visible::new(Vec::new());
+                given.as_bytes().chunks(pieces).for_each(|piece| out.write_all(piece).unwrap());
+                out.flush().unwrap();
+                assert_eq!(String::from_utf8(out.inner).unwrap(), as_text, "{pieces}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_do_not_pass() {
+        for (given, expected) in [
+            (&b"a\x9b2Jb"[..], "a\u{fffd}2Jb"),
+            (b"\xff\xfe", "\u{fffd}\u{fffd}"),
+            (b"cut \xe2\x80", "cut \u{fffd}"),
+        ] {
+            let mut out = Visible::new(Vec::new());
+            out.write_all(given).unwrap();
+            out.flush().unwrap();
+            assert_eq!(String::from_utf8(out.inner).unwrap(), expected);
+        }
+    }
+}
