@@ -46,6 +46,9 @@ pub(crate) const TREE: &str = "sonobuoy_results.yaml";
 /// What workers and the aggregator call their error reports.
 pub(crate) const ERROR_FILE: &str = "error.json";
 
+/// When each result was asked for and came: a list, one entry a result.
+pub(crate) const ARRIVALS: &str = "meta/results.json";
+
 /// A kubelet's settings, inside the folder of its node.
 pub(crate) const KUBELET_CONFIG: &str = "configz.json";
 /// Whether it calls itself healthy.
@@ -115,6 +118,30 @@ pub(crate) fn pod_log(namespace: &str, pod: &str, container: &str) -> String {
 /// A path below [`POD_LOGS`], without that.
 pub(crate) fn below_pod_logs(path: &str) -> Option<&str> {
     path.strip_prefix(POD_LOGS)?.strip_prefix('/')
+}
+
+/// What a plugin brought from one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivered<'p> {
+    /// The plugin.
+    pub plugin: &'p str,
+    /// The node, or the word for the whole cluster.
+    pub node: &'p str,
+    /// The path of the file inside the plugin's folder.
+    pub file: &'p str,
+    /// Whether it is a result, not an error in its place.
+    pub is_result: bool,
+}
+
+/// What a path of an archive says of a file that a plugin brought.
+pub(crate) fn delivered(path: &str) -> Option<Delivered<'_>> {
+    let (plugin, file) = path.strip_prefix(PLUGINS)?.strip_prefix('/')?.split_once('/')?;
+    match file.splitn(3, '/').collect::<Vec<_>>()[..] {
+        [folder @ (RESULTS | ERRORS), node, _] => {
+            Some(Delivered { plugin, node, file, is_result: folder == RESULTS })
+        }
+        _ => None,
+    }
 }
 
 /// The folder beside `run_dir` for what must outlive a crash but belongs into no archive.

@@ -29,7 +29,7 @@
 //! client/
 //! base/kube base/oci
 //! base/http base/yaml base/proxy base/archive base/logger
-//! base/clock base/pattern base/tls base/json
+//! base/clock base/pattern base/tls base/json base/xml
 //! base/stop base/visible base/beneath base/testing
 //! ```
 //!
@@ -65,6 +65,7 @@
 //! | the Kubernetes API | [`base::kube`] |
 //! | images, registries, image archives | [`base::oci`] |
 //! | the HTTPS server | [`base::http`] |
+//! | XML, piece by piece | [`base::xml`] |
 //! | packing and unpacking gzip tars | [`base::archive`] |
 //! | what of somebody else's text people may see | [`base::visible`] |
 //! | opening a file below a folder, whatever its links say | [`base::beneath`] |

@@ -86,6 +86,72 @@ fn json_says_everything() {
     assert_eq!((&only["plugins"][0]["total"], &only["status"]), (&json!(2), &json!("unknown")));
 }
 
+/// An archive whose files and list of arrivals tell how long everything took.
+fn timed() -> Folder {
+    let folder = Folder::new();
+    folder.write("meta/info.json", r#"{"plugins":["e2e","clock"]}"#);
+    folder
+        .write("meta/run.log", "{\"time\":\"2026-01-01T00:00:10Z\"}\n{\"time\":\"2026-01-01T00:00:10Z\"}\n");
+    folder.write(
+        "meta/results.json",
+        r#"[{"plugin":"e2e","node":"global","started":"2026-01-01T00:00:10Z","first_heartbeat":null,"arrived":"2026-01-01T00:05:10Z","size":5},
+            {"plugin":"clock","node":"n1","started":"2026-01-01T00:00:11Z","arrived":"2026-01-01T00:00:15Z"}]"#,
+    );
+    folder.write(
+        "plugins/e2e/results/global/junit_01.xml",
+        "<testsuite timestamp='2025-12-31T23:59:00'><testcase name='a &amp; b' time='12.25'/><testcase name='c' time='0'/>\
+         <testcase name='d' time='1_0'/><testcase name='a &amp; b' time='7'/><testcase name='e' time='0.1'/></testsuite><",
+    );
+    let leaf = |name: &str| format!("    - {{name: {name}, status: passed}}\n");
+    folder.write(
+        "plugins/e2e/sonobuoy_results.yaml",
+        format!(
+            "name: e2e\nstatus: passed\nitems:\n- name: junit_01.xml\n  status: passed\n  meta: {{file: results/global/junit_01.xml}}\n  \
+             items:\n  - name: suite\n    status: passed\n    items:\n{}",
+            ["'a & b'", "c", "d", "e"].map(leaf).concat()
+        ),
+    );
+    folder.write(
+        "plugins/clock/sonobuoy_results.yaml",
+        "name: clock\nstatus: passed\nitems:\n- name: n1\n  status: passed\n  meta: {type: node}\n  items:\n  \
+         - {name: offset, status: passed, details: {duration: 1.5}}\n  - {name: drift, status: passed, details: {duration: 250ms}}\n",
+    );
+    folder
+}
+
+#[test]
+fn how_long_everything_took_is_in_json_and_junit() {
+    let folder = timed();
+    let json: Value = serde_json::from_str(&results(&folder, "--format json").run_any().stdout).unwrap();
+    assert_eq!(
+        (&json["started"], &json["ended"]),
+        (&json!("2026-01-01T00:00:10Z"), &json!("2026-01-01T00:05:10Z"))
+    );
+    assert_eq!(json["duration"], 300.0);
+    let [e2e, clock] = [0, 1].map(|at| &json["plugins"][at]);
+    assert_eq!(
+        (&e2e["duration"], &clock["duration"], &clock["nodes"][0]["duration"]),
+        (&json!(300.0), &json!(4.0), &json!(4.0))
+    );
+    assert_eq!(clock["arrivals"][0]["node"], "n1");
+    let seconds = |plugin: &Value| {
+        plugin["tests"].as_array().unwrap().iter().map(|test| test["duration"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(seconds(e2e), [json!(12.25), json!(null), json!(null), json!(0.1)]);
+    assert_eq!(seconds(clock), [json!(1.5), json!(0.25)]);
+    let xml = results(&folder, "--format junit").run_any().stdout;
+    for part in [
+        "skipped=\"0\" time=\"300\">",
+        "skipped=\"0\" time=\"12.35\" timestamp=\"2025-12-31T23:59:00\">",
+        "<testcase name=\"a &amp; b\" classname=\"e2e.junit_01.xml.suite\" time=\"12.25\">",
+        "<testsuite name=\"clock/n1\" tests=\"2\" failures=\"0\" errors=\"0\" skipped=\"0\" time=\"1.75\" \
+         timestamp=\"2026-01-01T00:00:11\" hostname=\"n1\">",
+    ] {
+        assert!(xml.contains(part), "{part}\n{xml}");
+    }
+    assert!(results(&folder, "--format html").run_any().stdout.contains("5 min 0 s"));
+}
+
 #[test]
 fn plugins_are_found_where_none_are_listed() {
     let archive = fixture("archives/testResultsOutput.tar.gz");
@@ -101,11 +167,11 @@ fn junit_of_any_plugin_is_read_back() {
     let folder = run();
     let xml = results(&folder, "--format junit").run_any().stdout;
     assert!(
-        xml.contains("<testsuite name=\"check/n4\" tests=\"2\" failures=\"0\" errors=\"1\" skipped=\"1\">"),
+        xml.contains("<testsuite name=\"check/n4\" tests=\"2\" failures=\"0\" errors=\"1\" skipped=\"1\" hostname=\"n4\">"),
         "{xml}"
     );
     assert!(
-        xml.contains("<testsuites name=\"sonobuoy\" tests=\"12\" failures=\"1\" errors=\"2\" skipped=\"5\">"),
+        xml.contains("<testsuites name=\"sonobuoy\" tests=\"12\" failures=\"1\" errors=\"2\" skipped=\"5\" time=\"3723\">"),
         "{xml}"
     );
     // Our own reader of JUnit files must make the same of it.

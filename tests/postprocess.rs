@@ -197,7 +197,9 @@ fn a_document_type_may_hold_anything() {
 #[test]
 fn go_tests_are_read_event_by_event() {
     let events = r#"{"Action":"run","Test":"T1"} {"action":"pass","TEST":"T1","Elapsed":0.1}
-        {"Action":"output","Test":"T2","Output":"x"}{"Action":"fail","Test":"T2","Time":"2021-01-01T00:00:00Z"}
+        {"Action":"output","Test":"T2","Output":"=== RUN   T2\n"}
+        {"Action":"output","Test":"T2","Output":"    a_test.go:7: got 1\n"}{"Action":"output","Test":"T2","Output":"    want 2\n"}
+        {"Action":"output","Test":"T2","Output":"--- FAIL: T2 (2.50s)\n"}{"Action":"fail","Test":"T2","Elapsed":2.5,"Time":"2021-01-01T00:00:00Z"}
         null {"Action":"skip","Test":"T3"} {"Action":"odd","Test":"T4"} {"Action":"pass","Package":"p"}"#;
     let plugin =
         |events: &str| Plugin::new("p", "Job", "gojson", &[]).file("results/global/a.json", events).item();
@@ -205,7 +207,12 @@ fn go_tests_are_read_event_by_event() {
     let item = plugin(events);
     assert_eq!(
         item["items"],
-        json!([leaf("T1", "passed"), leaf("T2", "failed"), leaf("T3", "skipped"), leaf("T4", "unknown")])
+        json!([
+            {"name": "T1", "status": "passed", "details": {"duration": 0.1}},
+            {"name": "T2", "status": "failed", "details": {"failure": "a_test.go:7: got 1\n    want 2", "duration": 2.5}},
+            leaf("T3", "skipped"),
+            leaf("T4", "unknown"),
+        ])
     );
     assert_eq!(item["status"], "failed");
     let cut = plugin(r#"{"Action":"pass","Test":"T1"} {"Action":"#);

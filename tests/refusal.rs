@@ -96,10 +96,27 @@ fn unknown_words_that_others_may_know_are_only_warned_about() {
         .stderr_has("image pull policy `Sometimes`")
         .stderr_has("security context mode `all`")
         .run();
+}
+
+#[test]
+fn a_result_format_that_nobody_can_read_is_refused_before_anything_runs() {
+    let list = "write one of raw, junit, gojson, manual, e2e";
     Sonobuoy::new("gen plugin -n a -i b -f tap")
-        .stdout_has("tap")
-        .stderr_has("result format `tap` is unknown")
+        .stdout("")
+        .stderr_has("`tap` is unknown")
+        .stderr_has(list)
+        .status(1)
         .run();
+    let plugin = "sonobuoy-config: {driver: Job, plugin-name: p, result-format: xml}\nspec: {name: plugin, command: [/bin/true]}\n";
+    for words in [format!("gen {VERSION} -p p.yaml"), "run --local -p p.yaml".to_owned()] {
+        Sonobuoy::new(&words)
+            .file("p.yaml", plugin)
+            .stdout("")
+            .stderr_has("`xml` is unknown")
+            .stderr_has(list)
+            .status(1)
+            .run();
+    }
 }
 
 #[test]

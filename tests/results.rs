@@ -43,9 +43,7 @@ fn every_mode_shows_the_tree_its_way() {
     for mode in ["dump", "readable"] {
         results(OLD, &format!("-p tar -n ignored -m {mode}")).stdout(stored).run();
     }
-    results(OLD, "-p tar -m nonsense")
-        .stdout("Plugin: tar\nStatus: passed\nTotal: 2\nPassed: 2\nFailed: 0\nSkipped: 0\n")
-        .run();
+    results(OLD, "-p tar -m detail").stdout("").stderr_has("detailed").status(1).run();
 }
 
 /// An unpacked archive with one plugin `p` and its tree.
@@ -171,7 +169,7 @@ fn what_is_not_there_is_named() {
     fails(results(OLD, ""), "no plugins specified by either the --plugin flag or tarball metadata");
     fails(
         results(OLD, "-p absent"),
-        "failed to find file \\\"plugins/absent/sonobuoy_results.yaml\\\" in archive",
+        "failed to find file \\\"plugins/absent/sonobuoy_results.yaml\\\" in archive; it has results of arbitrary-details, ",
     );
     fails(results(OLD, "-p e2e -n absent"), "node named \\\"absent\\\" not found");
     fails(results(QUICK, "-p sonobuoy -m detailed"), "failed to find file \\\"meta/clusterhealth.json\\\"");
@@ -180,6 +178,21 @@ fn what_is_not_there_is_named() {
     fails(show(&tree, "-p p -m detailed"), "failed to find file \\\"plugins/p/results/x/a\\\"");
     tree.write("plugins/p/results/x/a", "content");
     show(&tree, "-p p -m detailed").stdout("p|a content").run();
+}
+
+#[test]
+fn a_node_that_is_nowhere_is_said_once_with_those_that_exist() {
+    let tree = |name: &str, node: &str| {
+        format!(
+            "name: {name}\nstatus: passed\nitems:\n- name: {node}\n  status: passed\n  meta: {{type: node}}\n  items: [{{name: a, status: passed}}]\n"
+        )
+    };
+    let folder = folder(&tree("p", "n1"));
+    folder.write("meta/info.json", "{\"plugins\":[\"p\",\"q\"]}");
+    folder.write("plugins/q/sonobuoy_results.yaml", tree("q", "n2"));
+    let done = show(&folder, "-n n3").stderr_has("nodes are n1, n2: node named").status(1).run_any();
+    assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    show(&folder, "-n n2").stdout_has("Plugin: n2\nStatus: passed\nTotal: 1\n").stderr_has("").run();
 }
 
 #[test]

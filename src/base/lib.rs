@@ -16,6 +16,8 @@ pub mod pattern;
 #[cfg(feature = "program")]
 pub mod proxy;
 #[cfg(feature = "program")]
+pub mod xml;
+#[cfg(feature = "program")]
 pub mod yaml;
 
 pub mod archive;

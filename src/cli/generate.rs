@@ -81,12 +81,7 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
     definition.config.result_format = text("format");
     definition.config.description = text("description");
     definition.config.source_url = text("url");
-    if !["raw", "junit", "gojson", "manual", "e2e"].contains(&definition.config.result_format.as_str()) {
-        log::warn!(
-            "result format `{}` is unknown; results will be read as raw",
-            definition.config.result_format
-        );
-    }
+    crate::plugin::check_format(&definition.config.result_format)?;
     let mut env = BTreeMap::new();
     for pair in many("env") {
         match pair.split_once('=') {

@@ -22,7 +22,7 @@ pub(crate) fn report(
     let text =
         |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
     let opened = report::open(&path, None, Depth::Whole)?;
-    let overview = Overview::read(&opened, None)?;
+    let overview = Overview::whole(&opened, None)?;
     if let Some(file) = text("junit") {
         write(file, |out| report::write_junit(&overview, out))?;
     }

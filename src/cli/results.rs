@@ -57,7 +57,7 @@ fn export(
     out: &mut impl Write,
 ) -> anyhow::Result<u8> {
     let opened = report::open(archive, plugin, Depth::Whole)?;
-    let overview = Overview::read(&opened, node)?;
+    let overview = Overview::whole(&opened, node)?;
     if let (Some(node), Some(error)) =
         (node, overview.plugins.iter().find_map(|plugin| plugin.error.as_ref()))
         && overview.plugins.iter().all(|plugin| plugin.error.is_some())

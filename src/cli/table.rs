@@ -171,7 +171,7 @@ fn results() -> Command {
         .arg(path("archive", "ARCHIVE").help("Archive, unpacked folder, or - for stdin").required(true))
         .arg(text("plugin", "NAME", "Only this plugin; `sonobuoy` is the health of the cluster").short('p'))
         .arg(
-            text("mode", "WORD", "How much: report, detailed, dump or readable")
+            choice("mode", &["report", "detailed", "dump", "readable"], "How much is shown")
                 .short('m')
                 .default_value("report"),
         )

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use base::clock;
+
 /// The statuses that have a meaning; any other text is a custom status.
 pub(crate) const PASSED: &str = "passed";
 /// See [`PASSED`].
@@ -30,6 +32,10 @@ pub(crate) const OTHER: &str = "other";
 const DISTINCT: usize = 1_000;
 /// How many letters of a status tell it from others.
 const STATUS_BYTES: usize = 256;
+/// The detail that says how long an item took, in seconds.
+pub(crate) const DURATION: &str = "duration";
+/// The detail that says why it failed.
+pub(crate) const FAILURE: &str = "failure";
 
 /// One result, or a group of results. Fields are in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,6 +54,19 @@ pub(crate) struct Item {
     /// What it consists of; without any it is a leaf, and only leaves count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<Item>,
+}
+
+impl Item {
+    /// How long it took, by what its details say: a number of seconds, or a span as Go writes it.
+    pub(crate) fn duration(&self) -> Option<f64> {
+        let seconds = match self.details.get(DURATION)? {
+            Value::String(text) => {
+                clock::parse_duration(text).map(|span| span.as_secs_f64()).or_else(|| text.parse().ok())
+            }
+            other => other.as_f64(),
+        };
+        seconds.filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0)
+    }
 }
 
 /// What is below an item so far, from which its status follows.

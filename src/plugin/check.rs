@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::{Result, bail};
 
-use super::{Definition, RESERVED};
+use super::{Definition, RESERVED, RESULT_FORMATS};
 use base::yaml;
 
 /// Kubernetes bounds the value of a label, and the plugin's name is one.
@@ -16,6 +16,8 @@ const CONFIG_MAP_NAME: usize = 50;
 pub(crate) fn check(definition: &Definition) -> Result<()> {
     let name = definition.name();
     check_name(name)?;
+    check_format(&definition.config.result_format)
+        .map_err(|error| error.context(format!("plugin `{name}`")))?;
     for (file, text) in &definition.config_map {
         if let Err(error) = check_file(file, text) {
             bail!("plugin `{name}`: `{file}` in its config-map, {error}");
@@ -26,6 +28,14 @@ pub(crate) fn check(definition: &Definition) -> Result<()> {
             "plugin `{name}` has a config-map, so its name may have no `.` and at most {CONFIG_MAP_NAME} \
              characters: it becomes part of a volume's name; rename it, as in `-p FILE@newname`"
         );
+    }
+    Ok(())
+}
+
+/// Checks that results of a format can be read.
+pub(crate) fn check_format(format: &str) -> Result<()> {
+    if !format.is_empty() && !RESULT_FORMATS.contains(&format) {
+        bail!("result format `{format}` is unknown; write one of {}", RESULT_FORMATS.join(", "));
     }
     Ok(())
 }
@@ -128,6 +138,20 @@ mod tests {
             check(&plugin(&"a".repeat(51), &[("c.txt", "")])).is_err(),
             "a volume's name has 63 characters"
         );
+    }
+
+    #[test]
+    fn results_have_a_known_format() {
+        for format in ["", "raw", "junit", "e2e", "gojson", "manual"] {
+            check_format(format).unwrap();
+        }
+        for format in ["xml", "JUnit", "junit "] {
+            let mut plugin = plugin("p", &[]);
+            plugin.config.result_format = format.into();
+            let error = format!("{:#}", check(&plugin).expect_err(format));
+            assert!(error.starts_with("plugin `p`: result format `"), "{error}");
+            assert!(error.ends_with("write one of raw, junit, gojson, manual, e2e"), "{error}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use base::json::json;
 use base::yaml;
 
 pub(crate) use adjust::set_env;
-pub(crate) use check::{check, check_all};
+pub(crate) use check::{check, check_all, check_format};
 pub(crate) use read::{read, read_all};
 pub(crate) use {
     installed::Installed,
@@ -54,6 +54,9 @@ pub(crate) struct Definition {
     /// Files, by name, that the containers find in the config folder.
     pub config_map: BTreeMap<String, String>,
 }
+
+/// How results can be read; `e2e` is an old name of `junit`, and no word at all means `raw`.
+pub(crate) const RESULT_FORMATS: [&str; 5] = ["raw", "junit", "gojson", "manual", "e2e"];
 
 /// `sonobuoy-config` of a definition.
 #[derive(Clone, Debug, PartialEq)]

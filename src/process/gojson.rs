@@ -1,37 +1,96 @@
 //! The events of `go test -json` to items, one a test that ended.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::item::tree::Tree;
-use crate::item::{FAILED, Item, PASSED, SKIPPED, UNKNOWN};
+use crate::item::{DURATION, FAILED, FAILURE, Item, PASSED, SKIPPED, UNKNOWN};
 use base::clock;
 
-/// The two words of an event that matter; the others are only checked for their types.
+/// How much of what one test printed is kept, its end; failures are told there.
+const OUTPUT_LIMIT: usize = 32 << 10;
+/// How much all tests that have not ended may have printed; what comes beyond is only in the file.
+const OUTPUTS_LIMIT: usize = 8 << 20;
+
+/// What matters of an event; the rest is only checked for its types.
 #[derive(Default)]
 struct Event {
     action: String,
+    package: String,
     test: String,
+    output: String,
+    elapsed: Option<f64>,
+}
+
+/// What tests that have not ended printed so far.
+#[derive(Default)]
+struct Outputs {
+    of: HashMap<(String, String), String>,
+    size: usize,
+}
+
+impl Outputs {
+    fn add(&mut self, event: Event) {
+        // The frame of `go test` says what the event that ends a test says again.
+        let line = event.output.trim_start();
+        if ["=== ", "--- "].iter().any(|frame| line.starts_with(frame)) {
+            return;
+        }
+        if self.size + event.output.len() > OUTPUTS_LIMIT {
+            return;
+        }
+        self.size += event.output.len();
+        let text = self.of.entry((event.package, event.test)).or_default();
+        text.push_str(&event.output);
+        if text.len() > OUTPUT_LIMIT {
+            let mut start = text.len() - OUTPUT_LIMIT;
+            while !text.is_char_boundary(start) {
+                start += 1;
+            }
+            text.drain(..start);
+            self.size -= start;
+        }
+    }
+
+    fn take(&mut self, event: &Event) -> String {
+        let text = self.of.remove(&(event.package.clone(), event.test.clone())).unwrap_or_default();
+        self.size -= text.len();
+        text
+    }
 }
 
 /// Adds the tests of a file to the group that is open. On an error it keeps those before it.
 pub(crate) fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
     let last = Rc::new(Cell::new(0));
     let input = Lenient { input, last: last.clone(), ready: Vec::new(), taken: 0, rest: Vec::new() };
+    let mut outputs = Outputs::default();
     for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<Event>>() {
         let event = event.map_err(|error| reason(&error, last.get()))?.unwrap_or_default();
         let status = match event.action.as_str() {
             _ if event.test.is_empty() => continue,
-            "run" | "pause" | "cont" | "bench" | "output" => continue,
+            "output" => {
+                outputs.add(event);
+                continue;
+            }
+            "run" | "pause" | "cont" | "bench" => continue,
             "pass" => PASSED,
             "fail" => FAILED,
             "skip" => SKIPPED,
             _ => UNKNOWN,
         };
-        tree.leaf(&Item { name: event.test, status: status.into(), ..Item::default() })?;
+        let output = outputs.take(&event);
+        let mut item = Item { name: event.test, status: status.into(), ..Item::default() };
+        if status == FAILED && !output.trim().is_empty() {
+            item.details.insert(FAILURE.into(), output.trim().into());
+        }
+        if let Some(seconds) = event.elapsed.filter(|seconds| *seconds > 0.0) {
+            item.details.insert(DURATION.into(), seconds.into());
+        }
+        tree.leaf(&item)?;
     }
     Ok(())
 }
@@ -135,8 +194,9 @@ impl<'de> Deserialize<'de> for Event {
                     match key.to_ascii_lowercase().as_str() {
                         "action" => replace(&mut event.action, map.next_value()?),
                         "test" => replace(&mut event.test, map.next_value()?),
-                        "package" | "output" => drop(map.next_value::<Option<String>>()?),
-                        "elapsed" => drop(map.next_value::<Option<f64>>()?),
+                        "package" => replace(&mut event.package, map.next_value()?),
+                        "output" => replace(&mut event.output, map.next_value()?),
+                        "elapsed" => event.elapsed = map.next_value::<Option<f64>>()?,
                         "time" => {
                             let time = map.next_value::<Option<String>>()?;
                             if let Some(time) = time.filter(|time| clock::parse_rfc3339(time).is_none()) {

@@ -5,9 +5,9 @@ use std::num::IntErrorKind;
 
 use serde_json::Value;
 
-use super::xml::{Lexer, Token};
 use crate::item::tree::Tree;
 use crate::item::{FAILED, Item, PASSED, SKIPPED};
+use base::xml::{Lexer, Token};
 
 /// How much text of one test is kept; what goes beyond stays in the file itself.
 const TEXT_LIMIT: usize = 12 << 20;
@@ -16,7 +16,7 @@ const TEXT_LIMIT: usize = 12 << 20;
 pub(crate) fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
     let mut lexer = Lexer::new(input);
     loop {
-        match lexer.next()? {
+        match lexer.next_token()? {
             Token::Open => break,
             Token::End => anyhow::bail!("EOF"),
             Token::Text | Token::Close => {}
@@ -27,7 +27,7 @@ pub(crate) fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
         "testsuites" => {
             let mut position = 0;
             loop {
-                match lexer.next()? {
+                match lexer.next_token()? {
                     Token::Open if lexer.name() == "testsuite" => {
                         position += 1;
                         suite(&mut lexer, tree, position)?;
@@ -65,7 +65,7 @@ fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut Tree, position: usize) -> 
     let name = name.map_or_else(|| format!("testsuite-{position:03}"), str::to_owned);
     tree.enter(&Item { name, ..Item::default() }, PASSED)?;
     loop {
-        match lexer.next()? {
+        match lexer.next_token()? {
             Token::Open if lexer.name() == "testcase" => tree.leaf(&test(lexer)?)?,
             Token::Open => lexer.skip_element()?,
             Token::Text => {}
@@ -120,7 +120,7 @@ fn test<R: BufRead>(lexer: &mut Lexer<R>) -> anyhow::Result<Item> {
     let (mut failure, mut error, mut skipped) = (None::<Complaint>, None::<Complaint>, false);
     let mut room = TEXT_LIMIT;
     loop {
-        match lexer.next()? {
+        match lexer.next_token()? {
             Token::Open => {}
             Token::Text => continue,
             Token::Close | Token::End => break,
@@ -175,7 +175,7 @@ fn text<R: BufRead>(lexer: &mut Lexer<R>, room: &mut usize) -> anyhow::Result<St
     let mut text = String::new();
     let mut cut = 0;
     loop {
-        match lexer.next()? {
+        match lexer.next_token()? {
             Token::Open => lexer.skip_element()?,
             Token::Text if lexer.text().len() <= *room => {
                 text.push_str(lexer.text());

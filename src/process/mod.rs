@@ -7,8 +7,6 @@ mod failure;
 mod fuzz;
 mod gojson;
 mod junit;
-mod markup;
-mod xml;
 
 #[cfg(fuzzing)]
 pub(crate) use fuzz::{file as fuzz_file, tree as fuzz_tree};

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::leaf::Leaf;
 use super::logs::{Log, Logs};
 use super::overview::{Counts, Node, Overview, Plugin, Verdict, columns};
+use super::times::spoken;
 use crate::layout;
 use base::visible;
 
@@ -78,11 +79,8 @@ fn headline(overview: &Overview<'_>) -> String {
 fn about(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let label = overview.opened.source.label();
     let file = label.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(label);
-    let (from, to) = overview.times.clone().unwrap_or_default();
-    let took = match (base::clock::parse_rfc3339(&from), base::clock::parse_rfc3339(&to)) {
-        (Some(from), Some(to)) => to.duration_since(from).map(spoken).unwrap_or_default(),
-        _ => String::new(),
-    };
+    let (from, _) = overview.times.run.clone().unwrap_or_default();
+    let took = overview.times.whole().map(|span| spoken(span.length().as_secs_f64())).unwrap_or_default();
     let utc = base::clock::parse_rfc3339(&from).map(base::clock::rfc3339).unwrap_or_default();
     let began = utc.get(..16).map(|minute| format!("{} UTC", minute.replace('T', " "))).unwrap_or_default();
     write!(out, "<dl>")?;
@@ -503,16 +501,6 @@ fn size(bytes: u64) -> String {
         0..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{} KiB", bytes >> 10),
         _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
-    }
-}
-
-/// 1 h 2 min.
-fn spoken(span: std::time::Duration) -> String {
-    let seconds = span.as_secs();
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds} s"),
-        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
-        (hours, minutes, _) => format!("{hours} h {minutes} min"),
     }
 }
 

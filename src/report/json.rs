@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::leaf::Leaf;
 use super::overview::{Counts, Overview, Plugin};
+use super::times::Span;
 use crate::item::Item;
 use base::json::json;
 
@@ -28,6 +29,9 @@ struct Test<'a> {
     details: &'a std::collections::BTreeMap<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
+    /// Seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration: Option<f64>,
 }
 
 /// Writes one document, one test a line.
@@ -37,8 +41,9 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     field(out, "version", &json!(overview.version))?;
     field(out, "runId", &json!(overview.run))?;
     field(out, "kubernetesVersion", &json!(overview.kubernetes))?;
-    field(out, "started", &json!(overview.times.as_ref().map(|(first, _)| first)))?;
-    field(out, "ended", &json!(overview.times.as_ref().map(|(_, last)| last)))?;
+    field(out, "started", &json!(overview.times.run.as_ref().map(|(first, _)| first)))?;
+    field(out, "ended", &json!(overview.times.run.as_ref().map(|(_, last)| last)))?;
+    field(out, "duration", &seconds(overview.times.whole()))?;
     field(out, "status", &json!(overview.verdict().word()))?;
     field(out, "counts", &counts(&overview.counts()))?;
     field(out, "health", &health(overview))?;
@@ -48,6 +53,10 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
         writeln!(out, "{}", if at + 1 < overview.plugins.len() { "," } else { "" })?;
     }
     Ok(writeln!(out, "]\n}}")?)
+}
+
+fn seconds(span: Option<Span>) -> Value {
+    json!(span.map(|span| span.length().as_secs_f64()))
 }
 
 fn field(out: &mut dyn Write, name: &str, value: &Value) -> anyhow::Result<()> {
@@ -81,11 +90,15 @@ fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -
     field(out, "status", &json!(plugin.status))?;
     field(out, "total", &json!(plugin.total()))?;
     field(out, "counts", &counts(&plugin.counts))?;
-    let nodes: Vec<Value> = plugin
-        .nodes
-        .iter()
-        .map(|node| json!({"name": node.name, "status": node.status, "counts": counts(&node.counts)}))
-        .collect();
+    field(out, "duration", &seconds(overview.times.of(&plugin.name, None)))?;
+    let nodes = plugin.nodes.iter().map(|node| {
+        let duration = seconds(overview.times.of(&plugin.name, Some(&node.name)));
+        json!({"name": node.name, "status": node.status, "counts": counts(&node.counts), "duration": duration})
+    });
+    let nodes: Vec<Value> = nodes.collect();
+    let arrivals: Vec<_> =
+        overview.times.arrivals.iter().filter(|arrival| arrival.plugin == plugin.name).collect();
+    field(out, "arrivals", &json!(arrivals))?;
     let (_, odd) = plugin.odd_nodes();
     field(out, "nodes", &Value::Array(nodes))?;
     field(out, "oddNodes", &odd.iter().map(|node| json!(node.name)).collect())?;
@@ -104,5 +117,14 @@ fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -
 fn test<'a>(leaf: &Leaf<'a>) -> Test<'a> {
     let Item { name, details, meta, .. } = leaf.item;
     let error = meta.get("error").map(String::as_str);
-    Test { name, status: leaf.status(), node: leaf.node, path: leaf.path, file: leaf.file, details, error }
+    Test {
+        name,
+        status: leaf.status(),
+        node: leaf.node,
+        path: leaf.path,
+        file: leaf.file,
+        details,
+        error,
+        duration: leaf.duration,
+    }
 }

@@ -7,6 +7,7 @@ use crate::item::read::Visit;
 use crate::item::{Item, UNKNOWN};
 
 /// A leaf and its place.
+#[derive(Clone, Copy)]
 pub(crate) struct Leaf<'a> {
     /// The leaf itself.
     pub item: &'a Item,
@@ -16,6 +17,8 @@ pub(crate) struct Leaf<'a> {
     pub node: Option<&'a str>,
     /// The file it was read from, relative to the plugin's folder.
     pub file: Option<&'a str>,
+    /// How long it took, in seconds.
+    pub duration: Option<f64>,
 }
 
 impl<'a> Leaf<'a> {
@@ -49,9 +52,12 @@ impl Overview<'_> {
     pub(crate) fn leaves(
         &self,
         plugin: &Plugin,
-        visit: impl FnMut(&Leaf<'_>) -> anyhow::Result<()>,
+        mut visit: impl FnMut(&Leaf<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        each(&self.opened.files, &plugin.name, self.node, visit)
+        each(&self.opened.files, &plugin.name, self.node, |leaf| {
+            let duration = leaf.duration.or_else(|| self.survey.duration(&plugin.name, leaf));
+            visit(&Leaf { duration, ..*leaf })
+        })
     }
 }
 
@@ -95,6 +101,7 @@ impl<F: FnMut(&Leaf<'_>) -> anyhow::Result<()>> Visit for Walk<F> {
             path: &self.names,
             node: node.map(String::as_str),
             file: file.map(String::as_str),
+            duration: item.duration(),
         })
     }
 }

@@ -46,11 +46,11 @@ impl Logs {
             .flatten()
             .map(|(f, n)| (f, *n))
             .collect();
-        overview.opened.source.each(|name, size, content| {
-            if layout::below_pod_logs(name).is_some() && size > 0 {
+        overview.opened.source.each(|name, stat, content| {
+            if layout::below_pod_logs(name).is_some() && stat.size > 0 {
                 tails.add(name, &tail(content)?[..])?;
                 let errors = errors.get(&name.to_owned()).copied().unwrap_or_default();
-                logs.push(Log { name: name.to_owned(), size, errors, tail: None });
+                logs.push(Log { name: name.to_owned(), size: stat.size, errors, tail: None });
             }
             Ok(())
         })?;

@@ -19,7 +19,9 @@ mod snapshot;
 mod source;
 mod spool;
 mod suites;
+mod survey;
 mod text;
+mod times;
 
 pub(crate) use diff::{Diff, Look};
 pub(crate) use failed::failed;

@@ -60,6 +60,10 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
     };
     let files = source.collect(wanted, enough)?;
     let plugins = match plugin {
+        Some(plugin) if !only_health && tree.as_ref().is_some_and(|tree| !files.has(tree)) => {
+            note_age(&files);
+            return Err(not_there(&source, plugin));
+        }
         Some(plugin) => vec![plugin.to_owned()],
         None => {
             let mut all = plugins(&files)?;
@@ -81,7 +85,7 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
 }
 
 fn whole(source: Source, plugin: Option<&str>) -> anyhow::Result<Opened> {
-    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH];
+    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, layout::ARRIVALS];
     let files = source.collect(|name| about.contains(&name) || is_tree(name), |_| false)?;
     let mut all = plugins(&files)?;
     for name in files.folders(PLUGINS)? {
@@ -91,10 +95,24 @@ fn whole(source: Source, plugin: Option<&str>) -> anyhow::Result<Opened> {
     }
     if let Some(plugin) = plugin {
         let name = layout::tree(plugin);
-        anyhow::ensure!(plugin == health::NAME || files.has(&name), absent(&name));
+        if plugin != health::NAME && !files.has(&name) {
+            return Err(not_there(&source, plugin));
+        }
         all = vec![plugin.to_owned()];
     }
     Ok(Opened { source, files, plugins: all })
+}
+
+/// The error for a plugin without results, with those that have some.
+fn not_there(source: &Source, plugin: &str) -> anyhow::Error {
+    let error = absent(&layout::tree(plugin));
+    let Ok(files) = source.collect(is_tree, |_| false) else { return error };
+    let known = files.folders(PLUGINS).unwrap_or_default();
+    let known: Vec<String> = known.into_iter().filter(|name| files.has(&layout::tree(name))).collect();
+    match known.len() {
+        0 => anyhow::anyhow!("{error}; it has no results of any plugin"),
+        _ => anyhow::anyhow!("{error}; it has results of {}", known.join(", ")),
+    }
 }
 
 fn plugins(files: &Files) -> anyhow::Result<Vec<String>> {

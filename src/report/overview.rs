@@ -9,7 +9,9 @@ use super::health::{self, Health};
 use super::open::Opened;
 use super::source;
 use super::source::Files;
+use super::survey::Survey;
 use super::text::Select;
+use super::times::Times;
 use crate::item::read::Visit;
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 use crate::layout;
@@ -45,8 +47,10 @@ pub(crate) struct Overview<'a> {
     pub run: String,
     /// The version of the API server.
     pub kubernetes: String,
-    /// When the run began and ended, RFC 3339.
-    pub times: Option<(String, String)>,
+    /// When it all began and ended.
+    pub times: Times,
+    /// What its files tell.
+    pub survey: Survey,
     /// Each plugin.
     pub plugins: Vec<Plugin>,
     /// The cluster.
@@ -84,6 +88,13 @@ pub(crate) struct Node {
 }
 
 impl<'a> Overview<'a> {
+    /// The same with all times, for which the whole archive is read.
+    pub(crate) fn whole(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
+        let survey = Survey::read(&opened.source, &opened.plugins)?;
+        let times = Times::read(&opened.files, &survey);
+        Ok(Self { times, survey, ..Self::read(opened, node)? })
+    }
+
     /// Reads every tree once; one that cannot be read is noted, not an error.
     pub(crate) fn read(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
         let files = &opened.files;
@@ -103,7 +114,8 @@ impl<'a> Overview<'a> {
             version: text(&config, "Version"),
             run: text(&config, "UUID"),
             kubernetes,
-            times: times(files),
+            times: Times::default(),
+            survey: Survey::default(),
             plugins: plugins.map(|plugin| Plugin::read(files, plugin, node)).collect(),
             health,
         })
@@ -308,16 +320,4 @@ impl Visit for Counting {
 
 fn json(files: &Files, name: &str) -> anyhow::Result<Value> {
     Ok(files.small(name)?.and_then(|bytes| base::json::from_slice(&bytes).ok()).unwrap_or_default())
-}
-
-/// The first and the last moment in the aggregator's log.
-fn times(files: &Files) -> Option<(String, String)> {
-    // A log too large for a glance is no reason to show nothing else.
-    let Ok(Some(log)) = files.small(layout::RUN_LOG) else { return None };
-    let log = String::from_utf8_lossy(&log);
-    let time = |line: &str| {
-        let line: Value = serde_json::from_str(line).ok()?;
-        Some(line.get("time")?.as_str()?.to_owned())
-    };
-    log.lines().find_map(time).zip(log.lines().rev().find_map(time))
 }

@@ -29,6 +29,15 @@ enum Place {
     File(File),
 }
 
+/// What is known of a file beside its content.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stat {
+    /// Bytes.
+    pub size: u64,
+    /// When it was written, in seconds since 1970; only an archive tells, since folders are copied.
+    pub modified: Option<u64>,
+}
+
 /// Files of a source, at hand.
 pub(crate) struct Files {
     folder: Option<PathBuf>,
@@ -80,14 +89,16 @@ impl Source {
     /// Tells `visit` of every file in the order of the archive, or sorted for a folder, with its content.
     pub(crate) fn each(
         &self,
-        mut visit: impl FnMut(&str, u64, &mut dyn Read) -> anyhow::Result<()>,
+        mut visit: impl FnMut(&str, Stat, &mut dyn Read) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         match &self.place {
             Place::Folder(path) => each_in_folder(path, "", &mut visit),
             Place::File(_) => {
                 let mut walk = self.walk()?;
                 while let Some((name, entry)) = walk.next()? {
-                    visit(&name, entry.size, &mut walk.reader)?;
+                    let stat =
+                        Stat { size: entry.size, modified: Some(entry.modified).filter(|time| *time > 0) };
+                    visit(&name, stat, &mut walk.reader)?;
                 }
                 Ok(())
             }
@@ -298,7 +309,7 @@ fn open_in(folder: &Path, name: &str) -> anyhow::Result<Option<File>> {
 fn each_in_folder(
     folder: &Path,
     below: &str,
-    visit: &mut impl FnMut(&str, u64, &mut dyn Read) -> anyhow::Result<()>,
+    visit: &mut impl FnMut(&str, Stat, &mut dyn Read) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let path = folder.join(below);
     let unreadable = || format!("cannot read `{}`", path.display());
@@ -315,7 +326,7 @@ fn each_in_folder(
         } else if kind.is_file()
             && let Some(mut file) = open_in(folder, &name)?
         {
-            visit(&name, file.metadata()?.len(), &mut file)?;
+            visit(&name, Stat { size: file.metadata()?.len(), modified: None }, &mut file)?;
         }
     }
     Ok(())

@@ -8,12 +8,15 @@ use serde_json::Value;
 use super::leaf::Leaf;
 use super::overview::{Counts, Overview, Plugin, columns};
 use crate::item::{FAILED, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
+use client::protocol::GLOBAL;
 
 /// Writes one document.
 pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
     let broken = overview.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
-    writeln!(out, "<testsuites name=\"{}\"{}>", attribute("sonobuoy"), sums(&overview.counts(), broken))?;
+    let all =
+        Suite { seconds: overview.times.whole().map(|span| span.length().as_secs_f64()), ..Suite::default() };
+    writeln!(out, "<testsuites name=\"sonobuoy\"{}{}>", sums(&overview.counts(), broken), all.attributes())?;
     for plugin in &overview.plugins {
         write_plugin(overview, plugin, out)?;
     }
@@ -31,6 +34,7 @@ fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -
         )?;
         return Ok(writeln!(out, "</testsuite>")?);
     }
+    let mut suites = Suite::all(overview, plugin)?.into_iter();
     // `Some(None)` is the suite of what belongs to no node.
     let mut open = None::<Option<String>>;
     let mut items = plugin.node_items.iter();
@@ -45,7 +49,8 @@ fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -
             let name =
                 leaf.node.map_or_else(|| plugin.name.clone(), |node| format!("{}/{node}", plugin.name));
             let counts = of_node.unwrap_or(&plugin.counts);
-            writeln!(out, "<testsuite name=\"{}\"{}>", attribute(&name), sums(counts, 0))?;
+            let about = suites.next().unwrap_or_default().attributes();
+            writeln!(out, "<testsuite name=\"{}\"{}{about}>", attribute(&name), sums(counts, 0))?;
         }
         write_test(&plugin.name, leaf, out)
     })?;
@@ -53,6 +58,62 @@ fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -
         writeln!(out, "</testsuite>")?;
     }
     Ok(())
+}
+
+/// What is known of a suite beside its sums.
+#[derive(Default)]
+struct Suite {
+    node: Option<String>,
+    seconds: Option<f64>,
+    began: Option<String>,
+}
+
+impl Suite {
+    /// The suites of a plugin in their order.
+    fn all(overview: &Overview<'_>, plugin: &Plugin) -> anyhow::Result<Vec<Self>> {
+        let mut suites = Vec::<Self>::new();
+        overview.leaves(plugin, |leaf| {
+            if suites.last().is_none_or(|suite| suite.node.as_deref() != leaf.node) {
+                let stamp = leaf.file.and_then(|file| {
+                    overview.survey.stamps.get(&(plugin.name.clone(), file.to_owned())).cloned()
+                });
+                let began = || {
+                    let span = overview.times.of(&plugin.name, Some(leaf.node.unwrap_or(GLOBAL)))?;
+                    Some(base::clock::rfc3339(span.from))
+                };
+                let node = leaf.node.map(str::to_owned);
+                suites.push(Self { node, seconds: None, began: stamp.or_else(began) });
+            }
+            if let (Some(suite), Some(seconds)) = (suites.last_mut(), leaf.duration) {
+                *suite.seconds.get_or_insert_default() += seconds;
+            }
+            Ok(())
+        })?;
+        Ok(suites)
+    }
+
+    fn attributes(&self) -> String {
+        let mut text = self.seconds.map(|seconds| format!(" time=\"{}\"", time(seconds))).unwrap_or_default();
+        // In UTC and without a zone, as readers of JUnit want it.
+        if let Some(stamp) = self.began.as_deref().and_then(moment) {
+            let stamp = base::clock::rfc3339(stamp);
+            text.push_str(&format!(" timestamp=\"{}\"", stamp.get(..19).unwrap_or(&stamp)));
+        }
+        if let Some(node) = &self.node {
+            text.push_str(&format!(" hostname=\"{}\"", attribute(node)));
+        }
+        text
+    }
+}
+
+/// A moment as JUnit files write it, with or without a zone.
+fn moment(text: &str) -> Option<std::time::SystemTime> {
+    base::clock::parse_rfc3339(text).or_else(|| base::clock::parse_rfc3339(&format!("{text}Z")))
+}
+
+/// Seconds without the noise of their last digits.
+fn time(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
 }
 
 fn sums(counts: &Counts, broken: u64) -> String {
@@ -70,9 +131,10 @@ fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Res
     let group: Vec<&str> = std::iter::once(plugin).chain(leaf.group().iter().map(String::as_str)).collect();
     write!(
         out,
-        "<testcase name=\"{}\" classname=\"{}\" time=\"0\">",
+        "<testcase name=\"{}\" classname=\"{}\" time=\"{}\">",
         attribute(&item.name),
-        attribute(&group.join("."))
+        attribute(&group.join(".")),
+        time(leaf.duration.unwrap_or_default())
     )?;
     let status = leaf.status();
     let text = complaint(leaf);

@@ -7,11 +7,15 @@ use serde_json::Value;
 
 use super::compact;
 use super::health::{self, Health};
+use super::leaf;
 use super::source::{self, Fetch, Files, Source, absent};
 use crate::item::read::{self, Visit, Writer};
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
 use base::visible::line;
+
+/// How many nodes an error lists.
+const NODES_LISTED: usize = 20;
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,17 +60,62 @@ pub(crate) fn show(
         all => all,
     };
     let mut last = Ok(());
+    let (mut missing, mut found) = (None, false);
     for (at, plugin) in plugins.iter().enumerate() {
-        if let Err(error) = show_one(source, files, plugin, view, out)
-            && let Err(earlier) = std::mem::replace(&mut last, Err(error))
-        {
-            log::error!("{earlier:#}");
+        match show_one(source, files, plugin, view, out) {
+            Ok(()) => found |= plugin != health::NAME,
+            Err(error) if error.is::<NoSuchItem>() => {
+                missing = Some(error);
+                continue;
+            }
+            Err(error) => {
+                if let Err(earlier) = std::mem::replace(&mut last, Err(error)) {
+                    log::error!("{earlier:#}");
+                }
+            }
         }
         if at + 1 < plugins.len() && plugin != health::NAME {
             writeln!(out)?;
         }
     }
-    last
+    match missing {
+        // It need not be everywhere.
+        Some(error) if !found && last.is_ok() => Err(error.context(known_nodes(files, plugins))),
+        _ => last,
+    }
+}
+
+/// An item that was asked for by name and is not in a tree.
+#[derive(Debug)]
+struct NoSuchItem(String);
+
+impl std::fmt::Display for NoSuchItem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node named {:?} not found", self.0)
+    }
+}
+
+impl std::error::Error for NoSuchItem {}
+
+/// Which nodes could have been asked for.
+fn known_nodes(files: &Files, plugins: &[String]) -> String {
+    let mut nodes = std::collections::BTreeSet::new();
+    for plugin in plugins.iter().filter(|plugin| *plugin != health::NAME) {
+        let nodes_of = leaf::each(files, plugin, None, |leaf| {
+            nodes.extend(leaf.node.map(str::to_owned));
+            Ok(())
+        });
+        // Why a tree cannot be read was said before.
+        drop(nodes_of);
+    }
+    let listed: Vec<&str> = nodes.iter().map(String::as_str).take(NODES_LISTED).collect();
+    match nodes.len() {
+        0 => "no item of that name; no plugin ran on nodes".into(),
+        all if all > listed.len() => {
+            format!("no item of that name; nodes are {}, and {} more", listed.join(", "), all - listed.len())
+        }
+        _ => format!("no item of that name; nodes are {}", listed.join(", ")),
+    }
 }
 
 fn show_one(
@@ -134,7 +183,7 @@ impl<'a, V: Visit> Select<'a, V> {
     pub(crate) fn run(&mut self, input: impl Read) -> anyhow::Result<()> {
         read::read(input, Writer::Aggregator, self)?;
         match self.name {
-            Some(name) if !self.done => anyhow::bail!("node named {name:?} not found"),
+            Some(name) if !self.done => Err(NoSuchItem(name.to_owned()).into()),
             _ => Ok(()),
         }
     }

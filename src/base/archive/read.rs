@@ -40,6 +40,8 @@ pub struct Entry {
     pub mode: u32,
     /// Length of the content.
     pub size: u64,
+    /// When it was changed last, in seconds since 1970.
+    pub modified: u64,
     /// Where a link points.
     pub target: Vec<u8>,
 }
@@ -119,7 +121,15 @@ impl<R: Read> Reader<R> {
         let target = extended.target.unwrap_or_else(|| {
             header.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default()
         });
-        Ok(Entry { name, kind, mode: header.mode().unwrap_or(0o644) & 0o7777, size: self.left, target })
+        let modified = header.mtime().unwrap_or_default();
+        Ok(Entry {
+            name,
+            kind,
+            mode: header.mode().unwrap_or(0o644) & 0o7777,
+            size: self.left,
+            modified,
+            target,
+        })
     }
 
     /// The next header, or `None` at the end marker or the end of the stream.

@@ -4,6 +4,8 @@
 //! in attributes must survive, and nothing may be expanded but the five named entities and character references:
 //! a document type is skipped, never obeyed.
 
+mod markup;
+
 use std::io::{self, BufRead};
 
 /// How large the attributes of a tag may be together; failure messages of several megabytes exist.
@@ -17,7 +19,7 @@ const PIECE: usize = 16 << 10;
 
 /// What comes next.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Token {
+pub enum Token {
     /// An element begins; its name without prefix is in [`Lexer::name`], its attributes in [`Lexer::attribute`].
     Open,
     /// A piece of text, in [`Lexer::text`].
@@ -30,7 +32,7 @@ pub(crate) enum Token {
 
 /// What is wrong, in the words of the original, because they become part of results.
 #[derive(Debug)]
-pub(crate) struct Error {
+pub struct Error {
     /// On which line; 0 where the original names none.
     line: u64,
     reason: String,
@@ -55,7 +57,7 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Reads XML piece by piece.
-pub(crate) struct Lexer<R> {
+pub struct Lexer<R> {
     input: R,
     line: u64,
     open: Vec<String>,
@@ -70,7 +72,7 @@ pub(crate) struct Lexer<R> {
 
 impl<R: BufRead> Lexer<R> {
     /// Starts at the beginning of a file.
-    pub(crate) fn new(input: R) -> Self {
+    pub fn new(input: R) -> Self {
         Self {
             input,
             line: 1,
@@ -84,22 +86,22 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// The name of the element that was just opened, without its prefix.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         self.open.last().map_or("", |name| local(name))
     }
 
     /// An attribute of the element that was just opened; of several with one name the last.
-    pub(crate) fn attribute(&self, name: &str) -> Option<&str> {
+    pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.iter().rev().find(|(key, _)| local(key) == name).map(|(_, value)| value.as_str())
     }
 
     /// The piece of text.
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.text
     }
 
     /// The next token.
-    pub(crate) fn next(&mut self) -> Result<Token, Error> {
+    pub fn next_token(&mut self) -> Result<Token, Error> {
         if std::mem::take(&mut self.close_pending) {
             self.open.pop();
             return Ok(Token::Close);
@@ -127,10 +129,10 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// Reads on to the end of the element that was just opened.
-    pub(crate) fn skip_element(&mut self) -> Result<(), Error> {
+    pub fn skip_element(&mut self) -> Result<(), Error> {
         let mut depth = 1_u32;
         while depth > 0 {
-            match self.next()? {
+            match self.next_token()? {
                 Token::Open => depth += 1,
                 Token::Close => depth -= 1,
                 Token::Text => {}
@@ -141,7 +143,7 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// An error at the current line.
-    pub(crate) fn error(&self, reason: impl Into<String>) -> Error {
+    pub fn error(&self, reason: impl Into<String>) -> Error {
         Error { line: self.line, reason: reason.into() }
     }
 
@@ -469,7 +471,7 @@ mod tests {
         let mut lexer = Lexer::new(io::BufReader::with_capacity(3, input.as_bytes()));
         let (mut out, mut text) = (String::new(), None::<String>);
         loop {
-            let token = match lexer.next() {
+            let token = match lexer.next_token() {
                 Ok(token) => token,
                 Err(error) => return error.to_string(),
             };
@@ -557,8 +559,8 @@ mod tests {
         }
         for input in [&b"<a>\xff</a>"[..], b"<a>cut \xc3"] {
             let mut lexer = Lexer::new(input);
-            lexer.next().unwrap();
-            assert!(lexer.next().unwrap_err().to_string().contains("invalid UTF-8"));
+            lexer.next_token().unwrap();
+            assert!(lexer.next_token().unwrap_err().to_string().contains("invalid UTF-8"));
         }
     }
 
@@ -567,9 +569,9 @@ mod tests {
         let long = "ä".repeat(100_000);
         for text in [format!("<a>{long}</a>"), format!("<a><![CDATA[{long}]]></a>")] {
             let mut lexer = Lexer::new(text.as_bytes());
-            assert_eq!(lexer.next().unwrap(), Token::Open);
+            assert_eq!(lexer.next_token().unwrap(), Token::Open);
             let mut all = String::new();
-            while lexer.next().unwrap() == Token::Text {
+            while lexer.next_token().unwrap() == Token::Text {
                 assert!(lexer.text().len() < 2 * PIECE);
                 all.push_str(lexer.text());
             }

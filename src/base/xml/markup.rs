@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-use super::xml::{Error, Lexer, NAME_LIMIT, Token};
+use super::{Error, Lexer, NAME_LIMIT, Token};
 
 impl<R: BufRead> Lexer<R> {
     /// `<?…?>`: of interest only for its encoding.

@@ -1,0 +1,195 @@
+//! When a run, its plugins and its nodes began and ended: from the list of arrivals in the archive, else from its log
+//! and from when its files were written.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::source::Files;
+use super::survey::Survey;
+use crate::layout::{ARRIVALS, RUN_LOG};
+use base::clock;
+
+/// When one result was asked for and came. Texts are RFC 3339, empty where nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Arrival {
+    /// The plugin.
+    pub plugin: String,
+    /// The node, `global` for a plugin that runs once.
+    pub node: String,
+    /// When it was started.
+    #[serde(deserialize_with = "text")]
+    pub started: String,
+    /// When its worker was heard of first.
+    #[serde(deserialize_with = "text")]
+    pub first_heartbeat: String,
+    /// When its result was in place.
+    #[serde(deserialize_with = "text")]
+    pub arrived: String,
+}
+
+/// From when to when.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Span {
+    /// The beginning.
+    pub from: SystemTime,
+    /// The end.
+    pub to: SystemTime,
+}
+
+impl Span {
+    /// How long it is.
+    pub(crate) fn length(&self) -> Duration {
+        self.to.duration_since(self.from).unwrap_or_default()
+    }
+}
+
+/// All times of an archive.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// The first and the last moment that are known, as they were written down.
+    pub run: Option<(String, String)>,
+    /// Each result, sorted.
+    pub arrivals: Vec<Arrival>,
+}
+
+impl Times {
+    /// Reads them.
+    pub(crate) fn read(files: &Files, survey: &Survey) -> Self {
+        let mut run = log_times(files);
+        let mut arrivals: Vec<Arrival> = files
+            .small(ARRIVALS)
+            .ok()
+            .flatten()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default();
+        let told: BTreeMap<&str, bool> =
+            arrivals.iter().map(|arrival| (arrival.plugin.as_str(), true)).collect();
+        // What no list tells was started with the run, and came when its files were written.
+        let began = run.as_ref().map(|(from, _)| from.clone()).unwrap_or_default();
+        let written = survey.written.iter().filter(|((plugin, _), _)| !told.contains_key(plugin.as_str()));
+        let written: Vec<Arrival> = written
+            .map(|((plugin, node), seconds)| Arrival {
+                plugin: plugin.clone(),
+                node: node.clone(),
+                started: began.clone(),
+                first_heartbeat: String::new(),
+                arrived: at(*seconds),
+            })
+            .collect();
+        arrivals.extend(written);
+        arrivals.sort_by(|a, b| (&a.plugin, &a.node).cmp(&(&b.plugin, &b.node)));
+        // The log ends before the archive is packed, and may have been rotated away at its beginning.
+        let packed = survey.packed.map(at);
+        for moment in arrivals.iter().flat_map(|a| [&a.started, &a.arrived]).chain(&packed) {
+            widen(&mut run, moment);
+        }
+        Self { run, arrivals }
+    }
+
+    /// From when to when the run went.
+    pub(crate) fn whole(&self) -> Option<Span> {
+        let (from, to) = self.run.as_ref()?;
+        Some(Span { from: clock::parse_rfc3339(from)?, to: clock::parse_rfc3339(to)? })
+    }
+
+    /// From when to when a plugin went, on one node or on all.
+    pub(crate) fn of(&self, plugin: &str, node: Option<&str>) -> Option<Span> {
+        let spans = self
+            .arrivals
+            .iter()
+            .filter(|arrival| arrival.plugin == plugin && node.is_none_or(|node| arrival.node == node));
+        spans.filter_map(Arrival::span).reduce(|a, b| Span { from: a.from.min(b.from), to: a.to.max(b.to) })
+    }
+}
+
+impl Arrival {
+    /// From its start until it arrived.
+    pub(crate) fn span(&self) -> Option<Span> {
+        let from =
+            [&self.started, &self.first_heartbeat].into_iter().find_map(|text| clock::parse_rfc3339(text));
+        let span = Span { from: from?, to: clock::parse_rfc3339(&self.arrived)? };
+        (span.from <= span.to).then_some(span)
+    }
+}
+
+fn at(seconds: u64) -> String {
+    clock::rfc3339(UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+/// Takes a moment in; texts of one moment stay as they were written first.
+fn widen(run: &mut Option<(String, String)>, moment: &str) {
+    let Some(time) = clock::parse_rfc3339(moment) else { return };
+    match run {
+        None => *run = Some((moment.to_owned(), moment.to_owned())),
+        Some((from, to)) => {
+            if clock::parse_rfc3339(from).is_none_or(|from| time < from) {
+                moment.clone_into(from);
+            }
+            if clock::parse_rfc3339(to).is_none_or(|to| time > to) {
+                moment.clone_into(to);
+            }
+        }
+    }
+}
+
+fn text<'de, D: serde::Deserializer<'de>>(input: D) -> Result<String, D::Error> {
+    Ok(Option::<String>::deserialize(input)?.unwrap_or_default())
+}
+
+/// The first and the last moment in the aggregator's log.
+fn log_times(files: &Files) -> Option<(String, String)> {
+    // A log too large for a glance is no reason to show nothing else.
+    let Ok(Some(log)) = files.small(RUN_LOG) else { return None };
+    let log = String::from_utf8_lossy(&log);
+    let time = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(line.get("time")?.as_str()?.to_owned())
+    };
+    log.lines().find_map(time).zip(log.lines().rev().find_map(time))
+}
+
+/// How long something took, for people: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`.
+pub(crate) fn spoken(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, _) if seconds < 0.000_5 => "0 s".into(),
+        (0, 0, _) if seconds < 0.1 => format!("{:.0} ms", seconds * 1e3),
+        (0, 0, _) if seconds < 9.95 => format!("{seconds:.1} s"),
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_told_as_people_say_them() {
+        for (seconds, text) in [
+            (0.0, "0 s"),
+            (0.004, "4 ms"),
+            (0.44, "0.4 s"),
+            (9.96, "10 s"),
+            (59.4, "59 s"),
+            (185.2, "3 min 5 s"),
+            (3725.0, "1 h 2 min"),
+        ] {
+            assert_eq!(spoken(seconds), text);
+        }
+    }
+
+    #[test]
+    fn a_run_reaches_from_its_first_moment_to_its_last() {
+        let mut run = Some(("2026-01-01T00:00:05Z".to_owned(), "2026-01-01T00:00:05Z".to_owned()));
+        for moment in ["2026-01-01T00:05:00Z", "", "2026-01-01T00:00:04Z", "nonsense"] {
+            widen(&mut run, moment);
+        }
+        let times = Times { run, arrivals: Vec::new() };
+        assert_eq!(times.whole().unwrap().length().as_secs(), 296);
+    }
+}
