@@ -28,6 +28,7 @@
 //! names layout
 //! client/
 //! base/kube base/oci
+//! base/fetch
 //! base/http base/yaml base/proxy base/archive base/logger
 //! base/clock base/pattern base/tls base/json base/xml
 //! base/stop base/visible base/beneath base/testing

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use base::stop::Stop;
-use client::protocol::ResultId;
+use client::protocol::{FailureKind, ResultId};
 
 /// No record of ours is longer: the list of expected results of 100,000 nodes with long names.
 const LONGEST_RECORD: u64 = 64 << 20;
@@ -47,8 +47,8 @@ pub(super) enum Record {
         id: ResultId,
         /// The sentence.
         error: String,
-        /// Whether a time limit was the reason.
-        timed_out: bool,
+        /// What sort of failure it is.
+        kind: FailureKind,
         /// When, RFC 3339.
         at: String,
     },
@@ -142,7 +142,7 @@ mod tests {
         vec![
             Record::Expected(vec![id.clone(), ResultId::global("q")]),
             Record::Accepted { id: id.clone(), sha256: "00".into(), size: 3, at: "t".into() },
-            Record::Failed { id, error: "timeout".into(), timed_out: true, at: "t".into() },
+            Record::Failed { id, error: "timeout".into(), kind: FailureKind::TimedOut, at: "t".into() },
         ]
     }
 

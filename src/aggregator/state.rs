@@ -11,7 +11,7 @@ use super::{budget, progress};
 use crate::item;
 use crate::status::{self, Archive, Entry, Run};
 use base::stop::Stop;
-use client::protocol::{Failure, Progress, ResultId};
+use client::protocol::{FailureKind, Progress, ResultId};
 
 /// What stands in the place of one expected result.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,8 +31,8 @@ pub(super) enum Standing {
     Failed {
         /// The sentence.
         error: String,
-        /// Whether a time limit was the reason.
-        timed_out: bool,
+        /// What sort of failure it is.
+        kind: FailureKind,
     },
     /// The real result.
     Accepted,
@@ -134,7 +134,7 @@ impl State {
 
     /// Whether a time limit stands in the place of `id`.
     pub(super) fn timed_out(&self, id: &ResultId) -> bool {
-        matches!(self.standing(id), Some(Standing::Failed { timed_out: true, .. }))
+        matches!(self.standing(id), Some(Standing::Failed { kind: FailureKind::TimedOut, .. }))
     }
 
     /// Whether a result for `id` would be taken.
@@ -352,15 +352,15 @@ impl Slot {
                 entry.message = Some(format!("the last upload was refused and may be sent again: {reason}"));
             }
             // Nothing went wrong: there is nobody who could send anything.
-            Standing::Failed { error, .. } if error.starts_with(Failure::SKIPPED) => {
+            Standing::Failed { error, kind: FailureKind::Skipped } => {
                 entry.status = status::COMPLETE.into();
                 entry.result_status = item::SKIPPED.into();
                 entry.message = Some(error.clone());
             }
-            Standing::Failed { error, timed_out } => {
+            Standing::Failed { error, kind } => {
                 entry.status = status::FAILED.into();
                 entry.message = Some(error.clone());
-                entry.timed_out = *timed_out;
+                entry.timed_out = *kind == FailureKind::TimedOut;
             }
             Standing::Accepted => {
                 entry.status = status::COMPLETE.into();
@@ -404,7 +404,7 @@ mod tests {
     const SILENCE: Duration = Duration::from_secs(60);
 
     fn failed(error: &str) -> Standing {
-        Standing::Failed { error: error.into(), timed_out: false }
+        Standing::Failed { error: error.into(), kind: FailureKind::Failed }
     }
 
     fn document(state: &State, now: Instant) -> Run {

@@ -27,7 +27,7 @@ use super::report;
 use super::state::{Standing, State, Taken};
 use crate::{config, layout};
 use base::{archive, clock};
-use client::protocol::{Failure, GZIP, ResultId};
+use client::protocol::{Failure, FailureKind, GZIP, ResultId};
 
 /// What is taken, and how much of it.
 #[derive(Clone, Debug)]
@@ -204,7 +204,7 @@ impl Store {
             log::info!("`{}` has its result or expects none; left out: {}", failure.id, failure.error());
         }
         for id in ids {
-            match self.put_error(&id, &failure.report, failure.timed_out) {
+            match self.put_error(&id, &failure.report, failure.kind) {
                 Ok(()) => {}
                 // A result came meanwhile, which is better news.
                 Err(Refusal::Duplicate | Refusal::Unexpected) => {}
@@ -212,8 +212,8 @@ impl Store {
                     log::error!("`{id}`: its error could not be stored: {refusal}");
                     // It must count all the same, or the run would wait for ever.
                     if let Ok(busy) = self.claim(&id) {
-                        let (error, timed_out) = (failure.error().to_owned(), failure.timed_out);
-                        busy.settle(Standing::Failed { error, timed_out });
+                        let (error, kind) = (failure.error().to_owned(), failure.kind);
+                        busy.settle(Standing::Failed { error, kind });
                     }
                 }
             }
@@ -275,7 +275,13 @@ impl Store {
         match report {
             // A time limit says more about the run than what the worker says after it.
             Some(_) if self.lock().timed_out(id) => {}
-            Some(body) => self.put_error(id, &report::parse(&body), false)?,
+            Some(body) => {
+                let report = report::parse(&body);
+                // That a time limit is over, nobody but the aggregator decides.
+                let skipped = FailureKind::of(&report::sentence(&report)) == FailureKind::Skipped;
+                let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
+                self.put_error(id, &report, kind)?;
+            }
             None => self.put_result(id, place, &digest, size)?,
         }
         Ok(digest)
@@ -345,7 +351,7 @@ impl Store {
         &self,
         id: &ResultId,
         report: &serde_json::Map<String, serde_json::Value>,
-        timed_out: bool,
+        kind: FailureKind,
     ) -> Result<(), Refusal> {
         let error = report::sentence(report);
         let place = self.new_place();
@@ -356,10 +362,10 @@ impl Store {
         let errors = self.errors(id);
         remove(&errors)?;
         put_in_place(&place, &errors)?;
-        let record = Record::Failed { id: id.clone(), error: error.clone(), timed_out, at: clock::now() };
+        let record = Record::Failed { id: id.clone(), error: error.clone(), kind, at: clock::now() };
         self.journal.append(&record).context("journal")?;
         log::warn!("`{id}` failed: {error}");
-        busy.settle(Standing::Failed { error, timed_out });
+        busy.settle(Standing::Failed { error, kind });
         Ok(())
     }
 
@@ -396,8 +402,8 @@ impl Store {
         let (mut failed, mut accepted) = (HashMap::new(), HashSet::new());
         for record in records {
             match record {
-                Record::Failed { id, error, timed_out, .. } => {
-                    failed.insert(id, Standing::Failed { error, timed_out });
+                Record::Failed { id, error, kind, .. } => {
+                    failed.insert(id, Standing::Failed { error, kind });
                 }
                 Record::Accepted { id, .. } => {
                     accepted.insert(id);

@@ -11,7 +11,7 @@ use super::server::code;
 use super::state::Standing;
 use super::store::{Refusal, Store, Upload};
 use crate::layout::state_dir;
-use client::protocol::{Failure, GZIP, ResultId};
+use client::protocol::{Failure, FailureKind, GZIP, ResultId};
 
 fn node(name: &str) -> ResultId {
     ResultId::on_node("p", name)
@@ -228,7 +228,7 @@ fn a_time_limit_is_not_talked_away_by_a_worker() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
-    store.record(&Failure { timed_out: true, ..Failure::new(id.clone(), "timeout after 1h") });
+    store.record(&Failure::timed_out(id.clone(), "after 1h"));
     check(send(&store, &id, Upload { is_error: true, ..plain(b"{\"error\":\"killed\"}") }), 200);
     assert_eq!(scratch.tree(), [r#"plugins/p/errors/a/error.json={"error":"timeout after 1h"}"#]);
 }
@@ -323,7 +323,7 @@ fn a_run_goes_on_where_it_was_killed() {
     {
         let store = scratch.open(&ids);
         check(put(&store, &ids[0], "f", b"1"), 200);
-        store.record(&Failure { timed_out: true, ..Failure::new(ids[1].clone(), "timeout") });
+        store.record(&Failure::timed_out(ids[1].clone(), "late"));
         store.record(&Failure::new(ids[2].clone(), "too early"));
         check(put(&store, &ids[2], "f", b"2"), 200);
     }
@@ -337,7 +337,10 @@ fn a_run_goes_on_where_it_was_killed() {
     let store = scratch.open(&[node("somebody else")]);
     let standing = |id| store.lock().standing(id).cloned();
     assert_eq!(standing(&ids[0]), Some(Standing::Accepted));
-    assert_eq!(standing(&ids[1]), Some(Standing::Failed { error: "timeout".into(), timed_out: true }));
+    assert_eq!(
+        standing(&ids[1]),
+        Some(Standing::Failed { error: "timeout: late".into(), kind: FailureKind::TimedOut })
+    );
     assert_eq!(standing(&ids[2]), Some(Standing::Accepted));
     assert_eq!(standing(&ids[3]), Some(Standing::Accepted), "it was whole, so it is not asked for again");
     assert_eq!(standing(&ids[4]), Some(Standing::Awaited));

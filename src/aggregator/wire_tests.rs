@@ -191,7 +191,7 @@ fn failures_come_down_the_channel_and_late_results_replace_them() {
     let scratch = Scratch::new();
     let ids = [node("a"), node("b")];
     serving(&scratch.run(), &ids, settings(), |running| {
-        let timeout = Failure { timed_out: true, ..Failure::new(node("a"), "timeout") };
+        let timeout = Failure::timed_out(node("a"), "late");
         running.failures.send(Finding::Failure(timeout)).unwrap();
         while running.aggregator.outstanding().len() > 1 {
             std::thread::yield_now();
@@ -399,7 +399,7 @@ fn a_node_that_joins_is_expected_and_trouble_is_shown_until_it_passes() {
             std::thread::yield_now();
         }
         assert_eq!(running.client(&joined).submit_bytes("f", b"1").unwrap(), Submitted::Accepted);
-        running.failures.send(Finding::Failure(Failure::new(node("a"), "skipped: node deleted"))).unwrap();
+        running.failures.send(Finding::Failure(Failure::skipped(node("a"), "node deleted"))).unwrap();
         assert_eq!(running.aggregator.wait("p", None, &Stop::new()), Waited::Complete);
         let entry = running.aggregator.status().plugins.unwrap().remove(0);
         assert_eq!((entry.status.as_str(), entry.result_status.as_str()), (status::COMPLETE, "skipped"));

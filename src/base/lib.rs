@@ -4,6 +4,8 @@
 //! program's `lib.rs` draws. The feature `program` brings what the client of a plugin has no use for.
 
 #[cfg(feature = "program")]
+pub mod fetch;
+#[cfg(feature = "program")]
 pub mod http;
 #[cfg(feature = "program")]
 pub mod kube;

@@ -13,7 +13,8 @@ use clap::ArgMatches;
 use regex::Regex;
 
 use super::{cluster, output, usage};
-use crate::plugin::{fetch::fetch, release};
+use crate::plugin::release;
+use base::fetch::{Refused, fetch};
 use base::pattern;
 use base::stop::Stop;
 
@@ -174,7 +175,7 @@ impl Source<'_> {
                 let url = format!("{base}/{name}.gz");
                 let bytes = fetch(&url, MOST).map_err(|error| {
                     // A server that is not reached says nothing about the list.
-                    let missing = format!("{error:#}").contains("the server answered 404");
+                    let missing = error.downcast_ref::<Refused>().is_some_and(Refused::is_not_found);
                     let what = if missing { "there is no list" } else { "cannot get the list" };
                     error.context(format!(
                         "{what} for Kubernetes {name}; use one of your own with `--input FILE`"

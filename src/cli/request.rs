@@ -378,7 +378,7 @@ pub(crate) fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
         "ignore" => Ok("ignore".into()),
         "latest" => {
             let answer =
-                plugin::fetch::fetch(LATEST, MOST).context("looking for the newest build of Kubernetes")?;
+                base::fetch::fetch(LATEST, MOST).context("looking for the newest build of Kubernetes")?;
             let version = String::from_utf8_lossy(&answer).trim().replacen('+', "_", 1);
             if version.starts_with('v') {
                 Ok(version)

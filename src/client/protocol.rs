@@ -14,8 +14,6 @@ pub const DONE_FILE: &str = "done";
 pub const GZIP: &str = "application/gzip";
 /// What a result is stored as when its sender gives no usable file name.
 pub const DEFAULT_FILE_NAME: &str = "result";
-/// The word in an error report that makes post-processing call it a time-out.
-pub const TIMEOUT_WORD: &str = "timeout";
 /// Marks a PUT as an error report of a worker instead of a plugin's result; servers that do not know it store the
 /// body as a result.
 pub const ERROR_HEADER: &str = "X-Sonobuoy-Error";
@@ -136,19 +134,57 @@ pub struct Failure {
     pub id: ResultId,
     /// What `error.json` will hold: an object whose `error` is a sentence for people.
     pub report: serde_json::Map<String, serde_json::Value>,
-    /// Whether a time limit was the reason; then the sentence holds [`TIMEOUT_WORD`].
-    pub timed_out: bool,
+    /// What sort of failure it is.
+    pub kind: FailureKind,
 }
 
-impl Failure {
-    /// How the sentence begins when nothing went wrong, but there is nobody to send a result: its node is gone.
-    pub const SKIPPED: &'static str = "skipped: ";
+/// The sorts of failure that are told apart. `error.json` says it by the beginning of its sentence, because there its
+/// readers look: [`Failure::timed_out`] and [`Failure::skipped`] write these words, [`FailureKind::of`] reads them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// Something went wrong.
+    #[default]
+    Failed,
+    /// A time limit is over.
+    TimedOut,
+    /// Nothing went wrong, but nobody is there to send a result: its node is gone, or the plugin may not run there.
+    Skipped,
+}
 
+impl FailureKind {
+    /// What an archived sentence says; any that holds the word `timeout` counts as a time limit, as it always has.
+    pub fn of(sentence: &str) -> Self {
+        if sentence.starts_with(SKIPPED) {
+            Self::Skipped
+        } else if sentence.contains(TIMEOUT) {
+            Self::TimedOut
+        } else {
+            Self::Failed
+        }
+    }
+}
+
+/// How the sentence of a result begins that is skipped; that of a time limit.
+const SKIPPED: &str = "skipped: ";
+const TIMEOUT: &str = "timeout";
+
+impl Failure {
     /// A failure with nothing but its sentence.
     pub fn new(id: ResultId, error: impl Into<String>) -> Self {
         let mut report = serde_json::Map::new();
         report.insert("error".into(), serde_json::Value::String(error.into()));
-        Self { id, report, timed_out: false }
+        Self { id, report, kind: FailureKind::Failed }
+    }
+
+    /// A result that nobody is there to send.
+    pub fn skipped(id: ResultId, why: &str) -> Self {
+        Self { kind: FailureKind::Skipped, ..Self::new(id, format!("{SKIPPED}{why}")) }
+    }
+
+    /// A result that did not come in time.
+    pub fn timed_out(id: ResultId, why: &str) -> Self {
+        Self { kind: FailureKind::TimedOut, ..Self::new(id, format!("{TIMEOUT}: {why}")) }
     }
 
     /// The sentence.
@@ -166,6 +202,20 @@ pub enum Finding {
     Trouble(ResultId, Option<String>),
     /// A node has joined whose result is now expected too.
     Expect(ResultId),
+}
+
+impl Finding {
+    /// Adds to the sentence of a failure or trouble.
+    pub fn add(&mut self, words: &str) {
+        match self {
+            Self::Failure(failure) => {
+                let sentence = format!("{}{words}", failure.error());
+                failure.report.insert("error".into(), sentence.into());
+            }
+            Self::Trouble(_, Some(trouble)) => trouble.push_str(words),
+            Self::Trouble(_, None) | Self::Expect(_) => {}
+        }
+    }
 }
 
 /// Progress of a plugin, as it is posted and as the status document shows it.

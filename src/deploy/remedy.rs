@@ -1,56 +1,55 @@
 //! What to do when a cluster refuses an object: from the server's words to a sentence.
 
-use base::kube::{Error, Resource};
+use base::kube::{Error, Obstacle, Resource};
 
 /// The remedy for a refusal, if there is one that is known.
 pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<String> {
     let Error::Api(refusal) = error else { return None };
-    let says = |words: &str| refusal.message.contains(words);
     let plural = &resource.plural;
-    let text = match refusal.code {
-        _ if says("violates PodSecurity") => format!(
+    let text = match (error.obstacle(), refusal.code) {
+        (Some(Obstacle::PodSecurity), _) => format!(
             "the Pod Security level of namespace `{namespace}` forbids it: label the namespace \
              `pod-security.kubernetes.io/enforce=privileged` or use another with `-n`"
         ),
-        _ if says("exceeded quota") || says("failed quota") => {
+        (Some(Obstacle::Quota), _) => {
             format!("raise the quota of namespace `{namespace}`, or use another namespace with `-n`")
         }
-        _ if says(" per Container is ") || says(" per Pod is ") => format!(
+        (Some(Obstacle::LimitRange), _) => format!(
             "the limit range of namespace `{namespace}` forbids it: change that, use another namespace with `-n`, or leave \
              requests and limits to it with `--harden off`"
         ),
-        _ if says("failed calling webhook") => {
+        (Some(Obstacle::WebhookAway), _) => {
             "the webhook does not answer: repair it, or take this namespace out of its configuration".into()
         }
-        _ if says("admission webhook") || says("ValidatingAdmissionPolicy") => {
+        (Some(Obstacle::Policy), _) => {
             "a policy of the cluster forbids it: ask its owners for an exception for this namespace".into()
         }
-        _ if says("being terminated") => {
+        (Some(Obstacle::NamespaceEnds), _) => {
             format!(
                 "namespace `{namespace}` is being deleted: wait with `sonobuoy delete -n {namespace} --wait`, then try again"
             )
         }
-        _ if says("attempting to grant RBAC permissions") => {
+        (Some(Obstacle::Escalation), _) => {
             "your account may only pass on rights that it has: choose less with `--aggregator-permissions`, or have an \
              account made that you name with `--rbac Disable --existing-service-account --service-account-name`"
                 .into()
         }
-        403 => format!(
+        (None, 403) => format!(
             "your account may not create {plural}{}: ask for that right, or see `--aggregator-permissions`, \
              `--rbac Disable` and `--existing-service-account`",
             if resource.namespaced { format!(" in namespace `{namespace}`") } else { String::new() }
         ),
-        409 if error.already_exists() => format!(
+        (None, 409) if error.already_exists() => format!(
             "it is there already, from an earlier run or somebody else: remove it with `sonobuoy delete -n \
              {namespace} --wait`, or use another namespace with `-n`"
         ),
-        404 if resource.namespaced => {
+        (None, 404) if resource.namespaced => {
             format!(
                 "namespace `{namespace}` may not exist: create it with `kubectl create namespace {namespace}`"
             )
         }
-        400 | 422 => "the manifest is at fault: correct the field that the server names".into(),
-        429 => "the server is overloaded: try again later".into(),
+        (None, 400 | 422) => "the manifest is at fault: correct the field that the server names".into(),
+        (None, 429) => "the server is overloaded: try again later".into(),
         _ => return None,
     };
     Some(text)

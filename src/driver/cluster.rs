@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::monitor::{Monitor, NO_POD, Seen};
+use super::monitor::{Monitor, Seen};
 use super::node::refusal;
 use super::pod::Launch;
 use super::{Driver, Plugin};
@@ -18,7 +18,7 @@ use crate::config::Grace;
 use crate::plugin::pod::default_spec;
 use crate::plugin::{self, Definition};
 use base::json::json;
-use base::kube::{self, Event, Request, Resource, Selector, Stage};
+use base::kube::{self, Event, Obstacle, Request, Resource, Selector, Stage};
 use base::stop::Stop;
 use client::protocol::{Failure, Finding, ResultId};
 
@@ -148,7 +148,7 @@ impl Cluster {
                 Err(error) if !error.already_exists() => {
                     let name = object["metadata"]["name"].as_str().unwrap_or_default();
                     let what = format!("creating {} `{name}`", resource.kind);
-                    return Err(match remedy(&error.to_string()) {
+                    return Err(match remedy(error.obstacle()) {
                         Some(remedy) => anyhow::anyhow!("{what}: {error}; {remedy}"),
                         None => anyhow::Error::new(error).context(what),
                     });
@@ -212,7 +212,10 @@ impl Cluster {
                 let mut why = None;
                 for mut finding in monitor.check(SystemTime::now()) {
                     complete_report(client, launch, &mut finding);
-                    explain(client, launch, &mut finding, &mut why);
+                    if monitor.lacks_pod(&finding) {
+                        let why = why.get_or_insert_with(|| no_pod(client, launch));
+                        finding.add(why);
+                    }
                     if findings.send(finding).is_err() {
                         return;
                     }
@@ -303,44 +306,29 @@ fn shrink_pod(pod: &mut Value) {
 }
 
 /// What to do about a pod that may not be made.
-fn remedy(refusal: &str) -> Option<&'static str> {
-    let says = |words: &str| refusal.contains(words);
-    if says("violates PodSecurity") {
-        Some(
+fn remedy(obstacle: Option<Obstacle>) -> Option<&'static str> {
+    match obstacle? {
+        Obstacle::PodSecurity => Some(
             "give the plugin a securityContext that the namespace allows, or label the namespace \
              `pod-security.kubernetes.io/enforce=privileged`",
-        )
-    } else if says("exceeded quota") || says("failed quota") {
-        Some("raise the quota of the namespace, or give the plugin's containers smaller `resources`")
-    } else {
-        None
+        ),
+        Obstacle::Quota => {
+            Some("raise the quota of the namespace, or give the plugin's containers smaller `resources`")
+        }
+        _ => None,
     }
 }
 
-/// Adds why the controller makes no pod, as its last event tells. It is asked once for all nodes of a batch.
-fn explain(client: &kube::Client, launch: &Launch<'_>, finding: &mut Finding, why: &mut Option<String>) {
-    let mut sentence = match finding {
-        Finding::Trouble(_, Some(trouble)) => trouble.clone(),
-        Finding::Failure(failure) => failure.error().to_owned(),
-        _ => return,
+/// Why the controller makes no pods, as its last event tells. It is asked once for all nodes of a batch.
+fn no_pod(client: &kube::Client, launch: &Launch<'_>) -> String {
+    let events = Selector::fields(format!("involvedObject.name={},type=Warning", launch.object_name()));
+    let found = client.list(&Resource::EVENTS, launch.namespace, &events).unwrap_or_default();
+    let last = found.iter().max_by_key(|event| event["lastTimestamp"].as_str().map(str::to_owned));
+    let Some(said) = last.and_then(|event| event["message"].as_str()).filter(|said| !said.is_empty()) else {
+        return String::new();
     };
-    if !NO_POD.iter().any(|words| sentence.starts_with(words)) {
-        return;
-    }
-    let why = why.get_or_insert_with(|| {
-        let events = Selector::fields(format!("involvedObject.name={},type=Warning", launch.object_name()));
-        let found = client.list(&Resource::EVENTS, launch.namespace, &events).unwrap_or_default();
-        let last = found.iter().max_by_key(|event| event["lastTimestamp"].as_str().map(str::to_owned));
-        let said = last.and_then(|event| event["message"].as_str()).unwrap_or_default();
-        let remedy = remedy(said).map(|remedy| format!("; {remedy}"));
-        if said.is_empty() { String::new() } else { format!(": {said}{}", remedy.unwrap_or_default()) }
-    });
-    sentence.push_str(why);
-    match finding {
-        Finding::Failure(failure) => drop(failure.report.insert("error".into(), sentence.into())),
-        Finding::Trouble(_, trouble) => *trouble = Some(sentence),
-        Finding::Expect(_) => {}
-    }
+    let remedy = remedy(Obstacle::of(said)).map(|remedy| format!("; {remedy}"));
+    format!(": {said}{}", remedy.unwrap_or_default())
 }
 
 /// Puts the whole pod into the report of its failure, as long as the API still has it.

@@ -12,7 +12,7 @@ use super::node::refusal;
 use super::verdict::{Verdict, judge};
 use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
-use client::protocol::{Failure, Finding, ResultId};
+use client::protocol::{Failure, FailureKind, Finding, ResultId};
 
 /// Something a watch saw.
 #[derive(Debug)]
@@ -33,9 +33,6 @@ pub(crate) enum Seen {
 
 /// Said of the one pod of a plugin, whether it was ever seen or not.
 const DELETED: &str = "the plugin's pod was deleted before its result arrived";
-
-/// What begins the words about a node that the DaemonSet's controller makes no pod for, and its trouble before that.
-pub(crate) const NO_POD: [&str; 2] = ["No pod was scheduled on node", "no pod on the node yet"];
 
 /// How many pods a plugin has, and where.
 enum Scope {
@@ -132,7 +129,7 @@ impl Monitor {
                 if let Scope::Once { .. } = self.scope
                     && self.pods.is_empty()
                 {
-                    self.fail(ResultId::global(&self.plugin), DELETED.into(), None, &mut out);
+                    self.fail(Failure::new(ResultId::global(&self.plugin), DELETED), None, &mut out);
                 }
             }
             Seen::Node(node) => self.see_node(&node, now, &mut out),
@@ -146,7 +143,7 @@ impl Monitor {
     pub(crate) fn check(&mut self, now: SystemTime) -> Vec<Finding> {
         let mut out = std::mem::take(&mut self.pending);
         let mut troubles = BTreeMap::new();
-        let mut failures = Vec::new();
+        let (mut failures, mut skipped) = (Vec::new(), Vec::new());
         let mut present = BTreeSet::new();
         // A pod that no node can be told for yet belongs to nobody.
         for pod in self.pods.values_mut().filter(|pod| !pod.id.node.is_empty()) {
@@ -184,23 +181,25 @@ impl Monitor {
                 let id = ResultId::on_node(&self.plugin, name);
                 let refusal = self.nodes.get(name).and_then(|node| node.refusal.as_deref());
                 if let Some(refusal) = refusal {
-                    failures.push((id, format!("{}{refusal}", Failure::SKIPPED), None));
+                    skipped.push(Failure::skipped(id, refusal));
                 } else if self.listed && passed(self.progress, self.grace.no_pod, now) {
                     let waited = self.grace.no_pod.as_secs();
-                    let [words, _] = NO_POD;
                     let reason = format!(
-                        "{words} {name} within {waited} s of the last one that was. \
+                        "No pod was scheduled on node {name} within {waited} s of the last one that was. \
                          Check tolerations for plugin {}, and the events of its DaemonSet",
                         self.plugin
                     );
                     failures.push((id, reason, None));
                 } else if passed(self.progress, self.grace.no_pod / 4, now) {
-                    troubles.insert(id, NO_POD[1].into());
+                    troubles.insert(id, "no pod on the node yet".into());
                 }
             }
         }
         for (id, reason, object) in failures {
-            self.fail(id, reason, object, &mut out);
+            self.fail(Failure::new(id, reason), object, &mut out);
+        }
+        for failure in skipped {
+            self.fail(failure, None, &mut out);
         }
         troubles.retain(|id, _| !self.settled.contains(id));
         for (id, reason) in &troubles {
@@ -257,7 +256,7 @@ impl Monitor {
                 if let Some(said) = said {
                     reason += &format!(": {said}");
                 }
-                self.fail(pod.id, reason, object.cloned(), out);
+                self.fail(Failure::new(pod.id, reason), object.cloned(), out);
             }
             // The controller makes another one; its time begins now.
             Scope::EachNode { .. } => self.progress = self.progress.max(now),
@@ -289,27 +288,32 @@ impl Monitor {
         self.nodes.remove(name);
         match &self.scope {
             Scope::Once { node } if node.as_deref() == Some(name) => {
-                self.fail(
-                    ResultId::global(&self.plugin),
-                    format!("node `{name}` was deleted with the plugin's pod on it"),
-                    None,
-                    out,
-                );
+                let reason = format!("node `{name}` was deleted with the plugin's pod on it");
+                self.fail(Failure::new(ResultId::global(&self.plugin), reason), None, out);
             }
             Scope::Once { .. } => {}
             Scope::EachNode { .. } => {
                 if self.expected.remove(name) {
                     let id = ResultId::on_node(&self.plugin, name);
                     self.pods.retain(|_, pod| pod.id != id);
-                    self.fail(id, format!("{}node deleted", Failure::SKIPPED), None, out);
+                    self.fail(Failure::skipped(id, "node deleted"), None, out);
                 }
             }
         }
     }
 
-    fn fail(&mut self, id: ResultId, reason: String, pod: Option<Value>, out: &mut Vec<Finding>) {
-        if self.settled.insert(id.clone()) {
-            let mut failure = Failure::new(id, reason);
+    /// Whether the controller makes no pod where this finding says that something is wrong.
+    pub(crate) fn lacks_pod(&self, finding: &Finding) -> bool {
+        let id = match finding {
+            Finding::Failure(failure) if failure.kind == FailureKind::Failed => &failure.id,
+            Finding::Trouble(id, Some(_)) => id,
+            _ => return false,
+        };
+        matches!(self.scope, Scope::EachNode { .. }) && !self.pods.values().any(|pod| pod.id == *id)
+    }
+
+    fn fail(&mut self, mut failure: Failure, pod: Option<Value>, out: &mut Vec<Finding>) {
+        if self.settled.insert(failure.id.clone()) {
             if let Some(pod) = pod {
                 failure.report.insert("pod".into(), pod);
             }

@@ -121,7 +121,7 @@ impl Cluster<'_> {
         // Launched, they would bring results that nobody waits for.
         for id in unseen.iter().flat_map(|_| expected.iter().flatten()).filter(|id| self.on_each_node(id)) {
             let why = unseen.as_deref().unwrap_or_default();
-            aggregator.record(&Failure::new(id.clone(), format!("{}{why}", Failure::SKIPPED)));
+            aggregator.record(&Failure::skipped(id.clone(), why));
         }
         let authority = aggregator.authority();
         let identity = authority.server(&self.config.server.advertise_address)?;

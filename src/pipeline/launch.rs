@@ -15,7 +15,7 @@ use crate::driver::{Driver, Plugin};
 use crate::plugin::Definition;
 use base::clock;
 use base::stop::Stop;
-use client::protocol::{Failure, Finding, ResultId, TIMEOUT_WORD};
+use client::protocol::{Failure, Finding, ResultId};
 
 /// How long a plugin may take: what the run's settings say of it, else its definition, else the limit of all.
 pub(super) fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
@@ -97,12 +97,8 @@ fn launch_one(
         });
         let deadline = plugin.limit.and_then(|limit| Instant::now().checked_add(limit));
         if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), plugin.limit) {
-            let mut failure = Failure::new(
-                ResultId::global(name),
-                format!("{TIMEOUT_WORD}: no result within the time limit of {}", clock::duration(limit)),
-            );
-            failure.timed_out = true;
-            aggregator.record(&failure);
+            let why = format!("no result within the time limit of {}", clock::duration(limit));
+            aggregator.record(&Failure::timed_out(ResultId::global(name), &why));
         }
         over.stop();
     });

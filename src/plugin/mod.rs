@@ -6,7 +6,6 @@
 mod adjust;
 pub(crate) mod builtin;
 mod check;
-pub(crate) mod fetch;
 mod file;
 mod installed;
 mod legacy;

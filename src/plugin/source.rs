@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::installed::Installed;
-use super::{Definition, Loaded, builtin, check, fetch::fetch, file};
+use super::{Definition, Loaded, builtin, check, file};
+use base::fetch::fetch;
 
 /// A plugin that was found.
 pub(crate) struct Found {

@@ -8,7 +8,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::item::{FAILED, Item, SKIPPED, TIMEOUT};
-use client::protocol::{Failure, TIMEOUT_WORD};
+use client::protocol::FailureKind;
 
 /// The item of a report named `file_name`; the caller adds where it lies.
 pub(crate) fn read(mut input: impl Read, file_name: &str) -> Item {
@@ -24,11 +24,12 @@ pub(crate) fn read(mut input: impl Read, file_name: &str) -> Item {
     let report = report.unwrap_or_default().into_iter();
     item.details = report.map(|(key, value)| (key, Value::String(go(&value)))).collect();
     let error = item.details.get("error").and_then(Value::as_str).unwrap_or("<nil>");
-    if error.starts_with(Failure::SKIPPED) {
-        item.status = SKIPPED.into();
-    } else if error.contains(TIMEOUT_WORD) {
-        item.status = TIMEOUT.into();
+    item.status = match FailureKind::of(error) {
+        FailureKind::Skipped => SKIPPED,
+        FailureKind::TimedOut => TIMEOUT,
+        FailureKind::Failed => FAILED,
     }
+    .into();
     if !error.is_empty() {
         error.clone_into(&mut item.name);
     }

@@ -61,7 +61,53 @@ pub struct Refusal {
     pub what: String,
 }
 
+/// What stood in the way of an object, as far as the server's words tell; its codes do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The Pod Security level of the namespace.
+    PodSecurity,
+    /// A quota of the namespace.
+    Quota,
+    /// A limit range of the namespace.
+    LimitRange,
+    /// A webhook that does not answer.
+    WebhookAway,
+    /// A webhook or policy that refuses.
+    Policy,
+    /// The namespace is being deleted.
+    NamespaceEnds,
+    /// The account would give rights that it does not have.
+    Escalation,
+}
+
+impl Obstacle {
+    /// Reads the words of a refusal or an event.
+    pub fn of(message: &str) -> Option<Self> {
+        let words = [
+            ("violates PodSecurity", Self::PodSecurity),
+            ("exceeded quota", Self::Quota),
+            ("failed quota", Self::Quota),
+            (" per Container is ", Self::LimitRange),
+            (" per Pod is ", Self::LimitRange),
+            ("failed calling webhook", Self::WebhookAway),
+            ("admission webhook", Self::Policy),
+            ("ValidatingAdmissionPolicy", Self::Policy),
+            ("being terminated", Self::NamespaceEnds),
+            ("attempting to grant RBAC permissions", Self::Escalation),
+        ];
+        words.into_iter().find_map(|(words, obstacle)| message.contains(words).then_some(obstacle))
+    }
+}
+
 impl Error {
+    /// What stood in the way, if the server refused and its words are known.
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        match self {
+            Self::Api(refusal) => Obstacle::of(&refusal.message),
+            _ => None,
+        }
+    }
+
     /// Reads the body of an answer that is no success.
     pub fn from_answer(code: u16, retry_after: Option<Duration>, body: &[u8], what: &str) -> Self {
         let mut refusal = Refusal { code, retry_after, what: what.into(), ..Refusal::default() };

@@ -40,7 +40,7 @@ mod websocket;
 
 pub use client::Client;
 pub use discovery::{Discovery, Kind};
-pub use error::{Error, Stage};
+pub use error::{Error, Obstacle, Stage};
 pub use kubeconfig::{Config, Options};
 pub use request::{Method, Request, Resource, Selector};
 pub use tls::{Believer, Identity, Trust};

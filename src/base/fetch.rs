@@ -1,4 +1,4 @@
-//! Fetching a file by its URL: a plugin definition, a list of tests. Knows nothing of what is in it.
+//! Fetching a file by its URL. Knows nothing of what is in it.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -7,14 +7,36 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ureq::tls::TlsConfig;
 
-use base::proxy::Proxy;
-use base::tls;
+use crate::proxy::Proxy;
+use crate::tls;
 
 /// As long as the original waits.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// The server answered, and has no such file for us.
+#[derive(Debug)]
+pub struct Refused {
+    url: String,
+    status: ureq::http::StatusCode,
+}
+
+impl Refused {
+    /// Whether there is no such file.
+    pub fn is_not_found(&self) -> bool {
+        self.status == ureq::http::StatusCode::NOT_FOUND
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "fetching `{}`: the server answered {}", self.url, self.status)
+    }
+}
+
+impl std::error::Error for Refused {}
+
 /// Fetches at most `most` bytes. HTTPS trusts whom this machine trusts; proxies are those of the environment.
-pub(crate) fn fetch(url: &str, most: u64) -> anyhow::Result<Vec<u8>> {
+pub fn fetch(url: &str, most: u64) -> anyhow::Result<Vec<u8>> {
     let tls = TlsConfig::builder()
         .root_certs(tls::roots()?)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -30,8 +52,9 @@ pub(crate) fn fetch(url: &str, most: u64) -> anyhow::Result<Vec<u8>> {
         .into();
     let response =
         agent.get(url).call().map_err(tls::explained).with_context(|| format!("fetching `{url}`"))?;
-    if response.status().as_u16() > 399 {
-        bail!("fetching `{url}`: the server answered {}", response.status());
+    let status = response.status();
+    if status.as_u16() > 399 {
+        return Err(Refused { url: url.into(), status }.into());
     }
     let mut bytes = Vec::new();
     let mut body = response.into_body().into_reader().take(most + 1);
