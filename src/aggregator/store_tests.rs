@@ -230,7 +230,7 @@ fn a_time_limit_is_not_talked_away_by_a_worker() {
     let store = scratch.open(std::slice::from_ref(&id));
     store.record(&Failure::timed_out(id.clone(), "after 1h"));
     check(send(&store, &id, Upload { is_error: true, ..plain(b"{\"error\":\"killed\"}") }), 200);
-    assert_eq!(scratch.tree(), [r#"plugins/p/errors/a/error.json={"error":"timeout after 1h"}"#]);
+    assert_eq!(scratch.tree(), [r#"plugins/p/errors/a/error.json={"error":"timeout: after 1h"}"#]);
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn a_run_goes_on_where_it_was_killed() {
     assert_eq!(
         scratch.tree(),
         [
-            r#"plugins/p/errors/failed/error.json={"error":"timeout"}"#,
+            r#"plugins/p/errors/failed/error.json={"error":"timeout: late"}"#,
             "plugins/p/results/accepted/f=1",
             "plugins/p/results/replaced/f=2",
             "plugins/p/results/unacknowledged/f=3",
