@@ -31,7 +31,7 @@
 //! base/fetch
 //! base/http base/yaml base/proxy base/archive base/logger
 //! base/clock base/pattern base/tls base/json base/xml
-//! base/stop base/visible base/beneath base/testing
+//! base/stop base/visible base/sys base/testing
 //! ```
 //!
 //! Rows prove that there is no circle. What must never meet, however the rows change:
@@ -69,8 +69,8 @@
 //! | XML, piece by piece | [`base::xml`] |
 //! | packing and unpacking gzip tars | [`base::archive`] |
 //! | what of somebody else's text people may see | [`base::visible`] |
-//! | opening a file below a folder, whatever its links say | [`base::beneath`] |
 //! | whom this machine trusts | [`base::tls`] |
+//! | what differs between Linux, macOS and Windows | [`base::sys`] |
 //! | JSON built in code, JSON of strangers within bounds | [`base::json`](base::json) |
 //!
 //! # The way of the data
@@ -100,6 +100,7 @@ mod backplane;
 mod config;
 mod deploy;
 mod driver;
+#[cfg(target_os = "linux")]
 mod gather;
 mod item;
 mod layout;

@@ -323,3 +323,48 @@ fn every_dependency_has_its_reason() {
         assert!(line.contains(" # "), "Cargo.toml: what would have to be written without it? {line}");
     }
 }
+
+/// Rooms that are Linux by nature, in words of [`room_of`]. Where there is another system, they are not there at all.
+const LINUX_ROOMS: &[&str] = &["gather"];
+/// What only the room for the system may say, in halves as above.
+const SYSTEM: &[(&str, &str)] = &[
+    ("cfg(un", "ix"),
+    ("cfg(win", "dows"),
+    ("target", "_os"),
+    ("std::", "os::"),
+    ("rus", "tix::"),
+    ("signal", "_hook"),
+    ("fs", "4::"),
+    ("win32", "job"),
+];
+
+/// What a file asks of the system by itself, unless it may.
+fn of_the_system(file: &str, text: &str) -> Vec<String> {
+    let room = room_of(file);
+    if is_of_tests(file) || room.is_some_and(|room| room == "base/sys" || LINUX_ROOMS.contains(&&*room)) {
+        return Vec::new();
+    }
+    // Whole modules come and go with the system; what lies in them needs not ask.
+    let whole = |line: &str| line.starts_with("#[cfg(") && !line.starts_with("#[cfg(test");
+    let mut lines = without_tests(text).lines().peekable();
+    let mut wrong = Vec::new();
+    while let Some(line) = lines.next() {
+        let module = lines.peek().is_some_and(|next| next.starts_with("mod ") || next.starts_with("#[path"));
+        let said = SYSTEM.iter().map(|(one, two)| format!("{one}{two}")).find(|word| line.contains(word));
+        if let Some(word) = said.filter(|_| !(whole(line) && module)) {
+            wrong.push(format!("{file}: `{word}` belongs into `base/sys`: {}", line.trim()));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn only_one_room_knows_the_system() {
+    let wrong: Vec<_> = rust_files("src").iter().flat_map(|(file, text)| of_the_system(file, text)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let word = ["cfg(un", "ix)"].concat();
+    assert_eq!(of_the_system("src/x.rs", &format!("fn f() {{ if {word} }}")).len(), 1);
+    assert_eq!(of_the_system("src/x.rs", &format!("#[{word}]\nmod here;\n")).len(), 0);
+    assert_eq!(of_the_system("src/x.rs", &format!("#[{word}]\nfn here() {{}}\n")).len(), 1);
+    assert_eq!(of_the_system("src/base/sys/mod.rs", &word).len(), 0);
+}

@@ -2,14 +2,15 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::Context;
 
+use base::sys::{self, Open as _};
+
 /// Makes a folder and those above it, unless they are there.
 pub(super) fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
-    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+    let made = sys::dir_builder(mode).recursive(true).create(path);
     made.with_context(|| format!("folder `{}`", path.display()))
 }
 
@@ -28,7 +29,7 @@ pub(super) fn put_in_place(from: &Path, to: &Path) -> anyhow::Result<()> {
     let parent = to.parent().unwrap_or(to);
     make_dir(parent, 0o755)?;
     fs::rename(from, to)
-        .and_then(|()| sync_dir(parent))
+        .and_then(|()| sys::sync_folder(parent))
         .with_context(|| format!("`{}` to `{}`", from.display(), to.display()))
 }
 
@@ -38,7 +39,7 @@ pub(super) fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result
         let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
         write(&mut file)?;
         file.sync_data()?;
-        sync_dir(path.parent().unwrap_or(path))
+        sys::sync_folder(path.parent().unwrap_or(path))
     };
     open().with_context(|| format!("`{}`", path.display()))
 }
@@ -53,22 +54,12 @@ pub(super) fn keep_private(path: &Path, text: &str) -> anyhow::Result<()> {
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
         fs::rename(&temporary, path)?;
-        sync_dir(path.parent().unwrap_or(path))
+        sys::sync_folder(path.parent().unwrap_or(path))
     };
     write().with_context(|| format!("`{}`", path.display()))
 }
 
-/// Syncs a whole tree. It can have a million files; one call for its file system is cheaper than one for each.
+/// Syncs a whole tree.
 pub(super) fn sync_tree(path: &Path) -> anyhow::Result<()> {
-    let sync = || rustix::fs::syncfs(File::open(path)?).map_err(io::Error::from);
-    sync().with_context(|| format!("syncing `{}`", path.display()))
-}
-
-/// Bytes that may still be written to the disk of `dir`; endless if the system does not say.
-pub(super) fn free_bytes(dir: &Path) -> u64 {
-    rustix::fs::statvfs(dir).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
-}
-
-fn sync_dir(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    sys::sync_tree(path).with_context(|| format!("syncing `{}`", path.display()))
 }

@@ -6,14 +6,13 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{TrySendError, sync_channel};
 
 use ring::digest;
 
-use super::disk::free_bytes;
+use base::sys::{free_bytes, write_all_at};
 
 /// How much is read between two looks at the free space. A full gzip window of zeros this long unpacks to 64 MiB,
 /// so that the default reserve is not passed between two looks.
@@ -89,7 +88,7 @@ impl<'a, R: Read> Intake<'a, R> {
             if count == 0 {
                 return Ok(());
             }
-            file.write_all_at(&buffer[..count], at)?;
+            write_all_at(file, &buffer[..count], at)?;
             at += count as u64;
             if self.taken >= large && !asked {
                 asked = true;
@@ -118,7 +117,7 @@ impl<'a, R: Read> Intake<'a, R> {
                 for block in blocks {
                     let content = &block.room[..block.length];
                     if let Some(at) = block.write_at {
-                        file.write_all_at(content, at)?;
+                        write_all_at(file, content, at)?;
                     }
                     digest.update(content);
                     // At the end nobody wants it back.
@@ -142,7 +141,7 @@ impl<'a, R: Read> Intake<'a, R> {
                     let write_at = if next.is_some() {
                         Some(at)
                     } else {
-                        file.write_all_at(&room[..length], at)?;
+                        write_all_at(file, &room[..length], at)?;
                         None
                     };
                     at += length as u64;
@@ -267,7 +266,7 @@ mod tests {
             let mut start = [0; 7];
             let read = intake.read(&mut start).unwrap();
             let file = File::create(&path).unwrap();
-            file.write_all_at(&start[..read], 0).unwrap();
+            write_all_at(&file, &start[..read], 0).unwrap();
             intake.copy_to(&file, read as u64).unwrap();
             assert!(std::fs::read(&path).unwrap() == body, "{size}");
             assert_eq!(intake.taken(), size as u64);

@@ -6,16 +6,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use base::stop::Stop;
+use base::sys::{Open as _, try_lock};
 use client::protocol::{FailureKind, ResultId};
 
 /// No record of ours is longer: the list of expected results of 100,000 nodes with long names.
@@ -83,12 +81,12 @@ impl Journal {
 fn lock(file: &File) -> anyhow::Result<()> {
     let (never, end) = (Stop::new(), Instant::now() + LEAVE_TAKING);
     loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if Instant::now() < end => {
+        match try_lock(file) {
+            Ok(true) => return Ok(()),
+            Ok(false) if Instant::now() < end => {
                 never.wait(Duration::from_millis(20));
             }
-            Err(Errno::WOULDBLOCK) => bail!("another aggregator is at work on this run; end that one first"),
+            Ok(false) => bail!("another aggregator is at work on this run; end that one first"),
             Err(error) => {
                 log::warn!("the journal cannot be locked against a second aggregator: {error}");
                 return Ok(());

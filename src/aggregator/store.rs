@@ -19,13 +19,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use super::budget;
-use super::disk::{free_bytes, make_dir, put_in_place, remove, sync_tree, write_new};
+use super::disk::{make_dir, put_in_place, remove, sync_tree, write_new};
 use super::disposition::file_name;
 use super::intake::{Intake, Trouble};
 use super::journal::{Journal, Record};
 use super::report;
 use super::state::{Standing, State, Taken};
 use crate::{config, layout};
+use base::sys::free_bytes;
 use base::{archive, clock};
 use client::protocol::{Failure, FailureKind, GZIP, ResultId};
 

@@ -23,10 +23,10 @@ pub mod xml;
 pub mod yaml;
 
 pub mod archive;
-pub mod beneath;
 pub mod clock;
 pub mod json;
 pub mod stop;
+pub mod sys;
 #[doc(hidden)]
 pub mod testing;
 pub mod tls;

@@ -1,7 +1,5 @@
 //! What follows the end of a run in one command: fetching, reports, a verdict, cleaning up.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +12,7 @@ use crate::deploy::Removal;
 use crate::names::RUNS_DIR;
 use crate::remote::{Failure, Retrieval};
 use base::kube::Client;
+use base::sys;
 
 /// How long a deletion may take before it is left to itself.
 const DELETION: Duration = Duration::from_secs(3_600);
@@ -102,7 +101,7 @@ impl Passing {
     fn new() -> Result<Self> {
         for attempt in 0..100 {
             let path = std::env::temp_dir().join(format!("sonobuoy-{}-{attempt}", std::process::id()));
-            match DirBuilder::new().mode(0o700).create(&path) {
+            match sys::dir_builder(0o700).create(&path) {
                 Ok(()) => return Ok(Self(path)),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error).with_context(|| format!("cannot make `{}`", path.display())),

@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
-use super::{cluster, signal};
+use super::cluster;
 use crate::pipeline::{Cluster, Outcome, Outlook};
 use crate::plugin;
 use crate::{config, names};
 use base::stop::Stop;
+use base::sys::{self, Signal};
 
 /// How long the API server may be away.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3_600);
@@ -21,12 +22,12 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3_600);
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let stop = Stop::new();
     let asked = stop.clone();
-    signal::on(&[signal::SIGTERM, signal::SIGINT], move || {
+    sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || {
         asked.stop_because("the container was told to end");
     })?;
 
     let variable = |name: &str| std::env::var(name).ok();
-    let host_name = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
+    let host_name = Some(sys::host_name());
     let config = config::load(&config::Environment { variable: &variable, host_name: host_name.clone() })?;
     let folders = config.plugin_search_path.clone().unwrap_or_default();
     let selected: Option<Vec<String>> =

@@ -8,12 +8,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::ArgMatches;
 use serde_json::Value;
 
-use super::{output, signal};
+use super::output;
 use crate::gather::journal::{self, Since, Wanted};
 use crate::gather::logs::{self, Form};
 use crate::gather::{self, Node, Outbox, reach};
 use crate::names::env;
 use base::stop::Stop;
+use base::sys::{self, Signal};
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
@@ -39,7 +40,7 @@ fn stay(matches: &ArgMatches, gathered: Result<()>) -> Result<ExitCode> {
         }
         let stop = Stop::new();
         let waker = stop.clone();
-        signal::on(&[signal::SIGTERM, signal::SIGINT], move || waker.stop())?;
+        sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || waker.stop())?;
         match u64::try_from(seconds) {
             Ok(seconds) => drop(stop.wait(Duration::from_secs(seconds))),
             Err(_) => stop.wait_forever(),

@@ -11,12 +11,13 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ArgMatches;
 use serde_json::Value;
 
-use super::{generate, output, request, signal};
+use super::{generate, output, request};
 use crate::config;
 use crate::names;
 use crate::plugin::{self, Definition, builtin};
 use base::oci::{self, Client, Platform, Reference, Store, Stored};
 use base::stop::Stop;
+use base::sys::{self, Signal};
 use base::yaml;
 
 /// Where images are that no registry has.
@@ -373,7 +374,7 @@ impl Work {
             .with_context(|| format!("cannot make `{}`", Path::new(&path).display()))?;
         // Who interrupts does not want gigabytes left behind.
         let gone = path.clone();
-        signal::on(&[signal::SIGINT, signal::SIGTERM], move || {
+        sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || {
             let _ = std::fs::remove_dir_all(&gone);
             std::process::exit(130)
         })?;

@@ -4,7 +4,7 @@
 
 use std::io::BufRead as _;
 
-use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
+use base::sys;
 
 /// What has been killed may take a moment, and may have started others before.
 const PASSES: usize = 100;
@@ -14,14 +14,11 @@ const PASSES: usize = 100;
 pub(crate) fn hold(results: String) -> std::io::Result<()> {
     let watch = move || {
         let lines = std::io::stdin().lock().lines().map_while(Result::ok);
-        let groups: Vec<Pid> = lines.filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)).collect();
-        for group in groups {
-            // Most have ended long ago.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        let groups: Vec<u32> = lines.filter_map(|line| line.trim().parse().ok()).collect();
+        groups.into_iter().for_each(sys::kill_group);
         // What has left its group, and what was started in the moment in which the run could not tell any more.
         for _ in 0..PASSES {
-            if !sweep(&results) {
+            if !sys::kill_bearing(&results) {
                 break;
             }
         }
@@ -30,23 +27,4 @@ pub(crate) fn hold(results: String) -> std::io::Result<()> {
     };
     std::thread::Builder::new().name("lifeline".into()).spawn(watch)?;
     Ok(())
-}
-
-/// Kills every process but this one that has the folder as the value of a variable. Whether there was one.
-fn sweep(folder: &str) -> bool {
-    let own = getpid();
-    let told = |pid: Pid| {
-        let environment =
-            std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
-        let mut values = environment.split(|&byte| byte == 0).filter_map(|entry| {
-            let equals = entry.iter().position(|&byte| byte == b'=')?;
-            Some(&entry[equals + 1..])
-        });
-        values.any(|value| value == folder.as_bytes())
-    };
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-    // One that may not be killed, or is a corpse that nobody has buried, is not tried again.
-    pids.filter(|&pid| pid != own && told(pid)).filter(|&pid| kill_process(pid, Signal::KILL).is_ok()).count()
-        > 0
 }

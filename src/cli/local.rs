@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::ArgMatches;
 
-use super::{report, request, signal};
+use super::{report, request};
 use crate::driver;
 use crate::names::env;
 use crate::pipeline::Local;
 use crate::status;
 use base::stop::Stop;
+use base::sys::{self, Signal};
 
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
@@ -46,19 +47,17 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let work = local.prepare()?;
     std::fs::create_dir_all(&local.out).with_context(|| format!("cannot make `{}`", local.out.display()))?;
     // Hours of work are not lost to a folder that could have been looked at before.
-    rustix::fs::access(&local.out, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).with_context(
-        || {
-            format!(
-                "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
-                local.out.display()
-            )
-        },
-    )?;
+    sys::check_writable(&local.out).with_context(|| {
+        format!(
+            "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
+            local.out.display()
+        )
+    })?;
 
     let stop = Stop::new();
     let asked = stop.clone();
     let mut first: Option<Instant> = None;
-    signal::on(&[signal::SIGHUP, signal::SIGINT, signal::SIGTERM], move || {
+    sys::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
         if first.get_or_insert_with(Instant::now).elapsed() >= ONE_WISH {
             log::warn!("ended without an archive; what there is of the run stays in `{}`", work.display());
             driver::local::end_strays();

@@ -18,7 +18,6 @@ mod flag;
 mod output;
 mod pages;
 mod run_flag;
-mod signal;
 mod table;
 mod usage;
 
@@ -28,6 +27,10 @@ mod complete;
 mod completion;
 mod delete;
 mod e2e;
+#[cfg(target_os = "linux")]
+mod gather;
+#[cfg(not(target_os = "linux"))]
+#[path = "gather_elsewhere.rs"]
 mod gather;
 mod generate;
 mod get;

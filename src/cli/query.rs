@@ -10,11 +10,12 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
-use super::{cluster, output, request, signal};
+use super::{cluster, output, request};
 use crate::query::{self, Query, Redactor, Trouble};
 use crate::{config, layout};
 use base::json::json;
 use base::stop::Stop;
+use base::sys::{self, Signal};
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -31,7 +32,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let redactor = Redactor::new(&config.redaction)?;
     let stop = Stop::new();
     let asked = stop.clone();
-    signal::on(&[signal::SIGINT, signal::SIGTERM], move || asked.stop())?;
+    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || asked.stop())?;
     let burst = u32::try_from(config.burst).unwrap_or(u32::MAX);
     let client = cluster::client(matches, &stop)?.rate(config.qps, burst);
 

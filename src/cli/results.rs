@@ -8,6 +8,7 @@ use clap::ArgMatches;
 
 use super::output;
 use crate::report::{self, Depth, Diff, Look, Mode, Objects, Overview, View};
+use base::sys;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -118,7 +119,7 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 
 /// Colours and a width only for a terminal; `NO_COLOR` leaves the colours out.
 fn look() -> Look {
-    let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout()) else { return Look::default() };
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    Look { colour, width: Some(size.ws_col.into()).filter(|width| *width > 0) }
+    let Some(width) = sys::stdout_width() else { return Look::default() };
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && sys::colours();
+    Look { colour, width: Some(width).filter(|width| *width > 0) }
 }

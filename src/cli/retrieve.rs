@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
-use super::{cluster, output, signal, status};
+use super::{cluster, output, status};
 use crate::remote::{Failure, Retrieval};
 use base::archive;
 use base::stop::Stop;
+use base::sys::{self, Signal};
 
 /// The transfer failed, as opposed to everything that comes before it.
 const TRANSFER: u8 = 2;
@@ -20,7 +21,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|value| !value.is_empty());
     let stop = Stop::new();
     let asked = stop.clone();
-    signal::on(&[signal::SIGINT, signal::SIGTERM], move || asked.stop())?;
+    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || asked.stop())?;
     let client = cluster::client(matches, &stop)?;
     let into = PathBuf::from(text("dir").unwrap_or("."));
     let namespace = text("namespace").unwrap_or_default();

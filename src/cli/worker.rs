@@ -9,12 +9,13 @@ use anyhow::ensure;
 use clap::ArgMatches;
 use serde_json::Value;
 
-use super::{lifeline, signal};
+use super::lifeline;
 use crate::names::{self, env};
 use crate::worker::{self, End, Others, Scope, Settings};
 use base::kube::{Client, Config, Event, Options, Resource, Selector};
 use base::logger;
 use base::stop::Stop;
+use base::sys::{self, Signal};
 
 /// An account that may read its pod and not watch it asks so often.
 const ASK: Duration = Duration::from_secs(5);
@@ -31,7 +32,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     };
     let term = Stop::new();
     let asked = term.clone();
-    signal::on(&[signal::SIGTERM], move || asked.stop())?;
+    sys::on_signal(&[Signal::Terminate], move || asked.stop())?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if variable(env::LIFELINE).as_deref() == Some("stdin")
         && let Some(results) = variable(env::RESULTS_DIR)

@@ -7,8 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use rustix::fs::{Access, access};
 use serde_json::Value;
+
+use base::sys;
 
 use crate::plugin::{self, Definition, builtin};
 
@@ -220,12 +221,7 @@ fn expand(text: &str, env: &[(String, String)]) -> String {
 
 /// Where a program is, as `execvp` looks for it.
 fn find(program: &str, path: Option<&str>, dir: Option<&Path>) -> Option<PathBuf> {
-    let runnable = |file: &Path| file.is_file() && access(file, Access::EXEC_OK).is_ok();
-    if program.contains('/') {
-        let file = dir.unwrap_or(Path::new("")).join(program);
-        return runnable(&file).then_some(file);
-    }
-    std::env::split_paths(path?).map(|folder| folder.join(program)).find(|file| runnable(file))
+    sys::find_program(program.as_ref(), path.map(str::as_ref), dir.unwrap_or(Path::new("")))
 }
 
 #[cfg(test)]

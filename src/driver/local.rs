@@ -17,12 +17,13 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use super::container::{self, Container, Facts};
-use super::process::{self, Group, Talk};
+use super::process::{self, Talk};
 use super::{Driver, Plugin};
 use crate::layout;
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
 use crate::plugin::{self, Definition};
 use base::stop::Stop;
+use base::sys::{self, Group};
 use client::env as var;
 use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 
@@ -65,12 +66,14 @@ pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
 
 /// Begins to hold on to processes that plugins start and leave behind; [`end_strays`] ends them.
 pub(crate) fn adopt_strays() {
-    process::adopt_strays();
+    if let Err(error) = sys::adopt_strays() {
+        log::debug!("processes that plugins leave behind go to another parent: {error}");
+    }
 }
 
 /// Ends what plugins have left behind, and whatever else this process has started. For the end of a run.
 pub(crate) fn end_strays() {
-    process::end_strays();
+    sys::end_strays();
 }
 
 impl Driver for Local {

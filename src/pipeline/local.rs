@@ -3,7 +3,6 @@
 //! Puts the steps together; starts no thread of its own.
 
 use std::fs;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +18,7 @@ use crate::{config, status};
 use base::http::Server;
 use base::logger;
 use base::stop::Stop;
+use base::sys;
 use client::protocol::ResultId;
 
 /// Where the aggregator listens: nobody else's business, and any free port.
@@ -75,10 +75,7 @@ impl Local<'_> {
         let started = SystemTime::now();
         self.config.version = crate::VERSION.into();
         let work = self.work();
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&work)
-            .with_context(|| format!("cannot make `{}`", work.display()))?;
+        sys::dir_builder(0o700).create(&work).with_context(|| format!("cannot make `{}`", work.display()))?;
         let ended = self.run_in(&work, started, watch, stop);
         logger::untee();
         let keep = self.definitions.iter().any(|definition| definition.config.skip_cleanup);
@@ -160,7 +157,7 @@ impl Local<'_> {
 
 /// The names of `count` nodes: this machine's name, then the same with a number.
 fn nodes(count: usize) -> Vec<String> {
-    let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+    let name = sys::host_name().to_lowercase();
     let name = if name.is_empty() || name == "(none)" { "localhost".into() } else { name };
     (1..=count.max(1))
         .map(|number| if number == 1 { name.clone() } else { format!("{name}-{number}") })

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::{Definition, Loaded, file};
+use base::sys;
 
 /// The folder's name below the home folder.
 const FOLDER: &str = ".sonobuoy";
@@ -125,15 +126,15 @@ impl Installed {
 
 /// Where the folder is, or why there is none.
 fn folder(variable: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
-    let home = variable("HOME").filter(|home| !home.is_empty());
+    let home = sys::homes(variable).into_iter().next();
     match (variable("SONOBUOY_DIR").filter(|folder| !folder.is_empty()), home) {
         (Some(folder), home) => Ok(match (folder.strip_prefix('~'), home) {
-            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
-                PathBuf::from(format!("{home}{rest}"))
+            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with(std::path::is_separator) => {
+                home.join(rest.trim_start_matches(std::path::is_separator))
             }
             _ => PathBuf::from(folder),
         }),
-        (None, Some(home)) => Ok(Path::new(&home).join(FOLDER)),
+        (None, Some(home)) => Ok(home.join(FOLDER)),
         (None, None) => Err("there is no folder for installed plugins; set SONOBUOY_DIR or HOME".into()),
     }
 }

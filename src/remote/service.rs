@@ -5,7 +5,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,6 +19,7 @@ use crate::names::{self, STATUS_PORT, STATUS_SERVICE};
 use base::clock;
 use base::json::json;
 use base::kube::{self, Client, Resource, Selector, Trust};
+use base::sys::{self, Exposed, Open as _};
 
 /// Where the file is, unless told otherwise.
 pub(crate) const FILE: &str = "/tmp/sonobuoy.json";
@@ -186,7 +186,7 @@ impl Credentials {
     /// Reads the file; none if there is none, if it is not fresh, or if it is that of another namespace.
     pub(crate) fn read(path: &Path, namespace: &str) -> Result<Option<Self>> {
         let describe = || format!("cannot read `{}`", path.display());
-        let file = match OpenOptions::new().read(true).custom_flags(nofollow()).open(path) {
+        let file = match OpenOptions::new().read(true).no_follow().open(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             file => file.with_context(describe)?,
         };
@@ -272,17 +272,13 @@ fn trusted(about: &fs::Metadata) -> Result<()> {
     if !about.is_file() {
         bail!("it is no plain file; links are not followed, name another with --credentials");
     }
-    if about.uid() != rustix::process::geteuid().as_raw() {
-        bail!("it belongs to somebody else; name another file with --credentials");
+    match sys::exposed(about) {
+        None => Ok(()),
+        Some(Exposed::Owner) => bail!("it belongs to somebody else; name another file with --credentials"),
+        Some(Exposed::Mode) => {
+            bail!("others may read or write it; remove it, or allow it to its owner alone with `chmod 600`")
+        }
     }
-    if about.mode() & 0o077 != 0 {
-        bail!("others may read or write it; remove it, or allow it to its owner alone with `chmod 600`");
-    }
-    Ok(())
-}
-
-fn nofollow() -> i32 {
-    i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -290,7 +286,6 @@ mod tests {
     use super::*;
     use crate::api_server::ApiServer;
     use base::stop::Stop;
-    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn without_a_load_balancer_the_port_of_a_node_is_the_way_in() {
@@ -333,22 +328,22 @@ mod tests {
         let path = folder.join("f.json");
         assert_eq!(Credentials::read(&path, "ns").unwrap(), None);
         credentials().write(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(sys::mode(&fs::metadata(&path).unwrap()) & 0o777, 0o600);
         credentials().write(&path).unwrap();
         assert!(Credentials::read(&path, "ns").unwrap().is_some());
         assert!(Credentials::read(&path, "other").unwrap().is_none());
         let old = Credentials { created_at: "2024-01-01T00:00:00Z".into(), ..credentials() };
         old.write(&path).unwrap();
         assert!(Credentials::read(&path, "ns").unwrap().is_none(), "long over");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        sys::set_mode(&path, 0o644).unwrap();
         assert!(Credentials::read(&path, "ns").is_err(), "others may have read it");
         let link = folder.join("link.json");
-        std::os::unix::fs::symlink(&path, &link).unwrap();
+        sys::symlink(&path, &link).unwrap();
         assert!(credentials().write(&link).is_err());
         assert!(Credentials::read(&link, "ns").is_err());
         let other = folder.join("other.json");
         fs::write(&other, "{}").unwrap();
-        fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
+        sys::set_mode(&other, 0o600).unwrap();
         assert!(credentials().write(&other).is_err(), "what is not ours stays");
         assert!(other.exists());
         fs::remove_dir_all(&folder).unwrap();

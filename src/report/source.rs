@@ -12,6 +12,7 @@ use anyhow::Context as _;
 
 use super::spool::{self, Spool};
 use base::archive::{Entry, Gunzip, Kind, Reader};
+use base::sys;
 
 /// How much a file that is held in memory as a whole may have: `info.json`, `clusterhealth.json` of 5,000 nodes.
 const SMALL: u64 = 16 << 20;
@@ -334,9 +335,8 @@ fn each_in_folder(
 
 /// Standard input as a file that can be read twice: itself if it is one, else a copy.
 fn standard_input() -> anyhow::Result<File> {
-    use std::os::fd::AsFd as _;
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    if input.metadata()?.is_file() {
+    let input = sys::stdin_file()?;
+    if input.metadata().is_ok_and(|about| about.is_file()) {
         return Ok(input);
     }
     let mut copy = spool::temporary().context("cannot copy standard input to a temporary file")?;

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt as _;
 
 use anyhow::Context as _;
+
+use base::sys;
 
 /// How much is kept in memory. The results of 20,000 tests are 5 MiB.
 const MEMORY: u64 = 8 << 20;
@@ -83,7 +84,7 @@ impl Read for Content<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         let count = match &self.spool.file {
-            Some(file) => file.read_at(&mut buffer[..room], self.at)?,
+            Some(file) => sys::read_at(file, &mut buffer[..room], self.at)?,
             None => {
                 let start = usize::try_from(self.at).unwrap_or(usize::MAX);
                 (&self.spool.memory[start..]).read(&mut buffer[..room])?
@@ -101,13 +102,8 @@ pub(crate) fn temporary() -> io::Result<File> {
     for attempt in 0..100 {
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let path = dir.join(format!("sonobuoy-{}-{}-{attempt}", std::process::id(), time.as_nanos()));
-        let mut options = File::options();
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        match options.read(true).write(true).create_new(true).open(&path) {
-            Ok(file) => {
-                std::fs::remove_file(&path)?;
-                return Ok(file);
-            }
+        match sys::unnamed(&path) {
+            Ok(file) => return Ok(file),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))),
         }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecursiveMode, Watcher as _};
 
-use base::beneath;
 use base::stop::{Hook, Stop};
+use base::sys;
 use client::protocol::DONE_FILE;
 
 /// The longest time between two looks.
@@ -97,7 +97,7 @@ impl Named {
     /// Opens it, if it is a file. One that became a link since it was looked at is an error.
     pub(super) fn open(&self) -> std::io::Result<File> {
         match &self.inside {
-            Some((folder, relative)) => beneath::open(folder, relative),
+            Some((folder, relative)) => sys::open_beneath(folder, relative),
             None => File::open(&self.path),
         }
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::at;
 use super::pack::pack_parallel;
+use crate::sys;
 
 /// What an archive turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub fn pack_file(dir: &Path, path: &Path) -> io::Result<Packed> {
         fs::rename(&partial, path)?;
         // The name must survive a crash as well as the content.
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            File::open(parent)?.sync_all()?;
+            sys::sync_folder(parent)?;
         }
         Ok(packed)
     });

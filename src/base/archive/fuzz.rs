@@ -31,7 +31,6 @@ pub fn consistent(bytes: &[u8]) {
 
 /// How many files there are and their bytes; nothing leads out and nothing is locked or privileged.
 fn inside(dir: &Path, root: &Path) -> (u64, u64) {
-    use std::os::unix::fs::PermissionsExt as _;
     let (mut files, mut size) = (0, 0);
     for entry in fs::read_dir(dir).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -40,11 +39,11 @@ fn inside(dir: &Path, root: &Path) -> (u64, u64) {
         if meta.is_symlink() {
             assert!(path.canonicalize().expect("no dangling link").starts_with(root), "{path:?} leads out");
         } else if meta.is_dir() {
-            assert_eq!(meta.permissions().mode() & 0o7700, 0o700);
+            assert_eq!(crate::sys::mode(&meta) & 0o7700, 0o700);
             let (below, bytes) = inside(&path, root);
             (files, size) = (files + below, size + bytes);
         } else {
-            assert!(meta.is_file() && meta.permissions().mode() & 0o7600 == 0o600);
+            assert!(meta.is_file() && crate::sys::mode(&meta) & 0o7600 == 0o600);
             size += meta.len();
         }
     }

@@ -2,13 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use flate2::{Compression, write::GzEncoder};
 
 use super::at;
 use super::parallel::Parallel;
+use crate::sys::{self, FileId};
 
 /// Beyond this the disk is slower.
 const THREADS: usize = 8;
@@ -33,26 +34,18 @@ pub(super) fn pack_parallel<W: Write>(dir: &Path, except: Option<&Path>, out: W)
 }
 
 fn pack_into<W: Write>(dir: &Path, except: Option<&Path>, gzip: W) -> io::Result<W> {
-    let except = except.map(identity).transpose()?.flatten();
+    let id = |path| FileId::of(path).map_err(|error| at(path, &error));
+    let except = except.map(id).transpose()?.flatten();
     let mut tar = tar::Builder::new(gzip);
-    pack_folder(&mut tar, dir, Path::new(""), except)?;
+    pack_folder(&mut tar, dir, Path::new(""), except.as_ref())?;
     tar.into_inner()
-}
-
-/// Device and inode of a file; `None` if it does not exist (yet).
-fn identity(path: &Path) -> io::Result<Option<(u64, u64)>> {
-    match fs::metadata(path) {
-        Ok(meta) => Ok(Some((meta.dev(), meta.ino()))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(at(path, &error)),
-    }
 }
 
 fn pack_folder<W: Write>(
     tar: &mut tar::Builder<W>,
     dir: &Path,
     name: &Path,
-    except: Option<(u64, u64)>,
+    except: Option<&FileId>,
 ) -> io::Result<()> {
     let read = |error| at(dir, &error);
     let mut names = Vec::new();
@@ -70,7 +63,7 @@ fn pack_folder<W: Write>(
             let mut header = header(&meta, tar::EntryType::Directory);
             tar.append_data(&mut header, &name, io::empty())?;
             pack_folder(tar, &path, &name, except)?;
-        } else if meta.is_file() && except != Some((meta.dev(), meta.ino())) {
+        } else if meta.is_file() && !except.is_some_and(|except| except.is(&path, &meta)) {
             pack_file(tar, &path, &name)?;
         }
     }
@@ -97,10 +90,12 @@ fn pack_file<W: Write>(tar: &mut tar::Builder<W>, path: &Path, name: &Path) -> i
 fn header(meta: &fs::Metadata, kind: tar::EntryType) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
-    header.set_mode(meta.mode() & 0o7777);
-    header.set_uid(meta.uid().into());
-    header.set_gid(meta.gid().into());
-    header.set_mtime(u64::try_from(meta.mtime()).unwrap_or(0));
+    let (user, group) = sys::owner(meta);
+    let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    header.set_mode(sys::mode(meta));
+    header.set_uid(user);
+    header.set_gid(group);
+    header.set_mtime(meta.modified().map_or(0, since));
     header.set_size(0);
     header
 }

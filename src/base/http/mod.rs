@@ -28,6 +28,7 @@ use anyhow::{Context as _, bail};
 use rustls::pki_types::CertificateDer;
 
 use crate::stop::Stop;
+use crate::sys;
 pub use body::Body;
 use connection::Handler;
 use connections::Connections;
@@ -137,7 +138,7 @@ impl Server {
             }
             Err(error) => return Err(error).with_context(|| format!("cannot listen at `{address}`")),
         };
-        rustix::net::listen(&listener, BACKLOG).with_context(|| format!("cannot listen at `{address}`"))?;
+        sys::listen(&listener, BACKLOG).with_context(|| format!("cannot listen at `{address}`"))?;
         let address = listener.local_addr().context("find out the port")?;
         Ok(Self { listener, address, tls: None, limits: Limits::default() })
     }
@@ -174,8 +175,8 @@ impl Server {
                 stop.wait_forever();
                 connections.close();
                 // Wakes the thread that accepts.
-                if let Err(error) = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both) {
-                    log::debug!("cannot shut the listening socket: {error}");
+                if let Err(error) = sys::wake(&self.listener) {
+                    log::debug!("cannot wake the thread that accepts: {error}");
                 }
                 if !finished.wait(self.limits.grace) {
                     connections.abort();
@@ -252,15 +253,7 @@ impl Server {
 
 /// How many connections this process can hold: each needs a descriptor, and its handler a file.
 fn room(wanted: usize) -> usize {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const OTHERS: u64 = 64;
-    let needed = wanted as u64 * 2 + OTHERS;
-    let limit = getrlimit(Resource::Nofile);
-    let Some(current) = limit.current.filter(|&current| current < needed) else { return wanted };
-    let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-    let got = match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }) {
-        Ok(()) => raised,
-        Err(_) => current,
-    };
+    let got = sys::raise_open_files(wanted as u64 * 2 + OTHERS);
     wanted.min(usize::try_from(got.saturating_sub(OTHERS) / 2).unwrap_or(wanted)).max(1)
 }

@@ -41,7 +41,7 @@ impl Socket {
         tcp.set_write_timeout(Some(stall))?;
         if tcp.local_addr()?.ip() == tcp.peer_addr()?.ip() {
             // Only speed is lost if it cannot be.
-            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&tcp, NEAR);
+            let _ = crate::sys::receive_buffer(&tcp, NEAR);
         }
         Ok(Self { tcp, stall, deadline: None, applied: None })
     }

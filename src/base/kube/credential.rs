@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::tls::Identity;
 use crate::clock;
 use crate::json::json;
+use crate::sys;
 
 /// What goes into the `Authorization` header.
 #[derive(Clone, Default)]
@@ -157,7 +158,7 @@ impl Program {
             spec["cluster"] = cluster.clone();
         }
         let wish = json!({"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec});
-        let mut child = Command::new(&self.command)
+        let mut child = Command::new(sys::program(&self.command))
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .env("KUBERNETES_EXEC_INFO", wish.to_string())
@@ -229,9 +230,9 @@ impl Program {
     }
 }
 
-/// A command with a slash is relative to the kubeconfig that names it; a bare one is looked up in PATH.
+/// A command with a slash (or what the system has for one) is relative to the kubeconfig that names it; a bare one is looked up in PATH.
 pub(super) fn command(text: &str, folder: &Path) -> PathBuf {
-    if text.contains('/') { folder.join(text) } else { PathBuf::from(text) }
+    if text.contains(std::path::is_separator) { folder.join(text) } else { PathBuf::from(text) }
 }
 
 #[cfg(test)]

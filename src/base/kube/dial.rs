@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with, sockopt};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::proxy::{Proxy, Scheme};
 use crate::stop::{Hook, Stop};
+use crate::sys;
 
 /// One address that does not answer must not hold up the next for longer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -89,9 +89,7 @@ impl Dialer {
 
     /// Not `TcpStream::connect_timeout`: its socket cannot be reached while it waits.
     fn open_one(&self, address: SocketAddr) -> io::Result<(Arc<TcpStream>, Hook)> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))?;
-        let tcp = Arc::new(TcpStream::from(socket));
+        let tcp = Arc::new(sys::socket(address)?);
         let shared = Arc::downgrade(&tcp);
         let hook = self.stop.on_stop(move || {
             if let Some(tcp) = shared.upgrade() {
@@ -99,16 +97,14 @@ impl Dialer {
                 let _ = tcp.shutdown(Shutdown::Both);
             }
         });
-        tcp.set_write_timeout(Some(CONNECT_LIMIT))?;
-        connect(&*tcp, &address).map_err(|errno| match errno {
-            rustix::io::Errno::INPROGRESS | rustix::io::Errno::AGAIN => timed_out(),
-            other => other.into(),
+        sys::finish_connecting(&tcp, address, CONNECT_LIMIT, || self.stop.stopped()).map_err(|error| {
+            match error.kind() {
+                io::ErrorKind::TimedOut => timed_out(),
+                _ => error,
+            }
         })?;
         tcp.set_nodelay(true)?;
-        sockopt::set_socket_keepalive(&*tcp, true)?;
-        sockopt::set_tcp_keepidle(&*tcp, KEEP_ALIVE)?;
-        sockopt::set_tcp_keepintvl(&*tcp, KEEP_ALIVE)?;
-        sockopt::set_tcp_keepcnt(&*tcp, 3)?;
+        sys::keep_alive(&tcp, KEEP_ALIVE, 3)?;
         Ok((tcp, hook))
     }
 

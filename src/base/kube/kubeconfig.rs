@@ -16,6 +16,7 @@ use super::error::Error;
 use super::tls::{self, Identity, Trust};
 use crate::json::json;
 use crate::proxy::Proxy;
+use crate::sys;
 use crate::yaml;
 
 /// What the user chose on the command line.
@@ -126,7 +127,12 @@ impl Files {
         let listed = variable("KUBECONFIG");
         let paths: Vec<PathBuf> = match &listed {
             Some(list) => std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect(),
-            None => variable("HOME").map(|home| Path::new(&home).join(".kube/config")).into_iter().collect(),
+            // Windows has several homes; the one with a kubeconfig is meant.
+            None => {
+                let mut found =
+                    sys::homes(variable).into_iter().map(|home| home.join(".kube").join("config"));
+                found.find(|path| path.exists()).into_iter().collect()
+            }
         };
         let mut files = Vec::new();
         for path in &paths {

@@ -9,6 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use crate::sys;
+
 /// A name and a password, or a token that is exchanged for others.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Credential {
@@ -21,7 +23,8 @@ pub(super) enum Credential {
 /// What docker would send to `registry`; nothing if it has nothing.
 pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker"));
+    let homes = sys::homes(&|name| std::env::var(name).ok());
+    let home = || homes.first().map(|home| home.join(".docker"));
     let Some(path) = folder.or_else(home).map(|folder| folder.join("config.json")) else { return Ok(None) };
     if !path.exists() {
         return Ok(None);
@@ -75,7 +78,7 @@ fn names(registry: &str) -> Vec<String> {
 
 fn ask(helper: &str, server: &str) -> Result<Option<Credential>> {
     let program = format!("docker-credential-{helper}");
-    let mut child = Command::new(&program)
+    let mut child = Command::new(sys::program(program.as_ref()))
         .arg("get")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

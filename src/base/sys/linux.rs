@@ -1,0 +1,65 @@
+//! What only Linux can do: one call that syncs a file system, processes that are found in `/proc`, strays adopted.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+#[cfg(feature = "program")]
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+
+/// Syncs a whole tree. It can have a million files; one call for its file system is cheaper than one for each.
+pub fn sync_tree(path: &Path) -> io::Result<()> {
+    rustix::fs::syncfs(File::open(path)?).map_err(io::Error::from)
+}
+
+/// Makes this process the parent of whatever its children leave behind.
+#[cfg(feature = "program")]
+pub fn adopt_strays() -> io::Result<()> {
+    rustix::process::set_child_subreaper(Some(getpid())).map_err(io::Error::from)
+}
+
+/// Kills all children of this process and waits for them. Only for when it has none that somebody still needs.
+#[cfg(feature = "program")]
+pub fn end_strays() {
+    // The children of one that is killed are adopted in turn.
+    loop {
+        let strays = children();
+        for stray in &strays {
+            let _ = kill_process(*stray, Signal::KILL);
+        }
+        for stray in &strays {
+            let _ = waitpid(Some(*stray), WaitOptions::empty());
+        }
+        if strays.is_empty() {
+            return;
+        }
+    }
+}
+
+/// The children of all threads of this process; none where the system does not tell.
+#[cfg(feature = "program")]
+fn children() -> Vec<Pid> {
+    let of_thread = |task: io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(task.ok()?.path().join("children")).ok()?;
+        Some(text.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect::<Vec<_>>())
+    };
+    std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(of_thread).flatten().collect()
+}
+
+/// All other processes that have `value` as the value of a variable.
+#[cfg(feature = "program")]
+pub(super) fn bearing(value: &str) -> Vec<Pid> {
+    let told = |pid: Pid| {
+        let environment =
+            std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
+        let mut values = environment.split(|&byte| byte == 0).filter_map(|entry| {
+            let equals = entry.iter().position(|&byte| byte == b'=')?;
+            Some(&entry[equals + 1..])
+        });
+        values.any(|found| found == value.as_bytes())
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    let own = getpid();
+    pids.filter(|&pid| pid != own && told(pid)).collect()
+}

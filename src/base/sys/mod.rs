@@ -1,0 +1,113 @@
+//! What one system does differently from another, behind one interface: files, processes, sockets, the terminal.
+//!
+//! Nothing outside this room asks which system it is built for, but whole modules that are Linux by nature. `unix` holds
+//! what Linux and macOS share, `linux` and `macos` what they do not, `windows` the rest. Knows nothing of what the files
+//! and processes are for. Starts one thread, `signals`, when it is asked to listen for them.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(unix)]
+use unix as family;
+#[cfg(windows)]
+use windows as family;
+
+mod beneath;
+#[cfg(feature = "program")]
+mod connect;
+mod name;
+
+pub use beneath::open_beneath;
+#[cfg(feature = "program")]
+pub use connect::finish_connecting;
+pub use family::files::{
+    FileId, bytes_of, check_writable, dir_builder, exposed, file_name, free_bytes, is_runnable, mode, owner,
+    path, read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed, write_all_at,
+};
+#[cfg(feature = "program")]
+pub use family::net::{keep_alive, listen, raise_open_files, receive_buffer, socket, wake};
+#[cfg(feature = "program")]
+pub use family::process::{
+    Group, adopt_strays, end_strays, ended_by_signal, homes, host_name, kill_bearing, kill_group, on_signal,
+};
+#[cfg(feature = "program")]
+pub use family::terminal::{colours, stdout_width};
+
+#[cfg(target_os = "linux")]
+pub use linux::sync_tree;
+#[cfg(not(target_os = "linux"))]
+pub use unlike_linux::sync_tree;
+
+/// The program that a name means: itself where it names a file, else the first in the folders of `search`.
+pub fn find_program(name: &Path, search: Option<&OsStr>, folder: &Path) -> Option<PathBuf> {
+    let runnable =
+        |path: PathBuf| family::files::program_names(&path).into_iter().find(|name| is_runnable(name));
+    if name.as_os_str().to_string_lossy().contains(std::path::is_separator) {
+        return runnable(folder.join(name));
+    }
+    std::env::split_paths(search?).find_map(|folder| runnable(folder.join(name)))
+}
+
+/// A command of a configuration, as the system starts it: on Windows, scripts are found by the name without ending, too.
+pub fn program(name: &Path) -> PathBuf {
+    let found = || find_program(name, std::env::var_os("PATH").as_deref(), Path::new(""));
+    if cfg!(windows) { found().unwrap_or_else(|| name.to_owned()) } else { name.to_owned() }
+}
+
+/// How a file is opened, beyond what the standard library has for every system.
+pub trait Open {
+    /// The permissions of a file that is made; where there are none, as on Windows, those of its folder count.
+    fn mode(&mut self, mode: u32) -> &mut Self;
+    /// Refuses to open what a symbolic link points to.
+    fn no_follow(&mut self) -> &mut Self;
+}
+
+/// Why a file may not be ours alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposed {
+    /// It belongs to somebody else.
+    Owner,
+    /// Others may read or write it.
+    Mode,
+}
+
+/// What asks a process to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The terminal is gone.
+    Hangup,
+    /// Ctrl-C.
+    Interrupt,
+    /// Whoever runs it wants it to end.
+    Terminate,
+}
+
+#[cfg(not(target_os = "linux"))]
+mod unlike_linux {
+    use std::fs::File;
+    use std::io;
+    use std::path::Path;
+
+    /// Syncs a whole tree, file by file: there is no call for a file system.
+    pub fn sync_tree(path: &Path) -> io::Result<()> {
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                sync_tree(&entry.path())?;
+            } else if kind.is_file() {
+                File::options().append(true).open(entry.path())?.sync_all()?;
+            }
+        }
+        super::sync_folder(path)
+    }
+}

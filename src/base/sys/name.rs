@@ -1,0 +1,86 @@
+//! File names from elsewhere as names that Windows can have.
+//!
+//! Pure, and compiled everywhere, so that every system tests it.
+
+#![cfg_attr(not(windows), allow(dead_code, reason = "only Windows needs it, every system tests it"))]
+
+use std::fmt::Write as _;
+
+/// What Windows takes for devices, whatever ending follows.
+const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
+
+/// One part of a path as Windows can have it: what it cannot is written as `%` and two hexadecimal digits. Whether
+/// anything had to be is told by the name that comes out.
+pub(super) fn for_windows(part: &[u8]) -> String {
+    let mut name = String::with_capacity(part.len());
+    for chunk in part.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '<' | '>' | ':' | '"' | '|' | '?' | '*' | '\\' | '/' | '\0'..='\x1f' => {
+                    escape(&mut name, c as u8)
+                }
+                c => name.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|&byte| escape(&mut name, byte));
+    }
+    if let Some(last @ ('.' | ' ')) = name.chars().next_back() {
+        name.pop();
+        escape(&mut name, last as u8);
+    }
+    if is_device(&name) {
+        let first = name.remove(0);
+        let mut escaped = String::new();
+        escape(&mut escaped, first as u8);
+        name.insert_str(0, &escaped);
+    }
+    name
+}
+
+fn escape(name: &mut String, byte: u8) {
+    // Writing to memory does not fail.
+    let _ = write!(name, "%{byte:02X}");
+}
+
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_lowercase();
+    let numbered = |kind: &str| {
+        stem.strip_prefix(kind).is_some_and(|rest| {
+            let mut rest = rest.chars();
+            matches!((rest.next(), rest.next()), (Some('0'..='9' | '¹' | '²' | '³'), None))
+        })
+    };
+    DEVICES.contains(&&*stem) || numbered("com") || numbered("lpt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_windows_cannot_have_is_escaped_and_the_rest_stays() {
+        for (given, expected) in [
+            (&b"plain.txt"[..], "plain.txt"),
+            (b"with space", "with space"),
+            ("größe".as_bytes(), "größe"),
+            (b"12:30:00.log", "12%3A30%3A00.log"),
+            (b"a\\b", "a%5Cb"),
+            (b"what?*<>|\"", "what%3F%2A%3C%3E%7C%22"),
+            (b"line\nbreak", "line%0Abreak"),
+            (b"dot.", "dot%2E"),
+            (b"dots...", "dots..%2E"),
+            (b"blank ", "blank%20"),
+            (b"con", "%63on"),
+            (b"NUL.txt", "%4EUL.txt"),
+            (b"com1", "%63om1"),
+            (b"lpt9.tar.gz", "%6Cpt9.tar.gz"),
+            (b"con .txt", "%63on .txt"),
+            (b"console", "console"),
+            (b"com10", "com10"),
+            (b"com", "com"),
+            (b"\xff\xfe", "%FF%FE"),
+        ] {
+            assert_eq!(for_windows(given), expected);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Files: modes, owners, links, locks.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, FlockOperation, OFlags, access, flock};
+use rustix::io::Errno;
+
+use super::super::{Exposed, Open};
+
+impl Open for OpenOptions {
+    fn mode(&mut self, mode: u32) -> &mut Self {
+        std::os::unix::fs::OpenOptionsExt::mode(self, mode)
+    }
+
+    fn no_follow(&mut self) -> &mut Self {
+        self.custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+    }
+}
+
+/// Makes folders with these permissions.
+pub fn dir_builder(mode: u32) -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.mode(mode);
+    builder
+}
+
+/// Sets the permissions of what is at `path`.
+pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// The permissions of a file.
+pub fn mode(about: &Metadata) -> u32 {
+    about.mode() & 0o7777
+}
+
+/// User and group of a file.
+pub fn owner(about: &Metadata) -> (u64, u64) {
+    (about.uid().into(), about.gid().into())
+}
+
+/// Why a file may not be for us alone.
+pub fn exposed(about: &Metadata) -> Option<Exposed> {
+    if about.uid() != rustix::process::geteuid().as_raw() {
+        return Some(Exposed::Owner);
+    }
+    (about.mode() & 0o077 != 0).then_some(Exposed::Mode)
+}
+
+/// One file, whatever its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileId((u64, u64));
+
+impl FileId {
+    /// That of the file at `path`; `None` if there is none (yet).
+    pub fn of(path: &Path) -> io::Result<Option<Self>> {
+        match fs::metadata(path) {
+            Ok(about) => Ok(Some(Self((about.dev(), about.ino())))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the file at `path`, which is described by `about`, is this one.
+    pub fn is(&self, _path: &Path, about: &Metadata) -> bool {
+        self.0 == (about.dev(), about.ino())
+    }
+}
+
+/// Makes a symbolic link at `path`.
+pub fn symlink(target: &Path, path: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, path)
+}
+
+/// Reads from a place in the file.
+pub fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    file.read_at(buffer, at)
+}
+
+/// Writes everything to a place in the file.
+pub fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    file.write_all_at(bytes, at)
+}
+
+/// Makes sure that the names in a folder survive a crash.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Bytes that may still be written to the disk of `folder`; endless if the system does not say.
+pub fn free_bytes(folder: &Path) -> u64 {
+    rustix::fs::statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Takes a file for this process alone, for as long as it is open; `false` if another one has it.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A name or path as bytes.
+pub fn bytes_of(name: &OsStr) -> Cow<'_, [u8]> {
+    name.as_bytes().into()
+}
+
+/// One part of a path from elsewhere as a name that this system can have.
+pub fn file_name(part: &[u8]) -> OsString {
+    OsString::from_vec(part.to_vec())
+}
+
+/// A path from elsewhere, its parts joined by `/`.
+pub fn path(bytes: &[u8]) -> PathBuf {
+    file_name(bytes).into()
+}
+
+/// Standard input as a file.
+pub fn stdin_file() -> io::Result<File> {
+    io::stdin().as_fd().try_clone_to_owned().map(File::from)
+}
+
+/// A new file for this process alone that vanishes with it.
+pub fn unnamed(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.read(true).write(true).create_new(true).open(path)?;
+    fs::remove_file(path)?;
+    Ok(file)
+}
+
+/// Whether files can be made in a folder.
+pub fn check_writable(folder: &Path) -> io::Result<()> {
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
+}
+
+/// Whether a file is a program for us.
+pub fn is_runnable(file: &Path) -> bool {
+    file.is_file() && access(file, Access::EXEC_OK).is_ok()
+}
+
+/// The files that a program's name may mean.
+pub(crate) fn program_names(path: &Path) -> Vec<PathBuf> {
+    vec![path.to_owned()]
+}

@@ -1,0 +1,9 @@
+//! What Linux and macOS share.
+
+pub(super) mod files;
+#[cfg(feature = "program")]
+pub(super) mod net;
+#[cfg(feature = "program")]
+pub(super) mod process;
+#[cfg(feature = "program")]
+pub(super) mod terminal;

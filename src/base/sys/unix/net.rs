@@ -1,0 +1,61 @@
+//! Sockets, and how many of them a process may have.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// More than macOS ever allows a process is refused, not cut.
+const MODEST: u64 = 10_240;
+
+/// Lets this many connections wait to be accepted.
+pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
+    rustix::net::listen(listener, backlog).map_err(io::Error::from)
+}
+
+/// Wakes the thread that accepts from `listener`.
+#[cfg(target_os = "linux")]
+pub fn wake(listener: &TcpListener) -> io::Result<()> {
+    rustix::net::shutdown(listener, rustix::net::Shutdown::Both).map_err(io::Error::from)
+}
+
+/// Wakes the thread that accepts from `listener`, by a connection.
+#[cfg(not(target_os = "linux"))]
+pub fn wake(listener: &TcpListener) -> io::Result<()> {
+    crate::sys::connect::knock(listener)
+}
+
+/// How much the system keeps of what was received.
+pub fn receive_buffer(tcp: &TcpStream, bytes: usize) -> io::Result<()> {
+    sockopt::set_socket_recv_buffer_size(tcp, bytes).map_err(io::Error::from)
+}
+
+/// Asks a silent peer for life after `pause`, so many times as often.
+pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()> {
+    sockopt::set_socket_keepalive(tcp, true)?;
+    sockopt::set_tcp_keepidle(tcp, pause)?;
+    sockopt::set_tcp_keepintvl(tcp, pause)?;
+    sockopt::set_tcp_keepcnt(tcp, times).map_err(io::Error::from)
+}
+
+/// A socket for that address, not connected yet.
+pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
+    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+    Ok(TcpStream::from(socket))
+}
+
+/// How many files and sockets this process may have open; raised to `needed` if the system lets it.
+pub fn raise_open_files(needed: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let Some(current) = limit.current.filter(|&current| current < needed) else { return needed };
+    let wanted = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+    let raised = [wanted, wanted.min(MODEST)].into_iter().find(|&number| {
+        number > current && setrlimit(Resource::Nofile, Rlimit { current: Some(number), ..limit }).is_ok()
+    });
+    raised.unwrap_or(current)
+}

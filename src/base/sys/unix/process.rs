@@ -1,0 +1,106 @@
+//! Processes in groups, signals, and what the machine says of itself.
+
+use std::io::{self, Read as _};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::process::{Pid, kill_process, kill_process_group};
+
+use super::super::Signal;
+#[cfg(target_os = "linux")]
+use super::super::linux::bearing;
+#[cfg(target_os = "linux")]
+pub use super::super::linux::{adopt_strays, end_strays};
+#[cfg(target_os = "macos")]
+use super::super::macos::bearing;
+#[cfg(target_os = "macos")]
+pub use super::super::macos::{adopt_strays, end_strays};
+
+/// A process and what it has started, unless that has left the group; killed when this is dropped.
+#[derive(Debug)]
+pub struct Group(Pid);
+
+impl Group {
+    /// Starts `command` as the first of a group.
+    pub fn spawn(command: &mut Command) -> io::Result<(Self, Child)> {
+        let child = command.process_group(0).spawn()?;
+        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let id = id.ok_or_else(|| io::Error::other("a process without a number"))?;
+        Ok((Self(id), child))
+    }
+
+    /// Its number, for [`kill_group`].
+    pub fn id(&self) -> u32 {
+        self.0.as_raw_nonzero().get().cast_unsigned()
+    }
+
+    /// Asks all of it to end.
+    pub fn terminate(&self) {
+        // It may be gone already.
+        let _ = kill_process_group(self.0, rustix::process::Signal::TERM);
+    }
+
+    /// Ends all of it.
+    pub fn kill(&self) {
+        let _ = kill_process_group(self.0, rustix::process::Signal::KILL);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Ends all of the group of that number.
+pub fn kill_group(id: u32) {
+    if let Some(id) = i32::try_from(id).ok().and_then(Pid::from_raw) {
+        // Most have ended long ago.
+        let _ = kill_process_group(id, rustix::process::Signal::KILL);
+    }
+}
+
+/// Ends every other process that has `value` as the value of a variable. Whether there was one that could be.
+pub fn kill_bearing(value: &str) -> bool {
+    // One that may not be killed, or is a corpse that nobody has buried, is not tried again.
+    let kill = |pid: &Pid| kill_process(*pid, rustix::process::Signal::KILL).is_ok();
+    bearing(value).iter().filter(|pid| kill(pid)).count() > 0
+}
+
+/// The signal that ended a process.
+pub fn ended_by_signal(status: ExitStatus) -> Option<i32> {
+    status.signal()
+}
+
+/// Calls `act` for each signal of `kinds` that arrives, beginning now. The thread `signals` lives as long as the
+/// process: nobody could say when the last one came.
+pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let (mut read, write) = UnixStream::pair()?;
+    for kind in kinds {
+        let number = match kind {
+            Signal::Hangup => SIGHUP,
+            Signal::Interrupt => SIGINT,
+            Signal::Terminate => SIGTERM,
+        };
+        signal_hook::low_level::pipe::register(number, write.try_clone()?)?;
+    }
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        while read.read_exact(&mut [0]).is_ok() {
+            act();
+        }
+    })?;
+    Ok(())
+}
+
+/// What this machine is called in its network.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The folders that may be the user's own, the likeliest first.
+pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+    variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from).into_iter().collect()
+}

@@ -1,0 +1,210 @@
+//! Files: what a folder passes on in the place of modes, and names that the system can have.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::os::windows::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::windows::io::AsHandle as _;
+use std::path::{Path, PathBuf};
+
+use super::super::{Exposed, Open, name};
+
+/// `FILE_FLAG_OPEN_REPARSE_POINT`: a link is opened itself, and is not a file then.
+const OPEN_LINK: u32 = 0x0020_0000;
+/// `FILE_FLAG_DELETE_ON_CLOSE`.
+const DELETE_ON_CLOSE: u32 = 0x0400_0000;
+/// What programs end in where the system does not say.
+const ENDINGS: &str = ".COM;.EXE;.BAT;.CMD";
+
+impl Open for OpenOptions {
+    fn mode(&mut self, _mode: u32) -> &mut Self {
+        self
+    }
+
+    fn no_follow(&mut self) -> &mut Self {
+        self.custom_flags(OPEN_LINK)
+    }
+}
+
+/// Makes folders with the permissions that theirs pass on.
+pub fn dir_builder(_mode: u32) -> DirBuilder {
+    DirBuilder::new()
+}
+
+/// There are no modes to set.
+pub fn set_mode(_path: &Path, _mode: u32) -> io::Result<()> {
+    Ok(())
+}
+
+/// What others are told of a file: everybody may read it, its owner write it unless it is read-only.
+pub fn mode(about: &Metadata) -> u32 {
+    let write = if about.permissions().readonly() { 0 } else { 0o200 };
+    (if about.is_dir() { 0o555 } else { 0o444 }) | write
+}
+
+/// User and group are numbers elsewhere.
+pub fn owner(_about: &Metadata) -> (u64, u64) {
+    (0, 0)
+}
+
+/// Nothing can be told: who may read a file in a user's own folder is the folder's business.
+pub fn exposed(_about: &Metadata) -> Option<Exposed> {
+    None
+}
+
+/// One file, whatever its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileId(PathBuf);
+
+impl FileId {
+    /// That of the file at `path`; `None` if there is none (yet).
+    pub fn of(path: &Path) -> io::Result<Option<Self>> {
+        match path.canonicalize() {
+            Ok(path) => Ok(Some(Self(path))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the file at `path`, which is described by `about`, is this one.
+    pub fn is(&self, path: &Path, _about: &Metadata) -> bool {
+        path.file_name() == self.0.file_name() && path.canonicalize().is_ok_and(|path| path == self.0)
+    }
+}
+
+/// Makes a symbolic link at `path`. Only some users have the right.
+pub fn symlink(target: &Path, path: &Path) -> io::Result<()> {
+    let leads_to_folder = path.parent().is_some_and(|parent| parent.join(target).is_dir());
+    if leads_to_folder {
+        std::os::windows::fs::symlink_dir(target, path)
+    } else {
+        std::os::windows::fs::symlink_file(target, path)
+    }
+}
+
+/// Reads from a place in the file.
+pub fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    file.seek_read(buffer, at)
+}
+
+/// Writes everything to a place in the file.
+pub fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let count = file.seek_write(bytes, at)?;
+        if count == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = &bytes[count..];
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// The file system keeps its names by itself.
+#[expect(clippy::unnecessary_wraps, reason = "elsewhere it can fail")]
+pub fn sync_folder(_path: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Bytes that may still be written to the disk of `folder`; endless if the system does not say.
+pub fn free_bytes(folder: &Path) -> u64 {
+    fs4::available_space(folder).unwrap_or(u64::MAX)
+}
+
+/// Takes a file for this process alone, for as long as it is open; `false` if another one has it.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    match fs4::FileExt::try_lock(file) {
+        Ok(()) => Ok(true),
+        Err(fs4::TryLockError::WouldBlock) => Ok(false),
+        Err(fs4::TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// A name or path as bytes; what is no text is replaced.
+pub fn bytes_of(name: &OsStr) -> Cow<'_, [u8]> {
+    match name.to_string_lossy() {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
+}
+
+/// One part of a path from elsewhere as a name that this system can have.
+pub fn file_name(part: &[u8]) -> OsString {
+    name::for_windows(part).into()
+}
+
+/// A path from elsewhere, its parts joined by `/`.
+pub fn path(bytes: &[u8]) -> PathBuf {
+    let mut path = PathBuf::from(if bytes.starts_with(b"/") { "\\" } else { "" });
+    for part in bytes.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        path.push(if matches!(part, b"." | b"..") {
+            OsString::from(String::from_utf8_lossy(part).as_ref())
+        } else {
+            file_name(part)
+        });
+    }
+    path
+}
+
+/// Standard input as a file.
+pub fn stdin_file() -> io::Result<File> {
+    io::stdin().as_handle().try_clone_to_owned().map(File::from)
+}
+
+/// A new file for this process alone that vanishes with it.
+pub fn unnamed(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create_new(true).custom_flags(DELETE_ON_CLOSE).open(path)
+}
+
+/// Whether files can be made in a folder: one is.
+pub fn check_writable(folder: &Path) -> io::Result<()> {
+    unnamed(&folder.join(format!(".sonobuoy-{}", std::process::id()))).map(drop)
+}
+
+/// Whether a file is a program for us.
+pub fn is_runnable(file: &Path) -> bool {
+    let ending = file.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
+    let known = |ending: String| endings().any(|known| known.eq_ignore_ascii_case(&ending));
+    file.is_file() && ending.is_some_and(known)
+}
+
+/// The files that a program's name may mean: itself, and it with each ending of programs.
+pub(crate) fn program_names(path: &Path) -> Vec<PathBuf> {
+    let with = |ending: String| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    std::iter::once(path.to_owned()).chain(endings().map(with)).collect()
+}
+
+fn endings() -> impl Iterator<Item = String> {
+    let listed = std::env::var("PATHEXT").unwrap_or_else(|_| ENDINGS.into());
+    listed
+        .split(';')
+        .map(str::to_ascii_lowercase)
+        .filter(|ending| !ending.is_empty())
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn programs_are_found_by_their_endings() {
+        let folder = std::env::temp_dir().join(format!("sonobuoy-sys-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("tool.cmd"), "").unwrap();
+        fs::write(folder.join("tool.txt"), "").unwrap();
+        let found = program_names(&folder.join("tool")).into_iter().find(|name| is_runnable(name));
+        assert_eq!(found, Some(folder.join("tool.cmd")));
+        assert!(!is_runnable(&folder.join("tool.txt")));
+        check_writable(&folder).unwrap();
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

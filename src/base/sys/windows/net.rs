@@ -1,0 +1,44 @@
+//! Sockets.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+
+/// Lets this many connections wait to be accepted.
+pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
+    rustix::net::listen(listener, backlog).map_err(io::Error::from)
+}
+
+/// Wakes the thread that accepts from `listener`, by a connection.
+pub fn wake(listener: &TcpListener) -> io::Result<()> {
+    crate::sys::connect::knock(listener)
+}
+
+/// How much the system keeps of what was received.
+pub fn receive_buffer(tcp: &TcpStream, bytes: usize) -> io::Result<()> {
+    sockopt::set_socket_recv_buffer_size(tcp, bytes).map_err(io::Error::from)
+}
+
+/// Asks a silent peer for life after `pause`, so many times as often.
+pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()> {
+    sockopt::set_socket_keepalive(tcp, true)?;
+    // Versions before 2019 do not know these; the system's own two hours count then.
+    let _ = sockopt::set_tcp_keepidle(tcp, pause);
+    let _ = sockopt::set_tcp_keepintvl(tcp, pause);
+    let _ = sockopt::set_tcp_keepcnt(tcp, times);
+    Ok(())
+}
+
+/// A socket for that address, not connected yet.
+pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
+    Ok(TcpStream::from(socket))
+}
+
+/// There is no limit worth a name.
+pub fn raise_open_files(needed: u64) -> u64 {
+    needed
+}
