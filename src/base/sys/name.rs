@@ -17,7 +17,7 @@ pub(super) fn for_windows(part: &[u8]) -> String {
         for c in chunk.valid().chars() {
             match c {
                 '<' | '>' | ':' | '"' | '|' | '?' | '*' | '\\' | '/' | '\0'..='\x1f' => {
-                    escape(&mut name, c as u8)
+                    escape(&mut name, c as u8);
                 }
                 c => name.push(c),
             }
