@@ -22,7 +22,7 @@
 //! ```text
 //! cli
 //! pipeline deploy
-//! remote | aggregator driver worker query gather | process report
+//! remote | aggregator driver worker query gather image | process report
 //! plugin config
 //! status item | backplane
 //! names layout
@@ -55,6 +55,7 @@
 //! | the done file, uploading, progress relay, heartbeats | `worker`, [`client`] |
 //! | the snapshot of the cluster | `query` |
 //! | facts and logs of a node | `gather` |
+//! | the images and test lists of a version | `image` |
 //! | JUnit, gojson, raw, manual results become one tree | `process` |
 //! | an archive shown: text, page, JSON, JUnit, differences | `report` |
 //! | plugin definitions, built-ins, installed ones | `plugin` |
@@ -102,6 +103,7 @@ mod deploy;
 mod driver;
 #[cfg(target_os = "linux")]
 mod gather;
+mod image;
 mod item;
 mod layout;
 mod names;

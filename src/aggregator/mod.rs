@@ -41,7 +41,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 pub use self::alone::serve_alone;
-#[allow(unused_imports, reason = "their user is being furnished")]
 pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
 pub(crate) use self::store::Limits;
 use self::store::Store;

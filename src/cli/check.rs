@@ -4,8 +4,8 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::usage;
+use crate::image::release;
 use crate::names;
-use crate::plugin::release;
 use base::pattern;
 
 /// The checks of flags against each other that come before any command runs.

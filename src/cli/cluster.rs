@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use clap::ArgMatches;
 
 use super::usage;
-use crate::plugin::release;
+use crate::image::release;
 use base::clock;
 use base::kube::{Client, Config, Method, Options, Request};
 use base::stop::Stop;

@@ -25,7 +25,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         "log-summary" => log_summary(matches),
         "network" => network(matches),
         journal::INSIDE => return inside(matches),
-        _ => Err(super::absent("gather")),
+        _ => return super::help(&["gather".into()]),
     };
     stay(matches, gathered)
 }

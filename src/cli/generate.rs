@@ -9,6 +9,7 @@ use clap::ArgMatches;
 
 use super::{output, request, usage};
 use crate::deploy;
+use crate::image;
 use crate::names;
 use crate::plugin::{self, Definition, Driver, pod};
 use base::json::json;
@@ -23,12 +24,12 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
             request::check(matches, &run)?;
             format!("{}\n", run.to_json())
         }
-        Some(("default-image-config", _)) => format!("{}\n", yaml::write(&registries())),
+        Some(("default-image-config", _)) => format!("{}\n", yaml::write(&image::registries())),
         Some(("plugin", matches)) => match matches.subcommand() {
             None => format!("{}\n", definition(matches)?.to_yaml()),
             Some((name, matches)) => built_in(name, matches)?,
         },
-        Some((name, _)) => return Err(super::absent(&format!("gen {name}"))),
+        Some((name, _)) => return Err(anyhow::anyhow!("`gen {name}`: unknown")),
     };
     output::data(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -121,19 +122,4 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
     }
     plugin::check(&definition)?;
     Ok(definition)
-}
-
-/// Where the images of the e2e tests come from, in the keys of a file for `--e2e-repo-config`.
-pub(crate) fn registries() -> serde_json::Value {
-    json!({
-        "buildImageRegistry": "registry.k8s.io/build-image",
-        "dockerGluster": "docker.io/gluster",
-        "dockerLibraryRegistry": "docker.io/library",
-        "e2eRegistry": "gcr.io/kubernetes-e2e-test-images",
-        "e2eVolumeRegistry": "gcr.io/kubernetes-e2e-test-images/volume",
-        "gcEtcdRegistry": "registry.k8s.io",
-        "gcRegistry": "registry.k8s.io",
-        "promoterE2eRegistry": "registry.k8s.io/e2e-test-images",
-        "sigStorageRegistry": "registry.k8s.io/sig-storage",
-    })
 }

@@ -3,18 +3,17 @@
 //! Registries are spoken to directly. The docker program is started only for what is about its own images (`pull`,
 //! `delete`) and to ask the conformance image which test images it uses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ArgMatches;
-use serde_json::Value;
 
-use super::{generate, output, request};
+use super::{output, request};
 use crate::config;
-use crate::names;
-use crate::plugin::{self, Definition, builtin};
+use crate::image::{Translation, Wanted, docker};
+use crate::plugin::{self, builtin};
 use base::oci::{self, Client, Platform, Reference, Store, Stored};
 use base::stop::Stop;
 use base::sys::{self, Signal};
@@ -38,33 +37,28 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
 }
 
 fn list(matches: &ArgMatches) -> Result<()> {
-    let images = Wanted::read(matches)?.all(matches)?;
+    let images = all(wanted(matches)?, matches)?;
     let lines: Vec<String> = images.into_iter().map(|image| format!("{image}\n")).collect();
     output::print(&lines.concat())
 }
 
 fn pull(matches: &ArgMatches) -> Result<()> {
-    each(Translation::all(matches)?, |image| {
-        if dry(matches, &format!("pull {image}")) || is_here(&image) || in_no_registry(&image) {
+    each(translated(wanted(matches)?, matches)?, |image| {
+        if dry(matches, &format!("pull {image}")) || docker::is_here(&image) || in_no_registry(&image) {
             return Ok(());
         }
-        twice(|| docker(&["pull", &image], Show::Progress)).map(drop)
+        docker::pull(&image)
     })
 }
 
 fn delete(matches: &ArgMatches) -> Result<()> {
-    each(Translation::all(matches)?, |image| {
-        let absent = || image.starts_with(LOCAL) && !is_here(&image);
+    each(translated(wanted(matches)?, matches)?, |image| {
+        let absent = || image.starts_with(LOCAL) && !docker::is_here(&image);
         if dry(matches, &format!("delete {image}")) || absent() {
             return Ok(());
         }
-        twice(|| docker(&["rmi", &image], Show::Progress)).map(drop)
+        docker::remove(&image)
     })
-}
-
-/// Whether the daemon has an image.
-fn is_here(image: &str) -> bool {
-    docker(&["inspect", "--type=image", image], Show::Nothing).is_ok()
 }
 
 /// What fails with one image does not keep the others from their way.
@@ -80,7 +74,7 @@ fn each<T>(images: impl IntoIterator<Item = T>, step: impl Fn(T) -> Result<()>) 
 
 /// Copies from registry to registry, or out of an archive; layers that are there already are not sent.
 fn push(matches: &ArgMatches) -> Result<()> {
-    let translate = Translation::read(matches)?;
+    let translate = translation(matches)?;
     let archive = matches.get_one::<String>("archive").map(PathBuf::from);
     let Some(translate) = translate else {
         // The original asks for one because of e2e alone, and its own images stay where they are.
@@ -98,7 +92,7 @@ fn push(matches: &ArgMatches) -> Result<()> {
         return each(images, |stored| push_one(matches, &client, &store, &stored, &translate));
     }
     let platform = platform(matches)?;
-    each(Wanted::read(matches)?.all(matches)?, |text| {
+    each(all(wanted(matches)?, matches)?, |text| {
         let target = translate.apply(&text);
         if in_no_registry(&text) || target == text || dry(matches, &format!("push {text} to {target}")) {
             return Ok(());
@@ -126,11 +120,11 @@ fn push_one(
 
 /// Everything in one file. What is cut goes on when it is called again.
 fn download(matches: &ArgMatches) -> Result<()> {
-    let wanted = Wanted::read(matches)?;
+    let wanted = wanted(matches)?;
     let version = wanted.version.clone().unwrap_or_else(|| crate::VERSION.to_owned());
     let named = matches.get_one::<String>("output").map(PathBuf::from);
     let out = named.unwrap_or_else(|| PathBuf::from(format!("kubernetes_e2e_images_{version}.tar")));
-    let images = Translation::among(wanted, matches)?;
+    let images = translated(wanted, matches)?;
     if images.iter().filter(|image| dry(matches, &format!("download {image}"))).count() > 0 {
         return output::print(&format!("{}\n", out.display()));
     }
@@ -165,7 +159,7 @@ fn in_no_registry(image: &str) -> bool {
 fn inspect(matches: &ArgMatches) -> Result<()> {
     let client = client(matches)?;
     let mut missing = 0;
-    for image in Translation::all(matches)? {
+    for image in translated(wanted(matches)?, matches)? {
         if in_no_registry(&image) || dry(matches, &format!("inspect {image}")) {
             continue;
         }
@@ -183,71 +177,40 @@ fn inspect(matches: &ArgMatches) -> Result<()> {
 }
 
 /// The images that a call is about.
-struct Wanted {
-    images: BTreeSet<String>,
-    conformance: Option<String>,
-    version: Option<String>,
+fn wanted(matches: &ArgMatches) -> Result<Wanted> {
+    let own = config::Run::default().worker_image;
+    let mut wanted = Wanted::new(&own);
+    let installed = plugin::Installed::by_name(&|name| std::env::var(name).ok());
+    for name in matches.get_many::<String>("plugin").into_iter().flatten() {
+        for found in plugin::find(name, installed.as_ref().ok())? {
+            wanted.add(found, &own, || request::kubernetes_version(matches))?;
+        }
+    }
+    Ok(wanted)
 }
 
-impl Wanted {
-    /// From definitions; a cluster is asked for its version only if an image depends on it.
-    fn read(matches: &ArgMatches) -> Result<Self> {
-        let own = config::Run::default().worker_image;
-        let mut wanted = Self { images: BTreeSet::from([own.clone()]), conformance: None, version: None };
-        let installed = plugin::Installed::by_name(&|name| std::env::var(name).ok());
-        for name in matches.get_many::<String>("plugin").into_iter().flatten() {
-            for found in plugin::find(name, installed.as_ref().ok())? {
-                let e2e = found.built_in && found.definition.name() == builtin::E2E;
-                for image in images_of(found.definition) {
-                    let mut image = if image == names::OWN_IMAGE { own.clone() } else { image };
-                    if image.contains(names::VERSION_PLACEHOLDER) {
-                        let version = match &wanted.version {
-                            Some(version) => version.clone(),
-                            None => request::kubernetes_version(matches)?,
-                        };
-                        image = image.replace(names::VERSION_PLACEHOLDER, &version);
-                        wanted.version = Some(version);
-                    }
-                    if e2e {
-                        wanted.conformance = Some(image.clone());
-                    }
-                    wanted.images.insert(image);
-                }
-            }
-        }
-        Ok(wanted)
-    }
-
-    /// With the images that the tests use, which only the conformance image knows.
-    fn all(self, matches: &ArgMatches) -> Result<BTreeSet<String>> {
-        let mut images = self.images;
-        if let Some(conformance) = self.conformance.filter(|_| !matches.get_flag("dry-run")) {
-            let why = "only the conformance image knows the images of its tests, and docker starts it; \
-                       --dry-run leaves them out, and so does a list of plugins without e2e (-p)";
-            if !is_here(&conformance) {
-                twice(|| docker(&["pull", &conformance], Show::Progress)).context(why)?;
-            }
-            let mut words: Vec<String> =
-                ["run", "--rm", "--entrypoint=e2e.test"].map(ToOwned::to_owned).into();
-            for (name, value) in e2e_env(matches) {
-                words.push(format!("--env={name}={value}"));
-            }
-            words.extend([conformance, "--list-images".to_owned()]);
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let listed = docker(&words, Show::Errors).context(why)?;
-            images
-                .extend(listed.lines().map(str::trim).filter(|line| !line.is_empty()).map(ToOwned::to_owned));
-        }
-        Ok(images)
-    }
+fn all(wanted: Wanted, matches: &ArgMatches) -> Result<BTreeSet<String>> {
+    if matches.get_flag("dry-run") { Ok(wanted.without_tests()) } else { wanted.all(&e2e_env(matches)) }
 }
 
-fn images_of(mut definition: Definition) -> Vec<String> {
-    let inits = definition.pod_spec.as_ref().map(|pod| pod["initContainers"].clone()).unwrap_or_default();
-    let inits = inits.as_array().cloned().unwrap_or_default();
-    let containers = definition.containers_mut().map(|container| container.clone());
-    let all: Vec<Value> = containers.chain(inits).collect();
-    all.iter().filter_map(|container| container["image"].as_str().map(ToOwned::to_owned)).collect()
+/// Under the names that they have where the call looks for them.
+fn translated(wanted: Wanted, matches: &ArgMatches) -> Result<Vec<String>> {
+    let (translate, images) = (translation(matches)?, all(wanted, matches)?.into_iter());
+    Ok(match translate {
+        Some(translate) => images.map(|image| translate.apply(&image)).collect(),
+        None => images.collect(),
+    })
+}
+
+fn translation(matches: &ArgMatches) -> Result<Option<Translation>> {
+    let text =
+        |name: &str| matches.try_get_one::<String>(name).ok().flatten().filter(|text| !text.is_empty());
+    if let Some(registry) = text("custom-registry").or_else(|| text("e2e-repo")) {
+        return Ok(Some(Translation::Registry(registry.clone())));
+    }
+    let Some(path) = text("e2e-repo-config") else { return Ok(None) };
+    let document = yaml::parse(&request::read_text(path)?).map_err(|error| anyhow!("`{path}`, {error}"))?;
+    Ok(Some(Translation::of_document(&document)))
 }
 
 /// `--plugin-env e2e.NAME=VALUE`.
@@ -255,59 +218,6 @@ fn e2e_env(matches: &ArgMatches) -> Vec<(String, String)> {
     let given = matches.try_get_many::<String>("plugin-env").ok().flatten();
     let pairs = given.into_iter().flatten().filter_map(|text| text.strip_prefix("e2e.")?.split_once('='));
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-}
-
-/// Where images are to come from or go to.
-enum Translation {
-    /// All into one registry, under their last name.
-    Registry(String),
-    /// From one registry to another.
-    Registries(BTreeMap<String, String>),
-}
-
-impl Translation {
-    fn read(matches: &ArgMatches) -> Result<Option<Self>> {
-        let text =
-            |name: &str| matches.try_get_one::<String>(name).ok().flatten().filter(|text| !text.is_empty());
-        if let Some(registry) = text("custom-registry").or_else(|| text("e2e-repo")) {
-            return Ok(Some(Self::Registry(registry.clone())));
-        }
-        let Some(path) = text("e2e-repo-config") else { return Ok(None) };
-        let document =
-            yaml::parse(&request::read_text(path)?).map_err(|error| anyhow!("`{path}`, {error}"))?;
-        let known = generate::registries();
-        let pairs =
-            known.as_object().into_iter().flatten().filter_map(|(key, from)| {
-                Some((from.as_str()?.to_owned(), document[key].as_str()?.to_owned()))
-            });
-        Ok(Some(Self::Registries(pairs.collect())))
-    }
-
-    /// The images that a call is about, under the names that they have where it looks for them.
-    fn all(matches: &ArgMatches) -> Result<Vec<String>> {
-        Self::among(Wanted::read(matches)?, matches)
-    }
-
-    fn among(wanted: Wanted, matches: &ArgMatches) -> Result<Vec<String>> {
-        let translate = Self::read(matches)?;
-        let images = wanted.all(matches)?.into_iter();
-        Ok(match translate {
-            Some(translate) => images.map(|image| translate.apply(&image)).collect(),
-            None => images.collect(),
-        })
-    }
-
-    fn apply(&self, image: &str) -> String {
-        match self {
-            Self::Registry(registry) => plugin::relocated(image, registry),
-            Self::Registries(known) => {
-                let (place, last) = image.rsplit_once('/').unwrap_or(("docker.io/library", image));
-                known
-                    .get(place)
-                    .map_or_else(|| image.to_owned(), |to| format!("{}/{last}", to.trim_end_matches('/')))
-            }
-        }
-    }
 }
 
 fn client(matches: &ArgMatches) -> Result<Client> {
@@ -331,39 +241,6 @@ fn dry(matches: &ArgMatches, what: &str) -> bool {
     dry
 }
 
-/// What is seen of docker.
-#[derive(PartialEq)]
-enum Show {
-    /// All that it says, on stderr.
-    Progress,
-    /// What it says there itself; the rest is handed back.
-    Errors,
-    Nothing,
-}
-
-fn docker(words: &[&str], show: Show) -> Result<String> {
-    let mut command = Command::new("docker");
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
-    if show == Show::Progress {
-        command.stdout(std::io::stderr());
-    }
-    command.stderr(if show == Show::Nothing { Stdio::null() } else { Stdio::inherit() });
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start `docker {}`; is docker installed?", words.join(" ")))?;
-    if !output.status.success() {
-        bail!("`docker {}` failed ({})", words.join(" "), output.status);
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn twice(step: impl Fn() -> Result<String>) -> Result<String> {
-    step().or_else(|error| {
-        log::warn!("{error:#}; trying once more");
-        step()
-    })
-}
-
 /// A folder for blobs on their way, gone at the end.
 struct Work(PathBuf);
 
@@ -385,30 +262,5 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn images_move_to_other_registries() {
-        let one = Translation::Registry("reg.local:5000/mirror/".into());
-        assert_eq!(
-            one.apply("registry.k8s.io/conformance:v1.30.0"),
-            "reg.local:5000/mirror/conformance:v1.30.0"
-        );
-        let some = Translation::Registries(BTreeMap::from([(
-            "registry.k8s.io/e2e-test-images".into(),
-            "reg.local/e2e".into(),
-        )]));
-        for (image, expected) in [
-            ("registry.k8s.io/e2e-test-images/agnhost:2.47", "reg.local/e2e/agnhost:2.47"),
-            ("registry.k8s.io/pause:3.9", "registry.k8s.io/pause:3.9"),
-            ("busybox:1", "busybox:1"),
-        ] {
-            assert_eq!(some.apply(image), expected);
-        }
     }
 }

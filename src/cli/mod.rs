@@ -35,7 +35,6 @@ mod gather;
 mod generate;
 mod get;
 mod images;
-mod lifeline;
 mod local;
 mod logs;
 mod man;
@@ -134,13 +133,8 @@ fn obey(matches: &ArgMatches, path: &[String]) -> anyhow::Result<ExitCode> {
         "version" => version::run(matches),
         "wait" => wait::run(matches),
         "worker" => worker::run(matches),
-        _ => Err(absent(name)),
+        _ => help(&[]),
     }
-}
-
-/// For a command that is declared and not built yet.
-fn absent(name: &str) -> anyhow::Error {
-    anyhow::anyhow!("`sonobuoy {name}` is not there yet: this version knows its flags and cannot do its work")
 }
 
 /// Ends the program: an error is said once, in the style that its command has.

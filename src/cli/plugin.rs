@@ -30,7 +30,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
                 installed.uninstall(&argument(matches, "name"))?.display()
             )
         }
-        _ => return Err(super::absent("plugin")),
+        _ => return super::help(&["plugin".into()]),
     };
     output::data(&text)?;
     Ok(ExitCode::SUCCESS)

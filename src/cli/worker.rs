@@ -9,7 +9,7 @@ use anyhow::ensure;
 use clap::ArgMatches;
 use serde_json::Value;
 
-use super::lifeline;
+use crate::driver::lifeline;
 use crate::names::{self, env};
 use crate::worker::{self, End, Others, Scope, Settings};
 use base::kube::{Client, Config, Event, Options, Resource, Selector};

@@ -5,6 +5,7 @@
 
 pub(crate) mod cluster;
 mod container;
+pub(crate) mod lifeline;
 pub(crate) mod local;
 mod monitor;
 mod node;

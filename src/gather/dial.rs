@@ -4,27 +4,17 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Stream};
 
 use base::clock;
-use base::kube::Believer;
+use base::kube::{Identity, Trust, client_config};
 
 /// No answer that is wanted here is longer.
 const LONGEST: u64 = 4 << 20;
-
-/// Whose certificate is good enough.
-pub(crate) enum Trust {
-    /// One of these authorities has signed it, PEM.
-    Authority(Vec<u8>),
-    /// Any: only the way is tried, and nothing is said on it.
-    Anybody,
-}
 
 /// A connection that is made.
 pub(crate) struct Dialled {
@@ -61,7 +51,8 @@ pub(crate) fn dial(host: &str, port: u16, trust: &Trust, limit: Duration) -> Res
     stream.set_nodelay(true)?;
     let name =
         ServerName::try_from(host.to_owned()).with_context(|| format!("`{host}` is no name of a server"))?;
-    let mut tls = ClientConnection::new(config(trust)?, name)?;
+    let mut tls =
+        ClientConnection::new(client_config(trust, &Identity::default()).map_err(anyhow::Error::msg)?, name)?;
     let started = Instant::now();
     let mut wire = &stream;
     while tls.is_handshaking() {
@@ -131,25 +122,6 @@ fn parse(bytes: &[u8], between: (SystemTime, SystemTime)) -> Result<Answer> {
     let date = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("date"));
     let date = date.and_then(|header| clock::parse_http_date(std::str::from_utf8(header.value).ok()?));
     Ok(Answer { status: head.code.unwrap_or(0), date, between, body: bytes[end..].to_vec() })
-}
-
-fn config(trust: &Trust) -> Result<Arc<ClientConfig>> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let builder = match trust {
-        Trust::Authority(pem) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                roots.add(certificate.context("the authority's certificate is broken")?)?;
-            }
-            builder.with_root_certificates(roots)
-        }
-        Trust::Anybody => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Believer(provider.signature_verification_algorithms))),
-    };
-    Ok(Arc::new(builder.with_no_client_auth()))
 }
 
 #[cfg(test)]

@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use super::dial::{self, Answer, Trust};
+use super::dial::{self, Answer};
 use super::dns;
 use crate::item::{self, Item};
 use base::clock;
+use base::kube::Trust;
 use base::stop::Stop;
 use client::Clock;
 
@@ -146,7 +147,7 @@ impl Surroundings {
         let (host, port) = self.api.as_ref().context("no API server is known here")?;
         let authority =
             self.authority.clone().with_context(|| format!("no authority in `{ACCOUNT}/ca.crt`"))?;
-        let dialled = dial::dial(host, *port, &Trust::Authority(authority), limit)?;
+        let dialled = dial::dial(host, *port, &Trust::Authorities(authority), limit)?;
         let mut details = timings(&dialled);
         details.insert("address".into(), json!(format!("{host}:{port}")));
         Ok((dialled.get(path, self.token.as_deref())?, details))

@@ -4,6 +4,7 @@
 //! step is a file and works alike in a cluster and on this machine; what differs is put together in [`cluster`] and
 //! [`local`].
 
+mod aggregate;
 mod cluster;
 mod conduct;
 mod launch;
@@ -12,6 +13,7 @@ mod outlook;
 mod pack;
 mod process;
 
-pub(crate) use cluster::{Cluster, Outcome};
+pub(crate) use aggregate::aggregate;
+use cluster::{Cluster, Outcome};
 pub(crate) use local::Local;
-pub(crate) use outlook::Outlook;
+use outlook::Outlook;

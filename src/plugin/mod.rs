@@ -13,7 +13,6 @@ pub(crate) mod mode;
 pub(crate) mod pod;
 mod quantity;
 mod read;
-pub(crate) mod release;
 mod search;
 mod shape;
 mod source;

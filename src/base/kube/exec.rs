@@ -1,9 +1,8 @@
-//! Commands in containers, and connections to their ports, over WebSocket.
+//! Commands in containers, over WebSocket.
 //!
 //! Owns the channels of `v5.channel.k8s.io` and `v4.channel.k8s.io` and the status at their end. Knows nothing of
 //! frames ([`super::websocket`]). Starts no thread.
 
-use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -76,16 +75,6 @@ impl Client {
         }
         Err(broken(&socket))
     }
-
-    /// Opens a connection to a port of a pod.
-    #[allow(dead_code, reason = "part of the client, tried against real servers, without a caller yet")]
-    pub fn forward(&self, namespace: &str, pod: &str, port: u16) -> Result<Forward, Error> {
-        let request = Request::get(&Resource::PODS, namespace, pod)
-            .subresource("portforward")
-            .query("ports", port.to_string());
-        let socket = self.upgrade(&request, &["v4.channel.k8s.io"])?;
-        Ok(Forward { socket, greeted: [false; 2], pending: Vec::new(), start: 0 })
-    }
 }
 
 /// Reads the `Status` at the end of a command.
@@ -107,52 +96,6 @@ fn exit(status: &[u8]) -> Exit {
 fn broken(socket: &Socket) -> Error {
     let why = "the stream ended before the command did".into();
     Error::Transport { what: socket.what().to_owned(), why, stage: Stage::Sent }
-}
-
-/// A connection to a port of a pod: one writer and reader, on one thread.
-pub struct Forward {
-    socket: Socket,
-    /// Each channel begins with the number of its port.
-    greeted: [bool; 2],
-    pending: Vec<u8>,
-    start: usize,
-}
-
-impl Read for Forward {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.start == self.pending.len() {
-            let Some(message) = self.socket.message(None).map_err(io::Error::other)? else { return Ok(0) };
-            match message.split_first() {
-                Some((channel @ 0..=1, _)) if !self.greeted[usize::from(*channel)] => {
-                    self.greeted[usize::from(*channel)] = true;
-                }
-                Some((0, bytes)) => {
-                    self.pending = bytes.to_vec();
-                    self.start = 0;
-                }
-                Some((1, bytes)) if !bytes.is_empty() => {
-                    return Err(io::Error::other(String::from_utf8_lossy(bytes).trim().to_owned()));
-                }
-                _ => {}
-            }
-        }
-        let length = buffer.len().min(self.pending.len() - self.start);
-        buffer[..length].copy_from_slice(&self.pending[self.start..self.start + length]);
-        self.start += length;
-        Ok(length)
-    }
-}
-
-impl Write for Forward {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let part = &bytes[..bytes.len().min(32 << 10)];
-        self.socket.send(&[&[0], part].concat()).map_err(io::Error::other)?;
-        Ok(part.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

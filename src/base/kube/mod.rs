@@ -1,7 +1,7 @@
 //! The Kubernetes API: one small client, blocking, over ureq.
 //!
 //! Owns finding the server and getting in ([`Config`]), requests as pure values ([`Request`]), lists in pages,
-//! watches that resume, logs, exec and port-forward, discovery. Knows no kind of object beyond its path, and no
+//! watches that resume, logs, exec, discovery. Knows no kind of object beyond its path, and no
 //! word of the rest of this project. Starts no thread: every call blocks, and ends with the client's
 //! [`Stop`](crate::stop::Stop).
 //!
@@ -43,5 +43,5 @@ pub use discovery::{Discovery, Kind};
 pub use error::{Error, Obstacle, Stage};
 pub use kubeconfig::{Config, Options};
 pub use request::{Method, Request, Resource, Selector};
-pub use tls::{Believer, Identity, Trust};
+pub use tls::{Identity, Trust, client_config};
 pub use watch::Event;

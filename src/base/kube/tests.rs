@@ -341,26 +341,3 @@ fn a_log_that_breaks_off_is_no_end() {
     api.fault(Fault::on("GET /api/v1/namespaces/default/pods/p0000/log").cut(100));
     assert!(read().is_err());
 }
-
-#[test]
-fn ports_of_pods_are_reached() {
-    let api = ApiServer::start();
-    pods(&api, 1);
-    let client = client(&api);
-    let target = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    api.on_forward("default/p0000", 80, target.local_addr().unwrap());
-    let server = std::thread::spawn(move || {
-        let (mut peer, _) = target.accept().unwrap();
-        let mut question = [0; 4];
-        peer.read_exact(&mut question).unwrap();
-        std::io::Write::write_all(&mut peer, &question.repeat(50_000)).unwrap();
-    });
-    let mut port = client.forward("default", "p0000", 80).unwrap();
-    std::io::Write::write_all(&mut port, b"ping").unwrap();
-    let mut answer = Vec::new();
-    port.read_to_end(&mut answer).unwrap();
-    assert_eq!(answer, b"ping".repeat(50_000));
-    server.join().unwrap();
-    let mut closed = client.forward("default", "p0000", 81).unwrap();
-    assert_eq!(closed.read(&mut [0]).unwrap_err().to_string(), "connection refused");
-}

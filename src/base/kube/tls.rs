@@ -57,14 +57,14 @@ impl Identity {
 }
 
 /// Builds the settings; `Err` says which part is wrong.
-pub(super) fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientConfig>, String> {
+pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientConfig>, String> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|why| why.to_string())?;
     let builder = match trust {
         Trust::Anybody => {
             let algorithms = provider().signature_verification_algorithms;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer(algorithms)))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(algorithms)))
         }
         Trust::System => builder.with_root_certificates(system_roots()?),
         Trust::Authorities(pem) => {
@@ -123,11 +123,11 @@ impl ResolvesClientCert for Identity {
     }
 }
 
-/// Believes any certificate, but not a peer that lacks its key.
+/// Accepts any certificate, but not a peer that lacks its key.
 #[derive(Debug)]
-pub struct Believer(pub WebPkiSupportedAlgorithms);
+struct AnyCertificate(WebPkiSupportedAlgorithms);
 
-impl ServerCertVerifier for Believer {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

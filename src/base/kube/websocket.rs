@@ -142,11 +142,6 @@ impl Socket {
         }
     }
 
-    /// Sends a message.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.frame(2, bytes)
-    }
-
     /// `GET https://host/path`, for messages.
     pub(super) fn what(&self) -> &str {
         &self.what

@@ -69,7 +69,6 @@ struct State {
     faults: Vec<Fault>,
     logs: BTreeMap<(String, String, String), (Vec<u8>, bool)>,
     raw: BTreeMap<String, (u16, Vec<u8>)>,
-    forwards: BTreeMap<(String, u16), std::net::SocketAddr>,
     token: Option<String>,
     denied: Vec<(String, String)>,
     plain_discovery: bool,
@@ -197,11 +196,6 @@ impl ApiServer {
     /// What exec does; without it every exec is an internal error.
     pub fn on_exec(&self, executor: impl Fn(&Exec) -> ExecAnswer + Send + Sync + 'static) {
         self.lock().executor = Some(Arc::new(executor));
-    }
-
-    /// Where port-forward to a port of `namespace/pod` leads.
-    pub fn on_forward(&self, pod: &str, port: u16, target: std::net::SocketAddr) {
-        self.lock().forwards.insert((pod.to_owned(), port), target);
     }
 
     /// Runs after every change, on the thread that made it: a kubelet, a controller.

@@ -1,7 +1,6 @@
-//! Answers that go on: watches, logs, and the WebSocket side of exec and port-forward.
+//! Answers that go on: watches, logs, and the WebSocket side of exec.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -232,21 +231,6 @@ pub(super) fn upgrade(api: &ApiServer, call: &Call, request: Request) {
             .with_header(Header::from_bytes("Sec-WebSocket-Protocol", protocol).unwrap());
         request.upgrade("websocket", response)
     };
-    if place.sub == "portforward" {
-        let port: u16 = call.get("ports").parse().unwrap_or(0);
-        let target = api.lock().forwards.get(&(format!("{}/{}", place.namespace, place.name), port)).copied();
-        let mut socket = open(request, "v4.channel.k8s.io");
-        for channel in [0, 1] {
-            let _ = socket.write_all(&frame(2, &[&[channel], port.to_le_bytes().as_slice()].concat()));
-        }
-        match target.map(TcpStream::connect) {
-            Some(Ok(target)) => forward(socket, target),
-            _ => {
-                let _ = socket.write_all(&frame(2, b"\x01connection refused")).and_then(|()| socket.flush());
-            }
-        }
-        return;
-    }
     let executor = api.lock().executor.clone();
     let Some(executor) = executor.filter(|_| place.sub == "exec") else {
         return not_found(request, "nothing can be executed");
@@ -308,55 +292,4 @@ fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     }
     out.extend(payload);
     out
-}
-
-/// One exchange at a time: what the client sends, then all that the target answers.
-fn forward(mut socket: Box<dyn tiny_http::ReadWrite + Send>, mut target: TcpStream) {
-    while let Some(payload) = receive(&mut socket) {
-        if payload.first() != Some(&0) || target.write_all(&payload[1..]).is_err() {
-            continue;
-        }
-        let _ = target.set_read_timeout(Some(Duration::from_millis(500)));
-        let mut buffer = vec![0; 32 << 10];
-        while let Ok(length @ 1..) = target.read(&mut buffer[1..]) {
-            let sent = socket.write_all(&frame(2, &buffer[..=length])).and_then(|()| socket.flush());
-            if sent.is_err() {
-                return;
-            }
-        }
-        let _ = socket.write_all(&frame(8, &1000_u16.to_be_bytes())).and_then(|()| socket.flush());
-        return;
-    }
-}
-
-/// The payload of the next data frame of a client.
-fn receive(socket: &mut (impl Read + ?Sized)) -> Option<Vec<u8>> {
-    loop {
-        let mut head = [0; 2];
-        socket.read_exact(&mut head).ok()?;
-        assert!(head[1] & 0x80 != 0, "frames of clients are masked");
-        let length = match head[1] & 0x7F {
-            126 => {
-                let mut long = [0; 2];
-                socket.read_exact(&mut long).ok()?;
-                u64::from(u16::from_be_bytes(long))
-            }
-            127 => {
-                let mut long = [0; 8];
-                socket.read_exact(&mut long).ok()?;
-                u64::from_be_bytes(long)
-            }
-            short => u64::from(short),
-        };
-        let mut mask = [0; 4];
-        socket.read_exact(&mut mask).ok()?;
-        let mut payload = vec![0; usize::try_from(length).ok()?];
-        socket.read_exact(&mut payload).ok()?;
-        payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
-        match head[0] & 0x0F {
-            2 => return Some(payload),
-            8 => return None,
-            _ => {}
-        }
-    }
 }

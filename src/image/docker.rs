@@ -1,0 +1,62 @@
+//! The docker program, started for what is about its own images.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+/// Fetches an image into the daemon.
+pub(crate) fn pull(image: &str) -> Result<()> {
+    twice(|| docker(&["pull", image], Show::Progress)).map(drop)
+}
+
+/// Removes one from the daemon.
+pub(crate) fn remove(image: &str) -> Result<()> {
+    twice(|| docker(&["rmi", image], Show::Progress)).map(drop)
+}
+
+/// Whether the daemon has an image.
+pub(crate) fn is_here(image: &str) -> bool {
+    docker(&["inspect", "--type=image", image], Show::Nothing).is_ok()
+}
+
+/// What the conformance image says about the images of its tests.
+pub(super) fn test_images(conformance: &str, env: &[(String, String)]) -> Result<String> {
+    let mut words: Vec<String> = ["run", "--rm", "--entrypoint=e2e.test"].map(ToOwned::to_owned).into();
+    words.extend(env.iter().map(|(name, value)| format!("--env={name}={value}")));
+    words.extend([conformance.to_owned(), "--list-images".to_owned()]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    docker(&words, Show::Errors)
+}
+
+/// What is seen of docker.
+#[derive(PartialEq)]
+enum Show {
+    /// All that it says, on stderr.
+    Progress,
+    /// What it says there itself; the rest is handed back.
+    Errors,
+    Nothing,
+}
+
+fn docker(words: &[&str], show: Show) -> Result<String> {
+    let mut command = Command::new("docker");
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
+    if show == Show::Progress {
+        command.stdout(std::io::stderr());
+    }
+    command.stderr(if show == Show::Nothing { Stdio::null() } else { Stdio::inherit() });
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start `docker {}`; is docker installed?", words.join(" ")))?;
+    if !output.status.success() {
+        bail!("`docker {}` failed ({})", words.join(" "), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn twice(step: impl Fn() -> Result<String>) -> Result<String> {
+    step().or_else(|error| {
+        log::warn!("{error:#}; trying once more");
+        step()
+    })
+}

@@ -1,0 +1,80 @@
+//! Where images go when a cluster has registries of its own.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::plugin;
+use base::json::json;
+
+/// Where images are to come from or go to.
+pub(crate) enum Translation {
+    /// All into one registry, under their last name.
+    Registry(String),
+    /// From one registry to another.
+    Registries(BTreeMap<String, String>),
+}
+
+impl Translation {
+    /// From a document with other values for the keys of [`registries`].
+    pub(crate) fn of_document(document: &Value) -> Self {
+        let known = registries();
+        let pairs = known.as_object().into_iter().flatten();
+        let pairs = pairs
+            .filter_map(|(key, from)| Some((from.as_str()?.to_owned(), document[key].as_str()?.to_owned())));
+        Self::Registries(pairs.collect())
+    }
+
+    /// The name of an image in its new place.
+    pub(crate) fn apply(&self, image: &str) -> String {
+        match self {
+            Self::Registry(registry) => plugin::relocated(image, registry),
+            Self::Registries(known) => {
+                let (place, last) = image.rsplit_once('/').unwrap_or(("docker.io/library", image));
+                known
+                    .get(place)
+                    .map_or_else(|| image.to_owned(), |to| format!("{}/{last}", to.trim_end_matches('/')))
+            }
+        }
+    }
+}
+
+/// Where the images of the e2e tests come from, in the keys of a file for `--e2e-repo-config`.
+pub(crate) fn registries() -> serde_json::Value {
+    json!({
+        "buildImageRegistry": "registry.k8s.io/build-image",
+        "dockerGluster": "docker.io/gluster",
+        "dockerLibraryRegistry": "docker.io/library",
+        "e2eRegistry": "gcr.io/kubernetes-e2e-test-images",
+        "e2eVolumeRegistry": "gcr.io/kubernetes-e2e-test-images/volume",
+        "gcEtcdRegistry": "registry.k8s.io",
+        "gcRegistry": "registry.k8s.io",
+        "promoterE2eRegistry": "registry.k8s.io/e2e-test-images",
+        "sigStorageRegistry": "registry.k8s.io/sig-storage",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_move_to_other_registries() {
+        let one = Translation::Registry("reg.local:5000/mirror/".into());
+        assert_eq!(
+            one.apply("registry.k8s.io/conformance:v1.30.0"),
+            "reg.local:5000/mirror/conformance:v1.30.0"
+        );
+        let some = Translation::Registries(BTreeMap::from([(
+            "registry.k8s.io/e2e-test-images".into(),
+            "reg.local/e2e".into(),
+        )]));
+        for (image, expected) in [
+            ("registry.k8s.io/e2e-test-images/agnhost:2.47", "reg.local/e2e/agnhost:2.47"),
+            ("registry.k8s.io/pause:3.9", "registry.k8s.io/pause:3.9"),
+            ("busybox:1", "busybox:1"),
+        ] {
+            assert_eq!(some.apply(image), expected);
+        }
+    }
+}

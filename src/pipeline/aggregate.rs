@@ -1,0 +1,94 @@
+//! The run of an aggregator's pod, put together from its settings, its definitions and its environment.
+//!
+//! Starts the thread `outlook` for the status service, and joins it.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::{Cluster, Outcome, Outlook};
+use crate::{config, names, plugin};
+use base::kube::Client;
+use base::stop::Stop;
+
+/// Runs everything; whether all went well. `connect` makes the client, once the settings are read.
+pub(crate) fn aggregate(
+    connect: impl FnOnce() -> anyhow::Result<Client>,
+    no_exit: bool,
+    stop: &Stop,
+) -> anyhow::Result<bool> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let host_name = Some(base::sys::host_name());
+    let config = config::load(&config::Environment { variable: &variable, host_name: host_name.clone() })?;
+    let folders = config.plugin_search_path.clone().unwrap_or_default();
+    let selected: Option<Vec<String>> =
+        config.plugins.as_ref().map(|plugins| plugins.iter().map(|plugin| plugin.name.clone()).collect());
+    let found = plugin::search(&folders, selected.as_deref())?;
+    let mut definitions = found.definitions;
+    if variable("SONOBUOY_DISABLE_RECONCILIATION").as_deref() != Some("true") {
+        for definition in &mut definitions {
+            definition.reconcile(&config.results_dir);
+        }
+    }
+    let client = connect()?;
+    let folder = std::env::var_os("SONOBUOY_AGGREGATOR_DIR")
+        .map_or_else(|| names::RUNS_DIR.into(), std::path::PathBuf::from);
+    let outlook = outlook(&config, Path::new(&folder), &variable);
+    let run = Cluster {
+        config,
+        definitions,
+        client,
+        folder: Path::new(&folder),
+        own_name: host_name,
+        outlook: outlook.as_ref(),
+    };
+    let Some(outlook) = &outlook else { return Ok(see_through(run, no_exit, stop)) };
+    let over = stop.child();
+    std::thread::scope(|scope| {
+        let serve = || {
+            if let Err(error) = outlook.serve(&over) {
+                log::error!("the status service ended: {error:#}");
+            }
+        };
+        std::thread::Builder::new()
+            .name("outlook".into())
+            .spawn_scoped(scope, serve)
+            .context("start a thread")?;
+        let clean = see_through(run, no_exit, stop);
+        over.stop();
+        Ok(clean)
+    })
+}
+
+/// Runs everything, and stays afterwards if it shall; whether all went well.
+fn see_through(run: Cluster<'_>, no_exit: bool, stop: &Stop) -> bool {
+    let outcome = run.run(stop);
+    let clean = matches!(outcome, Ok(Outcome::Ended(0) | Outcome::Before));
+    if let Err(error) = &outcome {
+        log::error!("{error:#}");
+    }
+    if stop.stopped() {
+        return false;
+    }
+    if no_exit {
+        log::info!("no-exit was specified, sonobuoy is now blocking");
+        stop.wait_forever();
+        return true;
+    }
+    clean
+}
+
+/// The second server, if the run has one. Without it the run goes on: its status is told by other ways, too.
+fn outlook(
+    config: &config::Run,
+    folder: &Path,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Option<Outlook> {
+    let port = config.server.status_port;
+    if port == 0 {
+        return None;
+    }
+    let certificates = variable("SONOBUOY_STATUS_DIR").unwrap_or_else(|| names::STATUS_DIR.into());
+    let opened = Outlook::open(Path::new(&certificates), port, folder);
+    opened.map_err(|error| log::error!("there will be no status service: {error:#}")).ok()
+}
