@@ -283,7 +283,7 @@ impl Server {
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let [aggregator_url, ca_cert, client_cert, client_key] = serde_json::from_str(&line).unwrap();
-        let access = Access { aggregator_url, ca_cert, client_cert, client_key };
+        let access = Access { aggregator_url, ca_cert, client_cert, client_key, ..Access::default() };
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(access.ca_cert.as_bytes()).unwrap()).unwrap();
         let chain = vec![CertificateDer::from_pem_slice(access.client_cert.as_bytes()).unwrap()];
@@ -354,6 +354,7 @@ fn raw(dir: &Path) {
         ca_cert: authority.certificate_pem(),
         client_cert: client.cert_pem,
         client_key: client.key_pem,
+        ..Access::default()
     });
     std::thread::spawn(move || {
         until_input_ends();

@@ -26,6 +26,8 @@ pub(crate) const STATUS_SERVICE: &str = "sonobuoy-status";
 pub(crate) const WORKER_CONTAINER: &str = "sonobuoy-worker";
 /// The volume where a plugin and the worker beside it meet.
 pub(crate) const RESULTS_VOLUME: &str = "results";
+/// The folder with a pod's token, inside the container that asks for a certificate.
+pub(crate) const TOKEN_DIR: &str = "/var/run/secrets/sonobuoy";
 /// The image that stands for our own in a definition.
 pub(crate) const OWN_IMAGE: &str = "$SONOBUOY_IMAGE";
 /// What stands for the version of the cluster in the name of an image.
@@ -91,6 +93,11 @@ pub(crate) fn plugin_map(plugin: &str) -> String {
 /// What the secret with the certificate of a plugin's workers is called.
 pub(crate) fn worker_secret(plugin: &str, session: &str) -> String {
     format!("sonobuoy-plugin-{plugin}-{session}")
+}
+
+/// The service account of a plugin whose definition says what it needs.
+pub(crate) fn plugin_account(plugin: &str) -> String {
+    format!("sonobuoy-plugin-{plugin}")
 }
 
 /// Whether the path of a pod's log is that of a plugin's pod.

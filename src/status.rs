@@ -116,6 +116,10 @@ pub(crate) struct Entry {
     /// For how many nodes this entry stands when entries were folded; absent means one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
+    /// How closely the sender of the result is known: `node` by a certificate of its own, `plugin` by one that all
+    /// nodes of the plugin share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// What is wrong, in a sentence, and what to look at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

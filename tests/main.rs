@@ -13,6 +13,7 @@ mod export;
 mod flags;
 mod gather;
 mod generate;
+mod identity;
 mod images;
 mod local;
 mod packaging;

@@ -33,6 +33,7 @@ pub fn serve_alone(
         ca_cert: authority.certificate_pem(),
         client_cert: client.cert_pem,
         client_key: client.key_pem,
+        ..Access::default()
     });
     let (_failures, receiver) = sync_channel(1);
     aggregator.serve(&server, receiver, stop)

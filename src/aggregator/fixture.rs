@@ -98,7 +98,15 @@ pub(super) fn send(store: &Store, id: &ResultId, upload: Upload<'_, &[u8]>) -> R
 }
 
 pub(super) fn plain(body: &[u8]) -> Upload<'_, &[u8]> {
-    Upload { body, length: None, kind: None, disposition: None, digest: None, is_error: false }
+    Upload {
+        body,
+        length: None,
+        kind: None,
+        disposition: None,
+        digest: None,
+        is_error: false,
+        identity: None,
+    }
 }
 
 /// One entry of a tar: kind, name, mode, link target, content.

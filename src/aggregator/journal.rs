@@ -38,6 +38,9 @@ pub(super) enum Record {
         size: u64,
         /// When, RFC 3339.
         at: String,
+        /// How closely its sender was known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<String>,
     },
     /// An error stands where the result should be.
     Failed {
@@ -139,7 +142,13 @@ mod tests {
         let id = ResultId::on_node("p", "n\n1");
         vec![
             Record::Expected(vec![id.clone(), ResultId::global("q")]),
-            Record::Accepted { id: id.clone(), sha256: "00".into(), size: 3, at: "t".into() },
+            Record::Accepted {
+                id: id.clone(),
+                sha256: "00".into(),
+                size: 3,
+                at: "t".into(),
+                identity: Some("node".into()),
+            },
             Record::Failed { id, error: "timeout".into(), kind: FailureKind::TimedOut, at: "t".into() },
         ]
     }

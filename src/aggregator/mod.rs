@@ -10,6 +10,9 @@
 
 mod alone;
 mod budget;
+mod certify;
+#[cfg(test)]
+mod certify_tests;
 #[cfg(test)]
 mod crash_tests;
 mod disk;
@@ -41,6 +44,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 pub use self::alone::serve_alone;
+use self::certify::Certifier;
+pub(crate) use self::certify::{Doubt, Holder, Reviewer};
 pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
 pub(crate) use self::store::Limits;
 use self::store::Store;
@@ -104,6 +109,7 @@ pub(crate) struct Aggregator {
     store: Store,
     authority: Authority,
     settings: Settings,
+    certifier: Option<Certifier>,
 }
 
 impl Aggregator {
@@ -113,9 +119,15 @@ impl Aggregator {
             let store = Store::open(run_dir, expected, settings.limits.clone())?;
             let authority =
                 kept_authority(&layout::state_dir(run_dir).join(layout::AUTHORITY), settings.valid)?;
-            anyhow::Ok(Self { store, authority, settings })
+            anyhow::Ok(Self { store, authority, settings, certifier: None })
         };
         open().with_context(|| format!("run directory `{}`", run_dir.display()))
+    }
+
+    /// Gives out certificates to whom `reviewer` knows; its server has to let guests in.
+    pub(crate) fn certifies(mut self, reviewer: Box<dyn Reviewer>) -> Self {
+        self.certifier = Some(Certifier::new(reviewer));
+        self
     }
 
     /// The authority of the run, the same after a restart.
@@ -148,7 +160,9 @@ impl Aggregator {
                 .name("findings".into())
                 .spawn_scoped(scope, move || self.take_findings(&findings, stop))
                 .context("starting a thread")?;
-            server.run(stop, |request| server::answer(&self.store, request))
+            let certifier = self.certifier.as_ref();
+            let desk = server::Desk { store: &self.store, authority: &self.authority, certifier };
+            server.run(stop, |request| desk.answer(request))
         })
     }
 

@@ -10,9 +10,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::budget;
+use super::certify::Certifier;
 use super::progress;
 use super::store::{Refusal, Store, Upload};
-use crate::backplane;
+use crate::backplane::{Authority, Caller};
 use base::clock;
 use base::http::{Request, Response};
 use client::protocol::{DIGEST_HEADER, ERROR_HEADER, FINAL_HEADER, ResultId, Route};
@@ -26,33 +27,57 @@ enum Action {
     Update(ResultId),
     /// Note that the worker lives.
     Hear(ResultId),
+    /// Sign a certificate for whoever proves who it is.
+    Certify,
 }
 
-/// Answers one request.
-pub(super) fn answer(store: &Store, request: &mut Request) -> Response {
-    let caller = request.peer.certificate.as_ref().and_then(backplane::plugin_of);
-    let action = match action(&request.method, &request.path, caller.as_deref()) {
-        Ok(action) => action,
-        Err(refusal) => return refusal,
-    };
-    match action {
-        Action::Submit(id) => {
-            store.lock().hear(&id, Instant::now());
-            submit(store, &id, request)
-        }
-        Action::Update(id) => update(store, &id, request),
-        Action::Hear(id) => {
-            if store.lock().hear(&id, Instant::now()) {
-                Response::empty(200)
-            } else {
-                unexpected(&id)
+/// What answers requests.
+pub(super) struct Desk<'a> {
+    pub(super) store: &'a Store,
+    pub(super) authority: &'a Authority,
+    /// Who makes certificates for workers, if they may ask for any.
+    pub(super) certifier: Option<&'a Certifier>,
+}
+
+impl Desk<'_> {
+    /// Answers one request.
+    pub(super) fn answer(&self, request: &mut Request<'_>) -> Response {
+        let store = self.store;
+        let caller = request.peer.certificate.as_ref().and_then(Caller::of);
+        let action = match action(&request.method, &request.path, caller.as_ref()) {
+            Ok(Action::Certify) => {
+                return match self.certifier {
+                    Some(certifier) => certifier.answer(store, self.authority, request),
+                    None => Response::text(404, "this run gives out no certificates"),
+                };
+            }
+            // Guests, whom only a run with a certifier lets in, hear nothing of what there is.
+            _ if request.peer.certificate.is_none() => {
+                return Response::text(401, "a certificate of this run is needed");
+            }
+            Ok(action) => action,
+            Err(refusal) => return refusal,
+        };
+        match action {
+            Action::Certify => Response::empty(500),
+            Action::Submit(id) => {
+                store.lock().hear(&id, Instant::now());
+                submit(store, &id, caller.as_ref(), request)
+            }
+            Action::Update(id) => update(store, &id, request),
+            Action::Hear(id) => {
+                if store.lock().hear(&id, Instant::now()) {
+                    Response::empty(200)
+                } else {
+                    unexpected(&id)
+                }
             }
         }
     }
 }
 
-/// What `method` and `path` ask for, if the plugin `caller`, as its certificate names it, may ask so.
-fn action(method: &str, path: &str, caller: Option<&str>) -> Result<Action, Response> {
+/// What `method` and `path` ask for, if `caller`, as its certificate names it, may ask so.
+fn action(method: &str, path: &str, caller: Option<&Caller>) -> Result<Action, Response> {
     let Some(route) = Route::parse(path) else {
         return Err(Response::text(404, "no such path"));
     };
@@ -60,22 +85,21 @@ fn action(method: &str, path: &str, caller: Option<&str>) -> Result<Action, Resp
         Route::Result(id) => ("PUT", Action::Submit(id)),
         Route::Progress(id) => ("POST", Action::Update(id)),
         Route::Health(id) => ("GET", Action::Hear(id)),
+        Route::Certificate => ("POST", Action::Certify),
     };
     if method != allowed {
         return Err(Response::empty(405).header("allow", allowed));
     }
-    let (Action::Submit(id) | Action::Update(id) | Action::Hear(id)) = &action;
-    if caller != Some(&id.plugin) {
-        let caller = caller.unwrap_or("none");
-        return Err(Response::text(
-            403,
-            format_args!("`{id}` is not for the certificate of plugin `{caller}`"),
-        ));
+    if let Action::Submit(id) | Action::Update(id) | Action::Hear(id) = &action
+        && !caller.is_some_and(|caller| caller.may(id))
+    {
+        let caller = caller.map_or("nobody".into(), Caller::to_string);
+        return Err(Response::text(403, format_args!("`{id}` is not for the certificate of {caller}")));
     }
     Ok(action)
 }
 
-fn submit(store: &Store, id: &ResultId, request: &mut Request) -> Response {
+fn submit(store: &Store, id: &ResultId, caller: Option<&Caller>, request: &mut Request) -> Response {
     let header = |name: &str| request.headers.get(name).map(str::to_owned);
     let Ok(digest) = wanted_digest(request.headers.all(DIGEST_HEADER)) else {
         return Response::text(400, format_args!("`{DIGEST_HEADER}` is not one `sha-256=:<base64>:`"));
@@ -84,8 +108,9 @@ fn submit(store: &Store, id: &ResultId, request: &mut Request) -> Response {
     let is_error = header(ERROR_HEADER).is_some();
     let length = request.declared_length();
     let body = request.body();
-    let upload =
-        Upload { body, length, kind: kind.as_deref(), disposition: disposition.as_deref(), digest, is_error };
+    let (kind, disposition) = (kind.as_deref(), disposition.as_deref());
+    let identity = caller.map(Caller::kind);
+    let upload = Upload { body, length, kind, disposition, digest, is_error, identity };
     match store.accept(id, upload) {
         Ok(digest) => {
             Response::empty(200).header("repr-digest", format!("sha-256=:{}:", STANDARD.encode(digest)))
@@ -171,7 +196,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(method: &str, path: &str, caller: Option<&str>, expected: Result<Action, u16>) {
+    fn check(method: &str, path: &str, caller: Option<&Caller>, expected: Result<Action, u16>) {
         let got = action(method, path, caller).map_err(|refusal| refusal.status());
         assert_eq!(got, expected, "{method} {path} from {caller:?}");
     }
@@ -179,12 +204,19 @@ mod tests {
     #[test]
     fn a_request_is_one_action_or_a_refusal() {
         let (global, node) = (ResultId::global("p"), ResultId::on_node("p", "n"));
-        let p = Some("p");
+        let p = Some(&Caller::Plugin("p".into()));
+        let n = Some(&Caller::Result(node.clone()));
         check("PUT", "/api/v1/results/global/p", p, Ok(Action::Submit(global.clone())));
         check("PUT", "/api/v1/results/by-node/n/p", p, Ok(Action::Submit(node.clone())));
         check("PUT", "/api/v1/results/by_node/n/p", p, Ok(Action::Submit(node.clone())));
         check("POST", "/api/v1/progress/by-node/n/p", p, Ok(Action::Update(node.clone())));
-        check("GET", "/api/v1/health/by-node/n/p", p, Ok(Action::Hear(node)));
+        check("GET", "/api/v1/health/by-node/n/p", p, Ok(Action::Hear(node.clone())));
+        check("GET", "/api/v1/health/by-node/n/p", n, Ok(Action::Hear(node)));
+        check("GET", "/api/v1/health/by-node/m/p", n, Err(403));
+        check("PUT", "/api/v1/results/by-node/n/q", n, Err(403));
+        check("POST", "/api/v1/progress/global/p", n, Err(403));
+        check("POST", "/api/v1/certificate", None, Ok(Action::Certify));
+        check("GET", "/api/v1/certificate", p, Err(405));
         check("GET", "/api/v1/health/global/p", p, Ok(Action::Hear(global)));
         check("POST", "/api/v1/results/global/p", p, Err(405));
         check("PUT", "/api/v1/progress/global/p", p, Err(405));

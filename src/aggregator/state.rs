@@ -35,13 +35,16 @@ pub(super) enum Standing {
         kind: FailureKind,
     },
     /// The real result.
-    Accepted,
+    Accepted {
+        /// How closely its sender is known: by its plugin, or by its node.
+        identity: Option<String>,
+    },
 }
 
 impl Standing {
     /// Whether nothing more has to come.
     pub(super) fn settled(&self) -> bool {
-        matches!(self, Self::Failed { .. } | Self::Accepted)
+        matches!(self, Self::Failed { .. } | Self::Accepted { .. })
     }
 }
 
@@ -75,6 +78,8 @@ pub(super) struct State {
     index: HashMap<ResultId, usize>,
     /// How many results each plugin has.
     sizes: HashMap<String, usize>,
+    /// Why no worker gets a certificate just now.
+    held_up: Option<String>,
     end: Option<End>,
     /// Told of every change that people would see.
     onlookers: Vec<Stop>,
@@ -141,7 +146,7 @@ impl State {
     pub(super) fn takes(&self, id: &ResultId) -> Result<(), Taken> {
         match self.standing(id) {
             None => Err(Taken::Unexpected),
-            Some(Standing::Accepted) => Err(Taken::Duplicate),
+            Some(Standing::Accepted { .. }) => Err(Taken::Duplicate),
             Some(_) => Ok(()),
         }
     }
@@ -177,7 +182,7 @@ impl State {
         let first = match slot.standing {
             Standing::Awaited => now,
             Standing::Spoiled { first, .. } => first,
-            Standing::Failed { .. } | Standing::Accepted => return,
+            Standing::Failed { .. } | Standing::Accepted { .. } => return,
         };
         slot.standing = Standing::Spoiled { first, last: now, reason };
         wake(&mut self.waiters);
@@ -201,6 +206,14 @@ impl State {
                 _ => None,
             })
             .collect()
+    }
+
+    /// Notes why no worker gets a certificate just now, or that they do.
+    pub(super) fn certificates_held_up(&mut self, why: Option<String>) {
+        if self.held_up != why {
+            self.held_up = why;
+            wake(&mut self.onlookers);
+        }
     }
 
     /// Notes that the worker of `id` spoke; false if nobody expects it.
@@ -284,6 +297,11 @@ impl State {
             plugins: Some(self.slots.iter().map(|slot| slot.entry(silence, now)).collect()),
             ..Run::default()
         };
+        let entries = self.slots.iter().zip(run.plugins.iter_mut().flatten());
+        for (_, entry) in entries.filter(|(slot, entry)| slot.waits() && entry.message.is_none()) {
+            let why = self.held_up.as_ref();
+            entry.message = why.map(|why| format!("waits for its worker's certificate: {why}"));
+        }
         if !self.slots.is_empty() {
             // Exact for any number of nodes there can be.
             #[allow(clippy::cast_precision_loss, reason = "exact below 2^52")]
@@ -362,13 +380,19 @@ impl Slot {
                 entry.message = Some(error.clone());
                 entry.timed_out = *kind == FailureKind::TimedOut;
             }
-            Standing::Accepted => {
+            Standing::Accepted { identity } => {
                 entry.status = status::COMPLETE.into();
+                entry.identity.clone_from(identity);
                 // Its age says nothing once the worker has done its work.
                 entry.last_heartbeat = None;
             }
         }
         entry
+    }
+
+    /// Whether its worker was started and has not come through yet.
+    fn waits(&self) -> bool {
+        self.standing == Standing::Awaited && self.launched.is_some() && self.heard.is_none()
     }
 
     /// What is probably wrong with a worker that says nothing.
@@ -417,7 +441,9 @@ mod tests {
         let mut state = State::new(ids.to_vec());
         let now = Instant::now();
         let mut seen = Vec::new();
-        for standing in [Standing::Accepted, failed("no"), Standing::Accepted] {
+        for standing in
+            [Standing::Accepted { identity: None }, failed("no"), Standing::Accepted { identity: None }]
+        {
             let run = document(&state, now);
             seen.push((run.status, run.percent_complete.unwrap()));
             let id = &ids[seen.len() - 1];
@@ -452,7 +478,7 @@ mod tests {
         assert_eq!(state.take(&id), Ok(()));
         state.settle(&id, failed("no"));
         assert_eq!(state.take(&id), Ok(()), "an error may be replaced");
-        state.settle(&id, Standing::Accepted);
+        state.settle(&id, Standing::Accepted { identity: None });
         assert_eq!(state.take(&id), Err(Taken::Duplicate));
     }
 
@@ -473,9 +499,9 @@ mod tests {
         state.settle(&id, Standing::Awaited);
         state.spoil(&id, "bad".into(), at(0));
         assert!(!given_up(&state, at(119)) && given_up(&state, at(120)));
-        state.settle(&id, Standing::Accepted);
+        state.settle(&id, Standing::Accepted { identity: None });
         state.spoil(&id, "late".into(), at(0));
-        assert_eq!(state.standing(&id), Some(&Standing::Accepted));
+        assert_eq!(state.standing(&id), Some(&Standing::Accepted { identity: None }));
     }
 
     #[test]
@@ -524,7 +550,7 @@ mod tests {
         state.look_here(onlooker.clone());
         state.progress(&id, Progress::default(), "now".into());
         assert!(onlooker.stopped() && !waiter.stopped(), "progress is no result");
-        state.settle(&id, Standing::Accepted);
+        state.settle(&id, Standing::Accepted { identity: None });
         assert!(waiter.stopped());
         assert!(state.waiters.is_empty() && state.onlookers.is_empty());
     }

@@ -9,7 +9,7 @@
 //! Two uploads of the same result may run at once: the first that is complete wins, the other is a duplicate.
 //! Nothing is written or read under the lock. Does not know HTTP, nor who may send. Starts no thread.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,6 +69,8 @@ pub(super) struct Upload<'a, R> {
     pub(super) digest: Option<[u8; 32]>,
     /// Whether it is a worker's report that there is no result.
     pub(super) is_error: bool,
+    /// How closely its sender is known, as [`Caller::kind`](crate::backplane::Caller::kind) says.
+    pub(super) identity: Option<&'static str>,
 }
 
 /// Why a body was not taken.
@@ -283,7 +285,7 @@ impl Store {
                 let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
                 self.put_error(id, &report, kind)?;
             }
-            None => self.put_result(id, place, &digest, size)?,
+            None => self.put_result(id, place, &digest, size, upload.identity)?,
         }
         Ok(digest)
     }
@@ -328,18 +330,32 @@ impl Store {
     }
 
     /// Renames the folder `place` to where the result of `id` belongs, unless another upload was faster.
-    fn put_result(&self, id: &ResultId, place: &Path, digest: &[u8; 32], size: u64) -> Result<(), Refusal> {
+    fn put_result(
+        &self,
+        id: &ResultId,
+        place: &Path,
+        digest: &[u8; 32],
+        size: u64,
+        identity: Option<&'static str>,
+    ) -> Result<(), Refusal> {
         let busy = self.claim(id)?;
         let (target, errors) = (self.results(id), self.errors(id));
         remove(&target)?;
         put_in_place(place, &target)?;
-        let record = Record::Accepted { id: id.clone(), sha256: hex(digest), size, at: clock::now() };
+        let identity = identity.map(str::to_owned);
+        let record = Record::Accepted {
+            id: id.clone(),
+            sha256: hex(digest),
+            size,
+            at: clock::now(),
+            identity: identity.clone(),
+        };
         if let Err(error) = self.journal.append(&record) {
             // Not acknowledged, so it must not look as if it were.
             remove(&target)?;
             return Err(anyhow::Error::from(error).context("journal").into());
         }
-        busy.settle(Standing::Accepted);
+        busy.settle(Standing::Accepted { identity });
         // Only now: until the result is certain the error stands.
         if let Err(error) = remove(&errors) {
             log::warn!("`{id}`: {error:#}");
@@ -400,14 +416,14 @@ impl Store {
     /// Brings the state to what journal and disk say together. A result that is in place but not journalled is
     /// whole, since it was renamed there; its sender was not told, and will be told so when it tries again.
     fn resume(&self, records: Vec<Record>) -> anyhow::Result<()> {
-        let (mut failed, mut accepted) = (HashMap::new(), HashSet::new());
+        let (mut failed, mut accepted) = (HashMap::new(), HashMap::new());
         for record in records {
             match record {
                 Record::Failed { id, error, kind, .. } => {
                     failed.insert(id, Standing::Failed { error, kind });
                 }
-                Record::Accepted { id, .. } => {
-                    accepted.insert(id);
+                Record::Accepted { id, identity, .. } => {
+                    accepted.insert(id, identity);
                 }
                 Record::Expected(_) => {}
             }
@@ -417,11 +433,12 @@ impl Store {
             let (results, errors) = (self.results(&id), self.errors(&id));
             if results.is_dir() {
                 remove(&errors)?;
-                self.lock().settle(&id, Standing::Accepted);
+                let identity = accepted.remove(&id).flatten();
+                self.lock().settle(&id, Standing::Accepted { identity });
             } else if let (Some(standing), true) = (failed.remove(&id), errors.is_dir()) {
                 self.lock().settle(&id, standing);
             } else {
-                if accepted.contains(&id) {
+                if accepted.contains_key(&id) {
                     log::error!("`{id}` had come, but `{}` is gone: it is awaited again", results.display());
                 }
                 remove(&errors)?;

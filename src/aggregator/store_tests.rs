@@ -260,6 +260,7 @@ fn of_two_uploads_at_once_the_first_complete_one_wins() {
             disposition: Some("a;filename=f"),
             digest: None,
             is_error: false,
+            identity: None,
         };
         store.accept(&id, upload).map_or_else(|refusal| code(&refusal), |_| 200)
     };
@@ -293,6 +294,7 @@ fn a_cut_or_stalled_body_is_not_stored() {
                 disposition: Some("a;filename=f"),
                 digest: None,
                 is_error: false,
+                identity: None,
             };
             check(store.accept(&id, upload).map(|_| ()), expected);
         }
@@ -336,13 +338,17 @@ fn a_run_goes_on_where_it_was_killed() {
     std::fs::create_dir_all(state_dir(&scratch.run()).join("incoming/7/deep")).unwrap();
     let store = scratch.open(&[node("somebody else")]);
     let standing = |id| store.lock().standing(id).cloned();
-    assert_eq!(standing(&ids[0]), Some(Standing::Accepted));
+    assert_eq!(standing(&ids[0]), Some(Standing::Accepted { identity: None }));
     assert_eq!(
         standing(&ids[1]),
         Some(Standing::Failed { error: "timeout: late".into(), kind: FailureKind::TimedOut })
     );
-    assert_eq!(standing(&ids[2]), Some(Standing::Accepted));
-    assert_eq!(standing(&ids[3]), Some(Standing::Accepted), "it was whole, so it is not asked for again");
+    assert_eq!(standing(&ids[2]), Some(Standing::Accepted { identity: None }));
+    assert_eq!(
+        standing(&ids[3]),
+        Some(Standing::Accepted { identity: None }),
+        "it was whole, so it is not asked for again"
+    );
     assert_eq!(standing(&ids[4]), Some(Standing::Awaited));
     assert_eq!(standing(&node("somebody else")), None);
     assert_eq!(scratch.leftovers(), 0);

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, StreamOwned};
 
-use super::{Aggregator, Settings};
-use crate::backplane::{Authority, server_config};
+use super::{Aggregator, Reviewer, Settings};
+use crate::backplane::{Authority, open_server_config, server_config};
 use base::http::Server;
 use base::stop::Stop;
 use client::Credentials;
@@ -43,12 +44,30 @@ pub(super) fn serving<T>(
 ) -> T {
     let aggregator = Aggregator::open(run_dir, expected, settings).unwrap();
     let server = server(&aggregator);
+    run(&aggregator, &server, test)
+}
+
+/// The same with certificates for those whom `reviewer` knows.
+pub(super) fn certifying<T>(
+    run_dir: &Path,
+    expected: &[ResultId],
+    reviewer: impl Reviewer + 'static,
+    test: impl FnOnce(&Running<'_>) -> T,
+) -> T {
+    let aggregator = Aggregator::open(run_dir, expected, Settings::default()).unwrap();
+    let aggregator = aggregator.certifies(Box::new(reviewer));
+    let authority = aggregator.authority();
+    let tls = open_server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap());
+    let server = Server::bind("127.0.0.1:0").unwrap().tls(tls.unwrap());
+    run(&aggregator, &server, test)
+}
+
+fn run<T>(aggregator: &Aggregator, server: &Server, test: impl FnOnce(&Running<'_>) -> T) -> T {
     let (failures, receiver) = sync_channel(8);
-    let running =
-        Running { aggregator: &aggregator, address: server.local_addr(), failures, stop: Stop::new() };
+    let running = Running { aggregator, address: server.local_addr(), failures, stop: Stop::new() };
     let stop = running.stop.clone();
     std::thread::scope(|scope| {
-        let serving = scope.spawn(|| aggregator.serve(&server, receiver, &stop));
+        let serving = scope.spawn(|| aggregator.serve(server, receiver, &stop));
         let result = test(&running);
         drop(running);
         serving.join().unwrap().unwrap();
@@ -71,6 +90,7 @@ pub(super) fn access(authority: &Authority, address: SocketAddr, plugin: &str) -
         ca_cert: authority.certificate_pem(),
         client_cert: identity.cert_pem,
         client_key: identity.key_pem,
+        ..Access::default()
     }
 }
 
@@ -107,7 +127,24 @@ impl Connection {
     pub(super) fn open(access: &Access, address: SocketAddr) -> io::Result<Self> {
         let credentials =
             Credentials::read(&access.ca_cert, &access.client_cert, &access.client_key).unwrap();
-        let config = Arc::new(credentials.client_config().unwrap());
+        Self::with(credentials.client_config().unwrap(), address)
+    }
+
+    /// A connection of somebody without a certificate.
+    pub(super) fn guest(authority_pem: &str, address: SocketAddr) -> io::Result<Self> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority_pem.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self::with(config, address)
+    }
+
+    fn with(config: rustls::ClientConfig, address: SocketAddr) -> io::Result<Self> {
+        let config = Arc::new(config);
         let name = ServerName::try_from("127.0.0.1").unwrap();
         let socket = TcpStream::connect(address)?;
         socket.set_read_timeout(Some(Duration::from_secs(60)))?;

@@ -1,4 +1,4 @@
-//! The authority of one run: makes itself, the aggregator's certificate and one for each plugin.
+//! The authority of one run: makes itself, the aggregator's certificate and those of workers.
 //!
 //! All keys are ECDSA P-256. Subjects are distinct and key identifiers are written, so that OpenSSL builds the
 //! chain, too; it refuses leaves whose subject is their issuer's.
@@ -15,9 +15,11 @@ use ring::rand::SecureRandom as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
+use super::SigningRequest;
 use super::der;
 use super::identity::{self, Identity};
 use base::tls::pem;
+use client::protocol::ResultId;
 
 /// How far certificates are back-dated: clocks of nodes may be behind the aggregator's.
 const BACK_DATED: Duration = Duration::from_secs(24 * 3600);
@@ -96,6 +98,23 @@ impl Authority {
             params.subject_alt_names.insert(0, SanType::DnsName(name));
         }
         self.sign(&params).with_context(|| format!("make the certificate of plugin `{plugin}`"))
+    }
+
+    /// A certificate, PEM, for whoever holds the key of `request` and brings the result `id`. It ends after `valid`, and
+    /// never later than the others of the run.
+    pub(crate) fn certify(
+        &self,
+        id: &ResultId,
+        request: &SigningRequest,
+        valid: Duration,
+    ) -> anyhow::Result<String> {
+        let mut params = self.leaf(&common_name(&format!("plugin {} on {}", id.plugin, id.node)))?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let uri = identity::result_uri(id).try_into().context("write the URI")?;
+        params.subject_alt_names = vec![SanType::URI(uri)];
+        set_validity(&mut params, self.not_after.min(since_1970() + valid));
+        let certificate = params.signed_by(request, &self.issuer).context("sign the certificate")?;
+        Ok(pem("CERTIFICATE", certificate.der()))
     }
 
     fn leaf(&self, name: &str) -> anyhow::Result<CertificateParams> {

@@ -1,4 +1,4 @@
-//! Just enough DER to find the parts of a key and the end of a certificate.
+//! Just enough DER to find the parts of a key, of a signing request, and the end of a certificate.
 
 /// One element off the front of `input`: its tag and its content. `None` if it is cut or longer than 64 KiB.
 pub(super) fn next<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
@@ -23,7 +23,15 @@ pub(super) fn expect<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     next(input).and_then(|(found, content)| (found == tag).then_some(content))
 }
 
+/// The first element of `input` with its tag and length, as it was signed.
+pub(super) fn whole<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let all = *input;
+    next(input)?;
+    all.get(..all.len() - input.len())
+}
+
 pub(super) const INTEGER: u8 = 0x02;
+pub(super) const BIT_STRING: u8 = 0x03;
 pub(super) const OCTET_STRING: u8 = 0x04;
 pub(super) const SEQUENCE: u8 = 0x30;
 

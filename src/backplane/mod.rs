@@ -1,17 +1,27 @@
 //! Certificates of a run, and the TLS settings of both sides.
 //!
-//! Owns who is who: every run has its own authority, which signs one certificate for the aggregator and one for
-//! each plugin; a plugin's name stands in its certificate. Knows nothing of HTTP, routes or results. Starts no
-//! thread.
+//! Owns who is who: every run has its own authority, which signs a certificate for the aggregator and those of its
+//! workers. What a worker's certificate says decides what it may send:
+//!
+//! | its URI | made | may send |
+//! | --- | --- | --- |
+//! | `sonobuoy://plugin/P/node/N` | for a key that never leaves the worker: it asks over TLS with a [`SigningRequest`] and proves by a token which pod it is; short-lived | the result of plugin P on node N (`global` for the cluster) |
+//! | `sonobuoy://plugin/P` | with its key by the aggregator, where workers cannot ask: they are the original's, or tokens may not be reviewed | all results of plugin P |
+//!
+//! Whoever has none is a guest, let in by [`open_server_config`] only to ask for one. Whose a token is, and whether it
+//! counts, others know. Knows nothing of HTTP and routes. Starts no thread.
 
 mod authority;
 mod der;
 mod identity;
+mod request;
 mod server;
 #[cfg(test)]
 mod tests;
 
 pub use authority::Authority;
+pub(crate) use identity::Caller;
 pub use identity::Identity;
-pub(crate) use identity::plugin_of;
+pub(crate) use request::SigningRequest;
+pub(crate) use server::open_server_config;
 pub use server::server_config;

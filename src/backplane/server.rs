@@ -1,4 +1,4 @@
-//! TLS settings of a server that lets in only certificates of its own authority.
+//! TLS settings of a server that believes only certificates of its own authority.
 
 use std::sync::Arc;
 
@@ -11,6 +11,23 @@ use super::Identity;
 /// Settings that demand a client certificate signed by `authority_pem` and show `identity`, with its authority
 /// behind it. TLS 1.2 and 1.3; nothing is kept to resume a session, for every worker comes once.
 pub fn server_config(authority_pem: &str, identity: &Identity) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+    config(authority_pem, identity, false)
+}
+
+/// The same for a server that lets guests without a certificate in, too: what they may ask for is its business. A
+/// certificate that is shown is checked all the same.
+pub(crate) fn open_server_config(
+    authority_pem: &str,
+    identity: &Identity,
+) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+    config(authority_pem, identity, true)
+}
+
+fn config(
+    authority_pem: &str,
+    identity: &Identity,
+    guests: bool,
+) -> anyhow::Result<Arc<rustls::ServerConfig>> {
     let authority = CertificateDer::from_pem_slice(authority_pem.as_bytes())
         .context("read the certificate of the run's authority")?;
     let certificate = CertificateDer::from_pem_slice(identity.cert_pem.as_bytes())
@@ -19,10 +36,12 @@ pub fn server_config(authority_pem: &str, identity: &Identity) -> anyhow::Result
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     roots.add(authority.clone()).context("trust the run's authority")?;
-    let clients =
-        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .build()
-            .context("set up the check of client certificates")?;
+    let mut clients =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    if guests {
+        clients = clients.allow_unauthenticated();
+    }
+    let clients = clients.build().context("set up the check of client certificates")?;
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .context("set up TLS")?

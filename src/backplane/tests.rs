@@ -10,11 +10,29 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 use client::Credentials;
+use client::protocol::ResultId;
 
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Whose a certificate is, in a word.
+fn plugin_of(certificate: &CertificateDer<'_>) -> Option<String> {
+    Caller::of(certificate).map(|caller| match caller {
+        Caller::Plugin(plugin) => plugin,
+        Caller::Result(id) => id.to_string(),
+    })
+}
+
+/// A certificate of a key that its holder keeps, and that key.
+fn certified(authority: &Authority, id: &ResultId, valid: Duration) -> Identity {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let request = rcgen::CertificateParams::new(["somebody.else".into()]).unwrap();
+    let request = request.serialize_request(&key).unwrap().pem().unwrap();
+    let request = SigningRequest::from_pem(request.as_bytes()).unwrap();
+    Identity { cert_pem: authority.certify(id, &request, valid).unwrap(), key_pem: key.serialize_pem() }
+}
 
 /// A clock that is wrong by so much, forwards or backwards.
 #[derive(Debug)]
@@ -334,8 +352,91 @@ fn a_certificate_of_other_origin_is_known_by_its_one_dns_name() {
         (&["p"], &["sonobuoy://plugin/"], None),
         (&["p"], &["sonobuoy://plugin/%zz"], None),
         (&["p"], &["sonobuoy://plugin/%+1"], None),
+        (&[], &["sonobuoy://plugin/a%2Fb"], Some("a/b")),
+        (&[], &["sonobuoy://plugin/p/node/n"], Some("p/n")),
+        (&[], &["sonobuoy://plugin/p/node/"], None),
+        (&[], &["sonobuoy://plugin/p/node"], None),
+        (&[], &["sonobuoy://plugin/p/node/n/x"], None),
+        (&[], &["sonobuoy://plugin/p/pod/n"], None),
     ] {
         assert_eq!(plugin_of(&certificate(names, uris)).as_deref(), expected, "{names:?} {uris:?}");
     }
     assert_eq!(plugin_of(&CertificateDer::from(vec![1, 2, 3])), None);
+}
+
+#[test]
+fn a_certificate_for_one_node_is_for_nothing_else_and_ends_soon() {
+    let authority = Authority::new(DAY).unwrap();
+    let server = authority.server("h").unwrap();
+    let (id, neighbour) = (ResultId::on_node("p", "n/1 ä"), ResultId::on_node("p", "n2"));
+    let own = certified(&authority, &id, HOUR);
+    let der = {
+        use rustls::pki_types::pem::PemObject as _;
+        CertificateDer::from_pem_slice(own.cert_pem.as_bytes()).unwrap()
+    };
+    let caller = Caller::of(&der).unwrap();
+    assert_eq!(caller, Caller::Result(id.clone()));
+    let all = Caller::Plugin("p".into());
+    assert_eq!(
+        [caller.may(&id), caller.may(&neighbour), caller.may(&ResultId::global("p"))],
+        [true, false, false]
+    );
+    assert_eq!([all.may(&id), all.may(&neighbour), all.may(&ResultId::global("q"))], [true, true, false]);
+    let minutes = Duration::from_secs(600);
+    for (forwards, backwards, expected) in [
+        (Duration::ZERO, Duration::ZERO, Ok(Some(id.to_string()))),
+        (Duration::ZERO, minutes, Ok(Some(id.to_string()))),
+        (minutes, Duration::ZERO, Ok(Some(id.to_string()))),
+        (HOUR + minutes, Duration::ZERO, Err("certificate expired")),
+    ] {
+        let shaken = Handshake::new(&authority, &server, &own).server_clock(forwards, backwards).shake("h");
+        match expected {
+            Ok(_) => assert_eq!(shaken.as_ref().ok(), expected.as_ref().ok(), "{shaken:?}"),
+            Err(words) => assert!(shaken.as_ref().is_err_and(|error| error.contains(words)), "{shaken:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_open_server_lets_guests_in_and_still_refuses_the_certificates_of_others() {
+    let (authority, other) = (Authority::new(HOUR).unwrap(), Authority::new(HOUR).unwrap());
+    let (server, stranger) = (authority.server("h").unwrap(), other.client("p").unwrap());
+    let open = || {
+        let config = open_server_config(&authority.certificate_pem(), &server).unwrap();
+        Handshake { server: (*config).clone(), ..Handshake::new(&authority, &server, &stranger) }
+    };
+    let refused = open().shake("h").unwrap_err();
+    assert!(refused.starts_with("server: invalid peer certificate"), "{refused}");
+    let mut guest = open();
+    guest.client.client_auth_cert_resolver = Arc::new(Nothing);
+    assert_eq!(guest.shake("h"), Ok(None));
+}
+
+#[test]
+fn openssl_asks_and_believes_the_answer() {
+    let folder = Folder::new("request");
+    let authority = Authority::new(HOUR).unwrap();
+    let ca = folder.put("ca.pem", &authority.certificate_pem());
+    let (key, request) = (folder.0.join("key.pem"), folder.0.join("request.pem"));
+    let words = [
+        "req",
+        "-new",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-subj",
+        "/CN=x",
+    ];
+    let words = [&words[..], &["-keyout", key.to_str().unwrap(), "-out"]].concat();
+    let Some(made) = openssl(&words, &request) else { return };
+    made.unwrap();
+    let request = SigningRequest::from_pem(&std::fs::read(&request).unwrap()).unwrap();
+    let certificate = authority.certify(&ResultId::on_node("p", "n1"), &request, HOUR).unwrap();
+    let certificate = folder.put("cert.pem", &certificate);
+    let words = ["verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", ca.to_str().unwrap()];
+    openssl(&words, &certificate).unwrap().unwrap();
+    let text = openssl(&["x509", "-noout", "-text", "-in"], &certificate).unwrap().unwrap();
+    assert!(text.contains("URI:sonobuoy://plugin/p/node/n1") && !text.contains("DNS:"), "{text}");
 }

@@ -67,6 +67,9 @@ pub(crate) fn settings(matches: &ArgMatches) -> Result<config::Run> {
         }
         run.server.timeout_seconds = seconds;
     }
+    if let Some(identity) = text(matches, "identity").and_then(config::Identity::parse) {
+        run.identity = identity;
+    }
     redaction(matches, &mut run)?;
     warn_of_unknown(&run);
     Ok(run)

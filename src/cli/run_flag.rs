@@ -215,6 +215,11 @@ fn the_run(made: Made) -> Vec<Arg> {
             "Pod Security level of the namespace [default: privileged]",
         ),
         choice(
+            "identity",
+            &crate::config::Identity::WORDS,
+            "How workers prove who they are: each by a certificate of its own, or all of a plugin by one [default: auto]",
+        ),
+        choice(
             "harden",
             &["on", "off"],
             "Make the aggregator's pod resume, bound its needs and drop its rights; off is the original's pod",

@@ -2,26 +2,30 @@
 
 use std::sync::Arc;
 
-use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsProvider};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsConfigBuilder, TlsProvider};
 
 use super::Error;
-use crate::Credentials;
+use crate::{Credentials, env};
 
-/// Where the aggregator is, whom to trust, and as whom to speak. All three certificates are PEM text.
+/// Where the aggregator is, whom to trust, and as whom to speak: by a certificate with its key, or by a token with which
+/// a certificate is asked for. Certificates and keys are PEM text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// `https://host:port`; a path is ignored.
     pub aggregator_url: String,
     /// The authority of the run: the only one that is trusted.
     pub ca_cert: String,
-    /// The certificate that names the plugin.
+    /// The certificate that names the plugin; empty to ask for one.
     pub client_cert: String,
     /// Its key, SEC1 or PKCS#8.
     pub client_key: String,
+    /// The file with the token of the pod; only where there is no certificate.
+    pub token_file: String,
 }
 
 impl Access {
-    /// Reads `AGGREGATOR_URL`, `CA_CERT`, `CLIENT_CERT` and `CLIENT_KEY`, the variables of a worker.
+    /// Reads the variables of a worker: `AGGREGATOR_URL` and `CA_CERT`, with `SONOBUOY_TOKEN_FILE` or with `CLIENT_CERT`
+    /// and `CLIENT_KEY`.
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| std::env::var(name).ok())
             .map_err(|missing| Error::Settings(format!("not set in the environment: {}", missing.join(", "))))
@@ -29,21 +33,29 @@ impl Access {
 
     /// Reads the same from anywhere; empty is the same as missing. `Err` names what is missing.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<&'static str>> {
-        let mut missing = Vec::new();
-        let mut take = |name| {
-            let value = lookup(name).filter(|value| !value.is_empty());
-            value.unwrap_or_else(|| {
-                missing.push(name);
-                String::new()
-            })
-        };
+        let given = |name: &str| lookup(name).unwrap_or_default();
         let access = Self {
-            aggregator_url: take("AGGREGATOR_URL"),
-            ca_cert: take("CA_CERT"),
-            client_cert: take("CLIENT_CERT"),
-            client_key: take("CLIENT_KEY"),
+            aggregator_url: given(env::AGGREGATOR_URL),
+            ca_cert: given(env::CA_CERT),
+            client_cert: given(env::CLIENT_CERT),
+            client_key: given(env::CLIENT_KEY),
+            token_file: given(env::TOKEN_FILE),
         };
+        let asks = access.asks();
+        let needed = [
+            (env::AGGREGATOR_URL, &access.aggregator_url, true),
+            (env::CA_CERT, &access.ca_cert, true),
+            (env::CLIENT_CERT, &access.client_cert, !asks),
+            (env::CLIENT_KEY, &access.client_key, !asks),
+        ];
+        let missing = needed.iter().filter(|(_, value, needed)| *needed && value.is_empty());
+        let missing: Vec<_> = missing.map(|(name, ..)| *name).collect();
         if missing.is_empty() { Ok(access) } else { Err(missing) }
+    }
+
+    /// Whether a certificate has to be asked for.
+    pub(super) fn asks(&self) -> bool {
+        self.client_cert.is_empty() && !self.token_file.is_empty()
     }
 
     /// Scheme and authority, without path.
@@ -70,19 +82,33 @@ impl Access {
     /// TLS settings from the certificates. Everything is parsed and matched first, because the HTTP client below
     /// panics over a key that does not fit.
     pub(super) fn tls(&self) -> Result<TlsConfig, Error> {
-        let wrong = |error: &dyn std::fmt::Display| Error::Settings(error.to_string());
-        let checked = Credentials::read(&self.ca_cert, &self.client_cert, &self.client_key)
-            .map_err(|error| wrong(&error))?;
-        let certificate = |pem: String| Certificate::from_pem(pem.as_bytes()).map_err(|error| wrong(&error));
-        let own = certificate(checked.certificate_pem())?;
-        let key = PrivateKey::from_pem(checked.key_pem().as_bytes()).map_err(|error| wrong(&error))?;
-        Ok(TlsConfig::builder()
-            .provider(TlsProvider::Rustls)
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(RootCerts::new_with_certs(&[certificate(checked.authority_pem())?]))
-            .client_cert(Some(ClientCert::new_with_certs(&[own], key)))
-            .build())
+        let checked = Credentials::read(&self.ca_cert, &self.client_cert, &self.client_key).map_err(wrong)?;
+        let key = PrivateKey::from_pem(checked.key_pem().as_bytes()).map_err(wrong)?;
+        let own = ClientCert::new_with_certs(&[certificate(&checked.certificate_pem())?], key);
+        Ok(trusting(certificate(&checked.authority_pem())?).client_cert(Some(own)).build())
     }
+
+    /// TLS settings of somebody who has no certificate yet.
+    pub(super) fn guest_tls(&self) -> Result<TlsConfig, Error> {
+        let authority = crate::credentials::authority(&self.ca_cert).map_err(wrong)?;
+        Ok(trusting(certificate(&base::tls::pem("CERTIFICATE", &authority))?).build())
+    }
+}
+
+/// TLS that trusts this authority alone.
+fn trusting(authority: Certificate<'static>) -> TlsConfigBuilder {
+    TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .root_certs(RootCerts::new_with_certs(&[authority]))
+}
+
+fn certificate(pem: &str) -> Result<Certificate<'static>, Error> {
+    Certificate::from_pem(pem.as_bytes()).map_err(wrong)
+}
+
+fn wrong(error: impl std::fmt::Display) -> Error {
+    Error::Settings(error.to_string())
 }
 
 #[cfg(test)]
@@ -112,6 +138,8 @@ mod tests {
             _ => None,
         });
         assert_eq!(missing, Err(vec!["AGGREGATOR_URL", "CLIENT_CERT", "CLIENT_KEY"]));
+        let with_token = Access::read(|name| Some(if name.starts_with("CLIENT") { "" } else { name }.into()));
+        assert!(with_token.is_ok_and(|access| access.asks()), "a token stands for certificate and key");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Credentials {
 impl Credentials {
     /// Reads and checks all three; of each PEM text the first fitting block counts.
     pub fn read(authority_pem: &str, certificate_pem: &str, key_pem: &str) -> Result<Self, Error> {
-        let authority = certificate(authority_pem, "certificate of the authority")?;
+        let authority = authority(authority_pem)?;
         let leaf = certificate(certificate_pem, "client certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
             .map_err(|e| Error(format!("the client key is no PEM private key: {e}")))?;
@@ -74,6 +74,11 @@ impl Credentials {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
+}
+
+/// The authority that is to be trusted.
+pub(crate) fn authority(pem: &str) -> Result<CertificateDer<'static>, Error> {
+    certificate(pem, "certificate of the authority")
 }
 
 fn certificate(pem: &str, what: &str) -> Result<CertificateDer<'static>, Error> {

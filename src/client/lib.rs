@@ -24,19 +24,23 @@
 
 mod access;
 mod body;
+mod channel;
 mod credentials;
 pub mod env;
 mod error;
 pub mod protocol;
+mod request;
 mod retry;
 #[cfg(test)]
 mod tests;
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use ureq::http::Response;
 use ureq::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use ureq::{Agent, SendBody};
 
@@ -50,6 +54,7 @@ pub use error::Error;
 pub use retry::Retry;
 
 use body::Source;
+use channel::Channel;
 use retry::Outcome;
 
 /// Connecting includes the wait of a busy server's queue: a burst of thousands of workers takes seconds.
@@ -94,9 +99,10 @@ pub struct Answer {
     pub text: String,
 }
 
-/// Speaks to one aggregator for one result.
+/// Speaks to one aggregator for one result. Clones share certificate and shutdown.
+#[derive(Clone)]
 pub struct Client {
-    agent: Agent,
+    channel: Arc<Channel>,
     base: String,
     id: ResultId,
     retry: Retry,
@@ -111,26 +117,8 @@ impl Client {
 
     /// A client for `id`. Certificates and key are checked here, so that no later call fails because of them.
     pub fn new(access: &Access, id: ResultId) -> Result<Self, Error> {
-        let base = access.base()?;
-        let config = Agent::config_builder()
-            .tls_config(access.tls()?)
-            // The aggregator is a neighbour; a proxy of the environment is never the way to it.
-            .proxy(None)
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .https_only(true)
-            // A streamed body cannot be sent again if a pooled connection turns out to be dead.
-            .max_idle_connections(0)
-            .max_idle_connections_per_host(0)
-            .user_agent(concat!("sonobuoy/", env!("CARGO_PKG_VERSION")))
-            .timeout_resolve(Some(CONNECT))
-            .timeout_connect(Some(CONNECT))
-            .timeout_await_100(Some(AWAIT_100))
-            .timeout_per_write(Some(WRITE_STALL))
-            .timeout_per_read(Some(READ_STALL))
-            .build();
-        Ok(Self { agent: config.new_agent(), base, id, retry: Retry::default(), stop: Stop::new() })
+        let (base, channel) = (access.base()?, Arc::new(Channel::new(access)?));
+        Ok(Self { channel, base, id, retry: Retry::default(), stop: Stop::new() })
     }
 
     /// Changes how long and how often submissions are tried.
@@ -190,25 +178,27 @@ impl Client {
     /// Posts progress that is already JSON, once, and hands back whatever the aggregator says.
     pub fn relay_progress(&self, json: &[u8]) -> Result<Answer, Error> {
         let url = self.url(&self.id.progress_path());
-        let request = self.agent.post(&url).header(CONTENT_TYPE, "application/json");
-        let sent = request.config().timeout_global(Some(SMALL_TALK)).build().send(json);
-        Ok(answer(sent.map_err(|source| Error::transport(&url, source))?))
+        self.small_talk(&url, |agent| {
+            let request = agent.post(&url).header(CONTENT_TYPE, "application/json");
+            request.config().timeout_global(Some(SMALL_TALK)).build().send(json)
+        })
+        .map(|response| answer(response, ANSWER_LIMIT))
     }
 
     /// Tells the aggregator that this side is alive, once.
     pub fn heartbeat(&self) -> Result<(), Error> {
         let url = self.url(&self.id.health_path());
-        let sent = self.agent.get(&url).config().timeout_global(Some(SMALL_TALK)).build().call();
-        let answer = answer(sent.map_err(|source| Error::transport(&url, source))?);
-        self.expect_success(answer, "heartbeat")
+        let answer = self.small_talk(&url, |agent| get(agent, &url))?;
+        self.expect_success(self::answer(answer, ANSWER_LIMIT), "heartbeat")
     }
 
     /// How far this machine's clock is ahead of the aggregator's; any aggregator tells its time.
     pub fn clock(&self) -> Result<Clock, Error> {
         let url = self.url(&self.id.health_path());
+        // Asking for a certificate first takes its time, which shall not count.
+        self.agent(&url)?;
         let sent = SystemTime::now();
-        let answer = self.agent.get(&url).config().timeout_global(Some(SMALL_TALK)).build().call();
-        let answer = answer.map_err(|source| Error::transport(&url, source))?;
+        let answer = self.small_talk(&url, |agent| get(agent, &url))?;
         let came = SystemTime::now();
         let date = answer.headers().get("date").and_then(|date| clock::parse_http_date(date.to_str().ok()?));
         let told = date.ok_or_else(|| Error::Refused {
@@ -223,7 +213,27 @@ impl Client {
 
     /// Ends requests under way in other threads, and lets no new one begin.
     pub fn shutdown(&self) {
-        self.agent.clone().shutdown();
+        self.channel.shutdown();
+    }
+
+    fn agent(&self, url: &str) -> Result<Agent, Error> {
+        self.channel.agent().map_err(|outcome| match outcome {
+            Outcome::Final(error) => error,
+            outcome => Error::Transport { url: url.into(), why: outcome.why() },
+        })
+    }
+
+    /// One request that is not tried again. A certificate that is not taken is not used again either.
+    fn small_talk(
+        &self,
+        url: &str,
+        send: impl FnOnce(&Agent) -> Result<Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Response<ureq::Body>, Error> {
+        let sent = send(&self.agent(url)?);
+        if retry::distrusted(&sent) {
+            self.channel.forget();
+        }
+        sent.map_err(|source| Error::transport(url, source))
     }
 
     fn submit(&self, source: &mut Source<'_>, is_error: bool) -> Result<Submitted, Error> {
@@ -254,8 +264,11 @@ impl Client {
             Ok(body) => body,
             Err(error) => return Outcome::Final(error),
         };
-        let mut request = self
-            .agent
+        let agent = match self.channel.agent() {
+            Ok(agent) => agent,
+            Err(outcome) => return outcome,
+        };
+        let mut request = agent
             .put(url)
             // Without it a refusal in the middle of a large body arrives as a broken pipe.
             .header(EXPECT, "100-continue")
@@ -272,6 +285,9 @@ impl Client {
         }
         let response = request.send(SendBody::from_reader(&mut body));
         let (trouble, sent) = (body.trouble(), body.sent());
+        if retry::distrusted(&response) && self.channel.forget() {
+            return Outcome::Again { why: "the aggregator did not take the certificate".into(), after: None };
+        }
         let outcome = match response {
             Ok(response) => {
                 let wish = retry::Wish::of(response.headers());
@@ -280,7 +296,7 @@ impl Client {
                 if damaged && response.status().is_success() {
                     return Outcome::Final(Error::Damaged { url: url.into() });
                 }
-                retry::judge_answer(url, answer(response), wish, || source.changed())
+                retry::judge_answer(url, answer(response, ANSWER_LIMIT), wish, || source.changed())
             }
             Err(error) => match trouble {
                 Some(why) => Outcome::Again { why: format!("`{}` {why}", source.name()), after: None },
@@ -309,10 +325,14 @@ impl Client {
     }
 }
 
-fn answer(response: ureq::http::Response<ureq::Body>) -> Answer {
+fn get(agent: &Agent, url: &str) -> Result<Response<ureq::Body>, ureq::Error> {
+    agent.get(url).config().timeout_global(Some(SMALL_TALK)).build().call()
+}
+
+fn answer(response: Response<ureq::Body>, limit: u64) -> Answer {
     let status = response.status().as_u16();
     let mut text = Vec::new();
     // What cannot be read of it is only missing from a message.
-    let _ = response.into_body().into_reader().take(ANSWER_LIMIT).read_to_end(&mut text);
+    let _ = response.into_body().into_reader().take(limit).read_to_end(&mut text);
     Answer { status, text: String::from_utf8_lossy(&text).trim().to_owned() }
 }

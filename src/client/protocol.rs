@@ -22,6 +22,10 @@ pub const DIGEST_HEADER: &str = "Repr-Digest";
 /// In an answer with a 5xx: sending the same bytes again is useless, because they themselves are at fault. The code
 /// stays that of older servers.
 pub const FINAL_HEADER: &str = "X-Sonobuoy-Final";
+/// The path to POST a certificate request to.
+pub const CERTIFICATE_PATH: &str = "/api/v1/certificate";
+/// In the answer to a certificate request: after how many seconds to ask for the next one.
+pub const RENEW_HEADER: &str = "X-Sonobuoy-Renew-After";
 /// The annotation-like prefix of all routes.
 const API: &str = "/api/v1";
 
@@ -35,8 +39,8 @@ pub struct ResultId {
 }
 
 impl ResultId {
-    /// Reads [`RESULT_TYPE`](env::RESULT_TYPE) and [`NODE_NAME`](env::NODE_NAME). Without a node, it is the result for
-    /// the whole cluster.
+    /// Reads what [`PROGRESS_URL`](env::PROGRESS_URL) says, else [`RESULT_TYPE`](env::RESULT_TYPE) and
+    /// [`NODE_NAME`](env::NODE_NAME). Without a node, it is the result for the whole cluster.
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| std::env::var(name).ok())
     }
@@ -44,6 +48,10 @@ impl ResultId {
     /// Reads the same from anywhere; empty is the same as missing.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let url = given(env::PROGRESS_URL).and_then(|url| url.parse::<ureq::http::Uri>().ok());
+        if let Some(Route::Progress(id)) = url.and_then(|url| Route::parse(url.path())) {
+            return Ok(id);
+        }
         let missing = || Error::Settings(format!("not set in the environment: {}", env::RESULT_TYPE));
         let plugin = given(env::RESULT_TYPE).ok_or_else(missing)?;
         Ok(given(env::NODE_NAME).map_or_else(|| Self::global(&plugin), |node| Self::on_node(&plugin, node)))
@@ -103,6 +111,8 @@ pub enum Route {
     Progress(ResultId),
     /// A heartbeat; only GET.
     Health(ResultId),
+    /// A request for a certificate; only POST, and the one that needs none.
+    Certificate,
 }
 
 impl Route {
@@ -112,6 +122,7 @@ impl Route {
         let segments: Vec<String> = path.strip_prefix('/')?.split('/').map(decode).collect::<Option<_>>()?;
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let (kind, id) = match segments[..] {
+            ["api", "v1", "certificate"] => return Some(Self::Certificate),
             ["api", "v1", kind, "global", plugin] => (kind, ResultId::global(plugin)),
             ["api", "v1", kind, "by-node" | "by_node", node, plugin] => {
                 (kind, ResultId::on_node(plugin, node))
@@ -312,6 +323,17 @@ mod tests {
         check("p", Some(""), Some(ResultId::global("p")));
         check("p", None, Some(ResultId::global("p")));
         check("", Some("n"), None);
+        let told = |url: &str| {
+            let lookup = |name: &str| match name {
+                env::PROGRESS_URL => Some(url.to_owned()),
+                env::NODE_NAME => Some("n".into()),
+                _ => Some("p".into()),
+            };
+            ResultId::read(lookup).ok()
+        };
+        let global = "https://[::1]:8080/api/v1/progress/global/q";
+        assert_eq!(told(global), Some(ResultId::global("q")), "plugins that run once know their node, too");
+        assert_eq!(told("nonsense"), Some(ResultId::on_node("p", "n")));
     }
 
     #[test]
@@ -338,6 +360,12 @@ mod tests {
             Some(Route::Result(ResultId::global("p"))),
             "the node called global is the cluster"
         );
+    }
+
+    #[test]
+    fn certificates_have_one_route() {
+        assert_eq!(Route::parse(CERTIFICATE_PATH), Some(Route::Certificate));
+        assert_eq!(Route::parse("/api/v1/certificate/x"), None);
     }
 
     #[test]

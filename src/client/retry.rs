@@ -66,6 +66,17 @@ pub(super) enum Outcome {
     Final(Error),
 }
 
+impl Outcome {
+    /// What went wrong, for people.
+    pub(super) fn why(&self) -> String {
+        match self {
+            Self::Done(_) => String::new(),
+            Self::Again { why, .. } => why.clone(),
+            Self::Final(error) => error.to_string(),
+        }
+    }
+}
+
 /// A server that asks for more patience than this does not get it.
 const LONGEST_WISH: Duration = Duration::from_secs(600);
 
@@ -102,6 +113,29 @@ pub(super) fn judge_answer(url: &str, answer: Answer, wish: Wish, changed: impl 
             Outcome::Again { why: "what was to be sent changed meanwhile".into(), after: wish.after }
         }
         status => Outcome::Final(Error::Refused { what: "result".into(), status, text: answer.text }),
+    }
+}
+
+/// Judges an answer that is no certificate. A token that is not believed may be followed by another one.
+pub(super) fn judge_certificate(url: &str, answer: Answer, wish: Wish) -> Outcome {
+    match answer.status {
+        401 | 408 | 425 | 429 | 500..=599 => Outcome::Again {
+            why: format!("`{url}` answered {} {}", answer.status, answer.text),
+            after: wish.after,
+        },
+        status => Outcome::Final(Error::Refused {
+            what: "request for a certificate".into(),
+            status,
+            text: answer.text,
+        }),
+    }
+}
+
+/// Whether the aggregator did not take our certificate, be it in the handshake or afterwards.
+pub(super) fn distrusted<T>(sent: &Result<ureq::http::Response<T>, ureq::Error>) -> bool {
+    match sent {
+        Ok(response) => response.status() == 401,
+        Err(error) => matches!(tls_error(error), Some(rustls::Error::AlertReceived(_))),
     }
 }
 

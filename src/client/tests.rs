@@ -66,6 +66,7 @@ fn access(authority: &Authority, address: &str) -> Access {
         ca_cert: authority.certificate_pem(),
         client_cert: own.cert_pem,
         client_key: own.key_pem,
+        ..Access::default()
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod aggregator;
 mod grace;
+mod identity;
 mod read;
 mod redaction;
 
@@ -20,6 +21,7 @@ use base::yaml::Error;
 
 pub(crate) use aggregator::{Environment, load, new_uuid};
 pub(crate) use grace::Grace;
+pub(crate) use identity::Identity;
 pub(crate) use redaction::{Field, Redaction};
 
 /// One run's settings.
@@ -103,6 +105,12 @@ pub(crate) struct Run {
     /// What is hidden in the snapshot.
     #[serde(skip_serializing_if = "is_zero")]
     pub redaction: Redaction,
+    /// How workers prove who they are.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub identity: Identity,
+    /// Whether plugins that say what they need have accounts of their own.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub plugin_accounts: bool,
 }
 
 /// Which namespaces and objects are queried.
@@ -275,6 +283,8 @@ impl Run {
             graces: Grace::default(),
             plugin_timeouts: BTreeMap::new(),
             redaction: Redaction::default(),
+            identity: Identity::default(),
+            plugin_accounts: false,
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Field, Grace, PodLogs, Redaction, Results, Run, Selection, Server};
+use super::{Field, Grace, Identity, PodLogs, Redaction, Results, Run, Selection, Server};
 use base::clock;
 use base::pattern;
 use base::yaml::{self, Content, Error, Node};
@@ -52,12 +52,24 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
         "graces" => graces(&mut run.graces, path, node),
         "plugintimeouts" => set_map(&mut run.plugin_timeouts, path, node, set_span),
         "redaction" => redaction(&mut run.redaction, path, node),
+        "identity" => set_identity(&mut run.identity, path, node),
+        "pluginaccounts" => set_flag(&mut run.plugin_accounts, path, node),
         _ => Ok(()),
     })?;
     let logs = &run.limits.pod_logs;
     if logs.since_seconds.is_some() && logs.since_time.is_some() {
         let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; leave one out";
         return Err(whole.place.error(words));
+    }
+    Ok(())
+}
+
+fn set_identity(slot: &mut Identity, path: &str, node: &Node) -> Result<(), Error> {
+    let mut text = String::new();
+    set_text(&mut text, path, node)?;
+    if !text.is_empty() {
+        let words = || node.place.error(format!("`{path}` is `{text}`; write node, plugin or auto"));
+        *slot = Identity::parse(&text).ok_or_else(words)?;
     }
     Ok(())
 }

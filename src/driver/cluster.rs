@@ -13,7 +13,9 @@ use serde_json::Value;
 use super::monitor::{Monitor, Seen};
 use super::node::refusal;
 use super::pod::Launch;
-use super::{Driver, Plugin};
+pub(crate) use super::pod::object_name;
+use super::roster::Roster;
+use super::{Driver, Plugin, Proof};
 use crate::config::Grace;
 use crate::plugin::pod::default_spec;
 use crate::plugin::{self, Definition};
@@ -59,13 +61,19 @@ pub(crate) struct Cluster {
     pub owner: (String, String),
     /// How long trouble may last.
     pub grace: Grace,
+    /// Whether plugins that say what they need have accounts of their own.
+    pub plugin_accounts: bool,
+    /// The plugins' pods, for whoever has to know whose a token is.
+    pub roster: Roster,
 }
 
 impl Driver for Cluster {
     fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
         let launched = SystemTime::now();
-        self.create(&Resource::SECRETS, &launch.secret(&plugin.certificate, &plugin.key), stop)?;
+        if let Proof::Certificate(identity) = &plugin.proof {
+            self.create(&Resource::SECRETS, &launch.secret(&identity.cert_pem, &identity.key_pem), stop)?;
+        }
         self.create(resource(&launch), &launch.object(), stop)?;
         self.follow(&launch, &plugin.ids, launched, findings, stop);
         Ok(())
@@ -84,6 +92,9 @@ impl Driver for Cluster {
         let mut request = Request::delete_collection(resource(&launch), &self.namespace, &selector);
         request.body = Some(options.to_string().into_bytes());
         self.client.send(&request)?;
+        if !matches!(plugin.proof, Proof::Certificate(_)) {
+            return Ok(());
+        }
         match self.client.delete(&Resource::SECRETS, &self.namespace, &launch.secret_name()) {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
@@ -133,6 +144,11 @@ impl Cluster {
             aggregator: &self.aggregator,
             ca_cert: &self.ca_cert,
             owner: (&self.owner.0, &self.owner.1),
+            audience: match &plugin.proof {
+                Proof::PodToken(audience) => Some(audience),
+                _ => None,
+            },
+            own_account: self.plugin_accounts,
         }
     }
 
@@ -191,7 +207,8 @@ impl Cluster {
         std::thread::scope(|scope| {
             let nodes = sender.clone();
             let thread = |name: &str| std::thread::Builder::new().name(format!("{name} of {plugin}"));
-            let pods = thread("pods").spawn_scoped(scope, move || watch_pods(client, launch, &sender));
+            let pods =
+                thread("pods").spawn_scoped(scope, move || watch_pods(client, launch, &self.roster, &sender));
             let known = expected.iter().filter(|id| !id.is_global()).map(|id| id.node.clone()).collect();
             let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, known, &nodes));
             if let Err(error) = pods.and(nodes) {
@@ -234,13 +251,19 @@ fn resource(launch: &Launch<'_>) -> &'static Resource {
     }
 }
 
-fn watch_pods(client: &kube::Client, launch: &Launch<'_>, seen: &SyncSender<Seen>) {
+fn watch_pods(client: &kube::Client, launch: &Launch<'_>, roster: &Roster, seen: &SyncSender<Seen>) {
     let selector = Selector::labels(launch.selector());
     for event in client.watch(&Resource::PODS, launch.namespace, &selector).shrink(shrink_pod) {
         let told = match event {
             Ok(Event::Restarted) => Seen::PodsListing,
-            Ok(Event::Applied(pod)) => Seen::Pod(pod),
-            Ok(Event::Deleted(pod)) => Seen::PodGone(pod),
+            Ok(Event::Applied(pod)) => {
+                roster.enter(launch, &pod);
+                Seen::Pod(pod)
+            }
+            Ok(Event::Deleted(pod)) => {
+                roster.leave(&pod);
+                Seen::PodGone(pod)
+            }
             Ok(Event::Synced) => Seen::PodsListed,
             Err(error) => {
                 log::warn!("pods of plugin `{}` cannot be watched: {error}", launch.definition.name());
@@ -296,6 +319,7 @@ fn shrink_pod(pod: &mut Value) {
         "metadata": {
             "name": meta["name"], "uid": meta["uid"],
             "creationTimestamp": meta["creationTimestamp"], "deletionTimestamp": meta["deletionTimestamp"],
+            "labels": meta["labels"], "ownerReferences": meta["ownerReferences"],
         },
         "spec": {
             "nodeName": spec["nodeName"], "restartPolicy": spec["restartPolicy"],

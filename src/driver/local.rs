@@ -4,6 +4,7 @@
 //! cluster's would be. All of its processes are in groups of their own, and none outlives [`Driver::run`]. Starts a
 //! thread for each pod and for each of its processes, and joins them.
 
+use base::sys::Open as _;
 use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 use super::container::{self, Container, Facts};
 use super::process::{self, Talk};
-use super::{Driver, Plugin};
+use super::{Driver, Plugin, Proof};
 use crate::layout;
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
 use crate::plugin::{self, Definition};
@@ -236,6 +237,14 @@ impl<'a> Pod<'a> {
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
             fs::create_dir_all(dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
         }
+        if let Proof::Tokens(tokens) = &plugin.proof
+            && let Some(token) = tokens.get(id)
+        {
+            let path = pod.token();
+            let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+            file.and_then(|mut file| file.write_all(token.as_bytes()))
+                .with_context(|| format!("cannot write `{}`", path.display()))?;
+        }
         for (file, text) in &definition.config_map {
             let path = pod.config().join(file);
             fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
@@ -264,18 +273,23 @@ impl<'a> Pod<'a> {
             Facts { node: self.node, pod: &self.name, namespace: &self.local.namespace, volumes: &volumes };
 
         // The worker gets the variables of the plugin, so these are worked out before its port is known.
-        let own = container::resolve(plugin, &self.plugin.definition.spec, &facts, &self.given(0))?;
-        let (group, mut child) = self.start_worker(&own)?;
-        let port = child.stdout.take().and_then(|stdout| {
-            let mut line = String::new();
-            BufReader::new(stdout).read_line(&mut line).ok()?;
-            line.trim().parse::<u16>().ok()
-        });
-        keep(At::Worker, (group, child));
-        let Some(port) = port else {
-            bail!("the worker did not start: {}", process::tail(&self.log(WORKER_CONTAINER)));
+        let has_worker = self.plugin.definition.config.worker;
+        let given = if has_worker {
+            let own = container::resolve(plugin, &self.plugin.definition.spec, &facts, &self.given(Some(0)))?;
+            let (group, mut child) = self.start_worker(&own)?;
+            let port = child.stdout.take().and_then(|stdout| {
+                let mut line = String::new();
+                BufReader::new(stdout).read_line(&mut line).ok()?;
+                line.trim().parse::<u16>().ok()
+            });
+            keep(At::Worker, (group, child));
+            if port.is_none() {
+                bail!("the worker did not start: {}", process::tail(&self.log(WORKER_CONTAINER)));
+            }
+            self.given(port)
+        } else {
+            self.given(None)
         };
-        let given = self.given(port);
 
         for value in first {
             let container = container::resolve(plugin, value, &facts, &given)?;
@@ -317,7 +331,10 @@ impl<'a> Pod<'a> {
                     open -= 1;
                     all_well &= status.success();
                     let counts = index + 1 == names.len() || open == 0;
-                    if open == 0 && all_well {
+                    if open == 0 && all_well && !has_worker {
+                        // Whoever has sent its result before it ended is believed rather than this.
+                        let _ = findings.send(Finding::Failure(self.failure(&names[index], status)));
+                    } else if open == 0 && all_well {
                         let marker = self.marker();
                         fs::write(&marker, "").with_context(|| format!("`{}`", marker.display()))?;
                     } else if !all_well && counts && !self.results().join(DONE_FILE).exists() {
@@ -346,8 +363,7 @@ impl<'a> Pod<'a> {
             .env(var::RESULT_TYPE, self.plugin.definition.name())
             .env(var::AGGREGATOR_URL, &self.local.aggregator)
             .env(var::CA_CERT, &self.local.ca_cert)
-            .env(var::CLIENT_CERT, &self.plugin.certificate)
-            .env(var::CLIENT_KEY, &self.plugin.key)
+            .env(var::TOKEN_FILE, self.token())
             .env(env::NAMESPACE, &self.local.namespace)
             .env(env::PLUGIN_POD, &self.name)
             .env(env::WORKER_CONTAINER, WORKER_CONTAINER)
@@ -380,20 +396,28 @@ impl<'a> Pod<'a> {
         })
     }
 
-    /// What every container of the pod is given.
-    fn given(&self, port: u16) -> Vec<(String, String)> {
+    /// What every container of the pod is given: the worker's port, or all that it takes to do without one.
+    fn given(&self, port: Option<u16>) -> Vec<(String, String)> {
         let path = |path: PathBuf| path.to_string_lossy().into_owned();
-        [
+        let channel = match port {
+            Some(port) => vec![(env::PROGRESS_PORT, port.to_string())],
+            None => vec![
+                (var::AGGREGATOR_URL, self.local.aggregator.clone()),
+                (var::CA_CERT, self.local.ca_cert.clone()),
+                (var::RESULT_TYPE, self.plugin.definition.name().to_owned()),
+                (var::TOKEN_FILE, path(self.token())),
+                (var::PROGRESS_URL, format!("{}{}", self.local.aggregator, self.id.progress_path())),
+            ],
+        };
+        let common = [
             (var::NODE_NAME, self.node.to_owned()),
             (env::OLD_RESULTS_DIR, path(self.results())),
             ("SONOBUOY", "true".to_owned()),
             (env::AGGREGATOR_URL, self.local.aggregator.clone()),
             (env::CONFIG_DIR, path(self.config())),
-            (env::PROGRESS_PORT, port.to_string()),
             (env::RESULTS_DIR, path(self.results())),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+        ];
+        common.into_iter().chain(channel).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn failure(&self, container: &str, status: ExitStatus) -> Failure {
@@ -423,6 +447,11 @@ impl<'a> Pod<'a> {
 
     fn config(&self) -> PathBuf {
         self.dir.join("config")
+    }
+
+    /// The file with the token of this pod.
+    fn token(&self) -> PathBuf {
+        self.dir.join("token")
     }
 
     /// The file that tells the worker that all containers have ended well.

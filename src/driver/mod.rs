@@ -11,11 +11,14 @@ mod monitor;
 mod node;
 mod pod;
 mod process;
+pub(crate) mod roster;
 mod verdict;
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use crate::backplane::Identity;
 use crate::plugin::Definition;
 use base::stop::Stop;
 use client::protocol::{Finding, ResultId};
@@ -30,10 +33,18 @@ pub(crate) struct Plugin<'a> {
     pub ids: Vec<ResultId>,
     /// How long it may take.
     pub limit: Option<Duration>,
-    /// The certificate of its workers, PEM.
-    pub certificate: String,
-    /// Their key, PEM.
-    pub key: String,
+    /// How its workers prove who they are.
+    pub proof: Proof,
+}
+
+/// How the workers of a plugin prove who they are.
+pub(crate) enum Proof {
+    /// By this certificate, which all of them share.
+    Certificate(Identity),
+    /// By a token that Kubernetes makes for each pod and for this audience.
+    PodToken(String),
+    /// By one of these, each for one result.
+    Tokens(BTreeMap<ResultId, String>),
 }
 
 /// A way to run plugins.

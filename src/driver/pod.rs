@@ -9,12 +9,19 @@ use serde_json::{Map, Value};
 
 use crate::names::{
     ANNOTATION_DRIVER, LABEL_ALL, LABEL_PART, LABEL_PLUGIN, LABEL_SESSION, PLUGIN, RESULTS_VOLUME, RUNS_DIR,
-    SONOBUOY, WORKER_CONTAINER, env, worker_secret,
+    SERVICE_ACCOUNT, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env, plugin_account, worker_secret,
 };
 use crate::plugin::pod::default_spec;
-use crate::plugin::{Definition, Driver};
+use crate::plugin::{Definition, Driver, Permissions};
 use base::json::json;
 use client::env as var;
+use client::protocol::ResultId;
+
+/// The volume with the pod's token, and the token in it.
+const TOKEN_VOLUME: &str = "sonobuoy-identity";
+const TOKEN: &str = "token";
+/// How long a token counts; the kubelet puts a new one there in time.
+const TOKEN_SECONDS: u32 = 3600;
 
 /// All that a plugin's objects are made of.
 pub(crate) struct Launch<'a> {
@@ -44,6 +51,10 @@ pub(crate) struct Launch<'a> {
     pub ca_cert: &'a str,
     /// Name and uid of the aggregator's pod, which owns everything.
     pub owner: (&'a str, &'a str),
+    /// For whom the pod's token is made, if that is how it proves who it is.
+    pub audience: Option<&'a str>,
+    /// Whether a plugin that says what it needs has an account of its own.
+    pub own_account: bool,
 }
 
 impl Launch<'_> {
@@ -54,11 +65,7 @@ impl Launch<'_> {
 
     /// The name of the pod or DaemonSet.
     pub(crate) fn object_name(&self) -> String {
-        let kind = match self.definition.config.driver {
-            Driver::Job => "job",
-            Driver::DaemonSet => "daemon-set",
-        };
-        format!("sonobuoy-{}-{kind}-{}", self.definition.name(), self.session)
+        object_name(self.definition, self.session)
     }
 
     /// Selects the objects of this launch.
@@ -118,11 +125,24 @@ impl Launch<'_> {
             Some(spec) => spec.clone(),
             None => default_spec(self.definition.config.driver, self.service_account),
         };
-        push(&mut spec, "containers", [self.plugin(), self.worker()]);
+        if self.own_account && self.definition.config.permissions.is_some() {
+            self.set_account(&mut spec);
+        }
+        push(&mut spec, "containers", [self.plugin()]);
+        if self.definition.config.worker {
+            push(&mut spec, "containers", [self.worker()]);
+        }
         if !self.image_pull_secret.is_empty() {
             push(&mut spec, "imagePullSecrets", [json!({"name": self.image_pull_secret})]);
         }
         push(&mut spec, "volumes", [json!({"name": RESULTS_VOLUME, "emptyDir": {}})]);
+        if let Some(audience) = self.audience {
+            let token = json!({
+                "audience": audience, "expirationSeconds": TOKEN_SECONDS, "path": TOKEN,
+            });
+            let sources = json!([{"serviceAccountToken": token}]);
+            push(&mut spec, "volumes", [json!({"name": TOKEN_VOLUME, "projected": {"sources": sources}})]);
+        }
         push(&mut spec, "volumes", self.definition.extra_volumes.iter().cloned());
         spec
     }
@@ -139,7 +159,63 @@ impl Launch<'_> {
         if !told {
             push(&mut plugin, "env", [json!({"name": var::NODE_NAME, "valueFrom": node_name()})]);
         }
+        if !self.definition.config.worker {
+            // It speaks for itself. What refers to another variable stands behind it.
+            let own = self.channel_env();
+            if let Value::Array(env) = &mut plugin["env"] {
+                env.retain(|variable| !own.iter().any(|own| own["name"] == variable["name"]));
+            }
+            push(&mut plugin, "env", own);
+            push(&mut plugin, "volumeMounts", self.audience.map(|_| token_mount()));
+        }
         plugin
+    }
+
+    /// What whoever speaks to the aggregator has to know.
+    fn channel_env(&self) -> Vec<Value> {
+        let name = self.definition.name();
+        let progress = match self.definition.config.driver {
+            Driver::Job => ResultId::global(name).progress_path(),
+            // No manifest can know the node.
+            Driver::DaemonSet => ResultId::on_node(name, var::NODE_NAME).progress_path().replacen(
+                var::NODE_NAME,
+                "$(NODE_NAME)",
+                1,
+            ),
+        };
+        let secret =
+            |key: &str| json!({"valueFrom": {"secretKeyRef": {"name": self.secret_name(), "key": key}}});
+        let text = |value: &str| json!({"value": value});
+        let url = format!("https://{}", self.aggregator);
+        let mut env = vec![
+            (var::RESULT_TYPE, text(name)),
+            (var::AGGREGATOR_URL, text(&url)),
+            (var::CA_CERT, text(self.ca_cert)),
+            (var::PROGRESS_URL, text(&format!("{url}{progress}"))),
+        ];
+        match self.audience {
+            Some(_) => env.push((var::TOKEN_FILE, text(&format!("{TOKEN_DIR}/{TOKEN}")))),
+            None => env.extend([(var::CLIENT_CERT, secret("tls.crt")), (var::CLIENT_KEY, secret("tls.key"))]),
+        }
+        let named = |(name, mut value): (&str, Value)| {
+            value["name"] = json!(name);
+            value
+        };
+        env.into_iter().map(named).collect()
+    }
+
+    /// Runs the pod as the plugin's own account, unless its definition names one that is not the run's.
+    fn set_account(&self, spec: &mut Value) {
+        let named = spec["serviceAccountName"].as_str().unwrap_or_default();
+        if !["", self.service_account, SERVICE_ACCOUNT].contains(&named) {
+            return;
+        }
+        spec["serviceAccountName"] = json!(plugin_account(self.definition.name()));
+        if self.definition.config.permissions == Some(Permissions::None)
+            && spec["automountServiceAccountToken"].is_null()
+        {
+            spec["automountServiceAccountToken"] = json!(false);
+        }
     }
 
     fn worker(&self) -> Value {
@@ -171,6 +247,7 @@ impl Launch<'_> {
         if !args.is_null() {
             worker["args"] = args;
         }
+        push(&mut worker, "volumeMounts", self.audience.map(|_| token_mount()));
         let own = &self.definition.spec["securityContext"];
         // A plugin made for the `restricted` level of Pod Security shall not fail by the container beside it.
         if own["allowPrivilegeEscalation"] == false {
@@ -182,19 +259,13 @@ impl Launch<'_> {
     /// The worker's own variables, and those of the plugin that it has no say in, sorted by name in any case.
     fn worker_env(&self) -> Vec<Value> {
         let field = |path: &str| json!({"valueFrom": {"fieldRef": {"fieldPath": path}}});
-        let secret =
-            |key: &str| json!({"valueFrom": {"secretKeyRef": {"name": self.secret_name(), "key": key}}});
         let text = |value: &str| json!({"value": value});
-        let mut env = Vec::new();
+        let mut env = self.channel_env();
+        env.retain(|variable| variable["name"] != var::PROGRESS_URL);
         for (name, mut value) in [
             (var::NODE_NAME, json!({"valueFrom": node_name()})),
             (env::OLD_RESULTS_DIR, text(self.results_dir)),
             (env::RESULTS_DIR, text(self.results_dir)),
-            (var::RESULT_TYPE, text(self.definition.name())),
-            (var::AGGREGATOR_URL, text(&format!("https://{}", self.aggregator))),
-            (var::CA_CERT, text(self.ca_cert)),
-            (var::CLIENT_CERT, secret("tls.crt")),
-            (var::CLIENT_KEY, secret("tls.key")),
             (env::PROGRESS_PORT, text(self.progress_port())),
             ("SONOBUOY_DIR", text(RUNS_DIR)),
             (env::NAMESPACE, field("metadata.namespace")),
@@ -248,6 +319,19 @@ impl Launch<'_> {
     }
 }
 
+/// The name of the pod or DaemonSet of a plugin.
+pub(crate) fn object_name(definition: &Definition, session: &str) -> String {
+    let kind = match definition.config.driver {
+        Driver::Job => "job",
+        Driver::DaemonSet => "daemon-set",
+    };
+    format!("sonobuoy-{}-{kind}-{session}", definition.name())
+}
+
+fn token_mount() -> Value {
+    json!({"name": TOKEN_VOLUME, "mountPath": TOKEN_DIR, "readOnly": true})
+}
+
 fn node_name() -> Value {
     json!({"fieldRef": {"fieldPath": "spec.nodeName"}})
 }
@@ -283,6 +367,8 @@ mod tests {
             aggregator: "10.0.0.1:8080",
             ca_cert: "PEM",
             owner: ("sonobuoy", "uid"),
+            audience: None,
+            own_account: false,
         });
     }
 

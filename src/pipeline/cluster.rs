@@ -14,10 +14,11 @@ use serde_json::Value;
 
 use super::conduct::{self, Conduct};
 use super::outlook::Outlook;
-use super::{launch, pack, process};
+use super::{launch, pack, process, review};
 use crate::aggregator::{self, Aggregator, Settings};
-use crate::backplane::server_config;
-use crate::driver::{self, Driver as _, Plugin};
+use crate::backplane::{open_server_config, server_config};
+use crate::driver::roster::Roster;
+use crate::driver::{self, Driver as _, Plugin, Proof};
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
@@ -123,11 +124,9 @@ impl Cluster<'_> {
             let why = unseen.as_deref().unwrap_or_default();
             aggregator.record(&Failure::skipped(id.clone(), why));
         }
-        let authority = aggregator.authority();
-        let identity = authority.server(&self.config.server.advertise_address)?;
         let address =
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
-        let server = Server::bind(&address)?.tls(server_config(&authority.certificate_pem(), &identity)?);
+        let server = Server::bind(&address)?;
 
         let Some(owner) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
             bail!(
@@ -135,6 +134,26 @@ impl Cluster<'_> {
                 self.config.namespace
             );
         };
+        let (roster, audience) = (Roster::default(), review::audience(&self.config.uuid));
+        let by_node = self.certifies_nodes(&owner.0)?;
+        let aggregator = if by_node {
+            let launched = self.definitions.iter().map(|definition| self.launched(definition)).collect();
+            let (client, namespace) = (&self.client, &self.config.namespace);
+            aggregator.certifies(Box::new(review::Cluster::new(
+                client,
+                namespace,
+                audience.clone(),
+                &owner.1,
+                roster.clone(),
+                launched,
+            )))
+        } else {
+            aggregator
+        };
+        let authority = aggregator.authority();
+        let identity = authority.server(&self.config.server.advertise_address)?;
+        let tls = if by_node { open_server_config } else { server_config };
+        let server = server.tls(tls(&authority.certificate_pem(), &identity)?);
         let driver = driver::cluster::Cluster {
             client: self.client.clone(),
             namespace: self.config.namespace.clone(),
@@ -149,19 +168,18 @@ impl Cluster<'_> {
             ca_cert: authority.certificate_pem(),
             owner,
             grace: self.config.graces.clone(),
+            plugin_accounts: self.config.plugin_accounts,
+            roster,
         };
         let mut plugins = Vec::new();
         for (definition, ids) in self.definitions.iter().zip(expected) {
-            let identity = authority.client(definition.name())?;
+            let proof = match by_node {
+                true => Proof::PodToken(audience.clone()),
+                false => Proof::Certificate(authority.client(definition.name())?),
+            };
             let session = session(&self.config.uuid, definition.name());
-            plugins.push(Plugin {
-                definition,
-                session,
-                ids,
-                limit: launch::limit(&self.config, definition),
-                certificate: identity.cert_pem,
-                key: identity.key_pem,
-            });
+            let limit = launch::limit(&self.config, definition);
+            plugins.push(Plugin { definition, session, ids, limit, proof });
         }
         let conduct =
             Conduct { aggregator: &aggregator, server: &server, driver: &driver, plugins: &plugins };
@@ -231,6 +249,55 @@ impl Cluster<'_> {
         let own = |definition: &&Definition| definition.name() == id.plugin;
         let found = self.definitions.iter().find(own);
         found.is_some_and(|definition| definition.config.driver == plugin::Driver::DaemonSet)
+    }
+
+    /// Whether workers get a certificate each: where they know how to ask, and tokens may be reviewed.
+    fn certifies_nodes(&self, own_pod: &str) -> anyhow::Result<bool> {
+        let config = &self.config;
+        if config.identity == config::Identity::Plugin || self.definitions.is_empty() {
+            return Ok(false);
+        }
+        let asked_for = config.identity == config::Identity::Node;
+        // The same image as ours holds the same program as ours; of others nobody knows what their workers can.
+        if !asked_for && !self.is_own_image(own_pod) {
+            log::info!(
+                "workers share the certificate of their plugin: `{}` is not the image of this aggregator",
+                config.worker_image
+            );
+            return Ok(false);
+        }
+        let allowed = self.client.allowed("create", &Resource::TOKEN_REVIEWS, "");
+        match allowed.context("asking whether tokens may be reviewed") {
+            Ok(true) => Ok(true),
+            Ok(false) if asked_for => bail!(
+                "the run may not review tokens, which certificates for each node need: give its account the verb `create` \
+                 for `tokenreviews.authentication.k8s.io`, or use `--identity auto`"
+            ),
+            Err(error) if asked_for => Err(error),
+            refused => {
+                let why = refused.err().map(|error| format!(": {error:#}")).unwrap_or_default();
+                log::warn!(
+                    "workers share the certificate of their plugin: the run may not review tokens{why}"
+                );
+                Ok(false)
+            }
+        }
+    }
+
+    fn is_own_image(&self, own_pod: &str) -> bool {
+        let pod = self.client.get(&Resource::PODS, &self.config.namespace, own_pod).unwrap_or_default();
+        let mut containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+        containers.any(|container| container["image"] == *self.config.worker_image)
+    }
+
+    fn launched(&self, definition: &Definition) -> review::Launched {
+        let session = session(&self.config.uuid, definition.name());
+        review::Launched {
+            object: driver::cluster::object_name(definition, &session),
+            session,
+            plugin: definition.name().to_owned(),
+            once: definition.config.driver == plugin::Driver::Job,
+        }
     }
 
     /// Takes the snapshot; gives how many errors there were.

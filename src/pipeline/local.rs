@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 
 use super::conduct::{self, Conduct};
-use super::{launch, pack, process};
+use super::{launch, pack, process, review};
 use crate::aggregator::{Aggregator, Settings};
-use crate::backplane::server_config;
-use crate::driver::{self, Driver as _, Plugin};
+use crate::backplane::open_server_config;
+use crate::driver::{self, Driver as _, Plugin, Proof};
 use crate::plugin::{Definition, Driver};
 use crate::{config, status};
 use base::http::Server;
@@ -111,9 +111,12 @@ impl Local<'_> {
         let expected = self.definitions.iter().map(|definition| expected(definition, &nodes));
         let expected: Vec<Vec<ResultId>> = expected.collect();
         let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
+        // Processes of one machine have no tokens but those that are made here.
+        let (known, tokens) = review::Known::new(expected.iter().flatten().cloned())?;
+        let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
         let identity = authority.server("127.0.0.1")?;
-        let server = Server::bind(ADDRESS)?.tls(server_config(&authority.certificate_pem(), &identity)?);
+        let server = Server::bind(ADDRESS)?.tls(open_server_config(&authority.certificate_pem(), &identity)?);
         let driver = driver::local::Local {
             program: self.program.clone(),
             pods: work.join("pods"),
@@ -126,11 +129,11 @@ impl Local<'_> {
         };
         let mut plugins = Vec::new();
         for (definition, ids) in self.definitions.iter().zip(expected) {
-            let identity = authority.client(definition.name())?;
             let session = config::new_uuid().replace('-', "")[..16].to_owned();
-            let (certificate, key) = (identity.cert_pem, identity.key_pem);
             let limit = launch::limit(&self.config, definition);
-            plugins.push(Plugin { definition, session, ids, limit, certificate, key });
+            let own = ids.iter().filter_map(|id| Some((id.clone(), tokens.get(id)?.clone())));
+            let proof = Proof::Tokens(own.collect());
+            plugins.push(Plugin { definition, session, ids, limit, proof });
         }
 
         driver::local::adopt_strays();

@@ -12,6 +12,7 @@ mod local;
 mod outlook;
 mod pack;
 mod process;
+mod review;
 
 pub(crate) use aggregate::aggregate;
 use cluster::{Cluster, Outcome};

@@ -81,6 +81,23 @@ pub(crate) struct Config {
     pub order: i64,
     /// How long it may take, unless the run's settings say otherwise; 0 for ever.
     pub timeout: Option<Duration>,
+    /// What it may do in the cluster; without a word, all that the run may.
+    pub permissions: Option<Permissions>,
+    /// Whether a worker carries its results home; without one it speaks for itself.
+    pub worker: bool,
+}
+
+/// What a plugin needs of the cluster's API.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Permissions {
+    /// Nothing: it gets no token.
+    None,
+    /// To look at everything, secrets included.
+    Read,
+    /// Everything that the run may.
+    Admin,
+    /// These rules of RBAC.
+    Rules(Vec<Value>),
 }
 
 /// A definition, with what its user should know about how it was read.
@@ -132,6 +149,8 @@ impl Definition {
                 source_url: String::new(),
                 order: 0,
                 timeout: None,
+                permissions: None,
+                worker: true,
             },
             spec,
             pod_spec: None,
@@ -198,6 +217,24 @@ pub(crate) fn relocated(image: &str, registry: &str) -> String {
     format!("{registry}/{last}")
 }
 
+impl Permissions {
+    /// The one that goes by this word.
+    fn parse(word: &str) -> Option<Self> {
+        [("none", Self::None), ("read", Self::Read), ("admin", Self::Admin)]
+            .into_iter()
+            .find_map(|(known, permissions)| (known == word).then_some(permissions))
+    }
+
+    fn to_value(&self) -> Value {
+        match self {
+            Self::None => json!("none"),
+            Self::Read => json!("read"),
+            Self::Admin => json!("admin"),
+            Self::Rules(rules) => json!(rules),
+        }
+    }
+}
+
 impl Config {
     fn to_value(&self) -> Value {
         let mut config = Map::new();
@@ -227,6 +264,12 @@ impl Config {
         }
         if let Some(timeout) = self.timeout {
             put("timeout", json!(clock::duration(timeout)));
+        }
+        if let Some(permissions) = &self.permissions {
+            put("permissions", permissions.to_value());
+        }
+        if !self.worker {
+            put("worker", json!("none"));
         }
         Value::Object(config)
     }

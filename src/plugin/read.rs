@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::shape::driver;
-use super::{Config, Definition, Loaded, legacy, shape};
+use super::{Config, Definition, Loaded, Permissions, legacy, shape};
 use base::clock;
 use base::yaml::{self, Content, Error, Node};
 
@@ -160,7 +160,20 @@ fn config(node: &Node) -> Result<Config, Error> {
             Some(span.ok_or_else(wrong)?)
         }
     };
+    let worker = match node.get("worker") {
+        None => true,
+        Some(value) => match shape::text("sonobuoy-config.worker", value)? {
+            "none" => false,
+            _ => {
+                return Err(value
+                    .place
+                    .error("`sonobuoy-config.worker` can only be none; leave it out for a worker"));
+            }
+        },
+    };
     Ok(Config {
+        permissions: node.get("permissions").map(permissions).transpose()?,
+        worker,
         driver: driver(node, "sonobuoy-config.driver")?,
         driver_spelling,
         plugin_name: text("plugin-name")?,
@@ -173,6 +186,35 @@ fn config(node: &Node) -> Result<Config, Error> {
         order,
         timeout,
     })
+}
+
+/// A word, or rules of RBAC: lists of texts by name.
+fn permissions(node: &Node) -> Result<Permissions, Error> {
+    const KEY: &str = "sonobuoy-config.permissions";
+    const KEYS: [&str; 5] = ["apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs"];
+    let Content::List(rules) = &node.content else {
+        let wrong = || node.place.error(format!("`{KEY}` is none, read, admin or a list of rules"));
+        return Permissions::parse(shape::text(KEY, node)?).ok_or_else(wrong);
+    };
+    let rule = |(at, rule): (usize, &Node)| {
+        let mut fields = serde_json::Map::new();
+        if !matches!(rule.content, Content::Map(_)) {
+            return Err(shape::wrong(&format!("{KEY}[{at}]"), rule, "a map"));
+        }
+        for (key, value) in rule.entries() {
+            let path = format!("{KEY}[{at}].{}", key.text);
+            if !KEYS.contains(&&*key.text) {
+                let words = format!("`{path}` is not part of a rule; there are {}", KEYS.join(", "));
+                return Err(key.place.error(words));
+            }
+            fields.insert(key.text.clone(), shape::texts(&path, value)?.into());
+        }
+        if fields.get("verbs").is_none() {
+            return Err(rule.place.error(format!("`{KEY}[{at}]` has no `verbs`")));
+        }
+        Ok(fields.into())
+    };
+    rules.iter().enumerate().map(rule).collect::<Result<_, _>>().map(Permissions::Rules)
 }
 
 #[cfg(test)]

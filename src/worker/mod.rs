@@ -28,9 +28,8 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
     let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
     // `asked` and `over` end with this call, whatever becomes of `term`.
     let (asked, over) = (term.child(), Stop::new());
-    let client =
-        Client::new(&settings.access, settings.id.clone())?.with_retry(retry).with_stop(over.clone());
     let talk = Client::new(&settings.access, settings.id.clone())?;
+    let client = talk.clone().with_retry(retry).with_stop(over.clone());
     let relays = relay::listen(settings.progress_port);
     relay::announce(settings.progress_port, &relays)?;
     thread::scope(|scope| {

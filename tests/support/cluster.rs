@@ -56,6 +56,13 @@ impl Cluster {
         );
     }
 
+    /// Lets the aggregator run from the image that workers have, so that they get a certificate each.
+    pub fn by_node(self) -> Self {
+        let spec = json!({"containers": [{"name": "kube-sonobuoy", "image": "worker:1"}]});
+        self.api.merge(&self.path("sonobuoy"), &json!({"spec": spec}));
+        self
+    }
+
     pub fn path(&self, pod: &str) -> String {
         format!("/api/v1/namespaces/{}/pods/{pod}", self.namespace)
     }
@@ -128,6 +135,42 @@ impl Cluster {
             plugin: plugin.into(),
             session: pod["metadata"]["labels"]["sonobuoy-run"].as_str().unwrap().into(),
         }
+    }
+
+    /// Waits for the pod of a plugin on a node, or the only one.
+    pub fn pod_on(&self, plugin: &str, node: &str) -> Value {
+        let fits = |pod: &Value| node == "global" || pod["spec"]["nodeName"] == node;
+        self.api.wait(|_| self.pods(plugin).iter().any(fits));
+        self.pods(plugin).into_iter().find(fits).unwrap()
+    }
+
+    /// What a container is told, and somebody without a certificate who knows it.
+    pub fn asker(&self, pod: &Value, container: &str) -> Asker {
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        let env = containers.iter().find(|found| found["name"] == container).unwrap()["env"].clone();
+        let value = |name: &str| {
+            let entry = env.as_array().unwrap().iter().find(|entry| entry["name"] == name);
+            entry.unwrap_or_else(|| panic!("{name} is not in {env}"))["value"].as_str().unwrap().to_owned()
+        };
+        let volumes = pod["spec"]["volumes"].as_array().unwrap();
+        let token =
+            volumes.iter().find_map(|volume| volume["projected"]["sources"][0].get("serviceAccountToken"));
+        Asker {
+            url: value("AGGREGATOR_URL"),
+            authority: value("CA_CERT"),
+            plugin: value("RESULT_TYPE"),
+            audience: token.unwrap()["audience"].as_str().unwrap().into(),
+            session: pod["metadata"]["labels"]["sonobuoy-run"].as_str().unwrap().into(),
+        }
+    }
+
+    /// Waits for the pod of a plugin on a node, and speaks as its worker does that has got a certificate.
+    pub fn certified(&self, plugin: &str, node: &str) -> Worker {
+        let pod = self.pod_on(plugin, node);
+        let asker = self.asker(&pod, "sonobuoy-worker");
+        let token =
+            self.api.issue_token(&self.path(pod["metadata"]["name"].as_str().unwrap()), &asker.audience);
+        asker.worker(&token)
     }
 
     pub fn status(&self) -> Value {
@@ -209,6 +252,43 @@ impl Drop for Aggregator {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Somebody who asks for a certificate.
+pub struct Asker {
+    pub url: String,
+    pub authority: String,
+    pub plugin: String,
+    pub audience: String,
+    pub session: String,
+}
+
+impl Asker {
+    /// Asks with a key and a request of another implementation; the code, the answer, and the key.
+    pub fn ask(&self, token: &str) -> (u16, String, String) {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let request = rcgen::CertificateParams::new(["another".to_owned()]).unwrap();
+        let request = request.serialize_request(&key).unwrap().pem().unwrap();
+        let answer = Peer::new(&self.url, &self.authority, None).say(format!(
+            "POST /api/v1/certificate HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\
+             authorization: Bearer {token}\r\n\r\n{request}",
+            request.len()
+        ));
+        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+        (code, answer, key.serialize_pem())
+    }
+
+    /// Asks, and speaks with the certificate that comes.
+    pub fn worker(&self, token: &str) -> Worker {
+        let (code, answer, key) = self.ask(token);
+        assert_eq!(code, 200, "{answer}");
+        let certificate = &answer[answer.find("-----BEGIN").unwrap()..];
+        Worker {
+            peer: Peer::new(&self.url, &self.authority, Some((certificate, &key))),
+            plugin: self.plugin.clone(),
+            session: self.session.clone(),
+        }
     }
 }
 

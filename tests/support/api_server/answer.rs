@@ -146,6 +146,12 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
         review["status"]["allowed"] = (!denied(api, &verb, &plural)).into();
         return Ok((201, review.to_string().into_bytes()));
     }
+    if place.plural == "tokenreviews" {
+        permitted(api, "create", &place)?;
+        let mut review = body()?;
+        review["status"] = api.review_token(&review["spec"]);
+        return Ok((201, review.to_string().into_bytes()));
+    }
     let Some(kind) = api.lock().kinds.iter().find(|kind| kind.serves(&place)).cloned() else {
         return no(404, "NotFound", "the server could not find the requested resource");
     };

@@ -13,7 +13,7 @@
 //!
 //! What it does as a real one: resource versions, pages, label and field selectors, bookmarks, dry run,
 //! finalizers, owner references, the end of a namespace with all that is in it, status subresources, both forms of
-//! discovery, access reviews, node proxies (as raw answers). What it does not: validation, defaults, patches other
+//! discovery, access and token reviews, node proxies (as raw answers). What it does not: validation, defaults, patches other
 //! than merge, consistency of pages.
 
 #![allow(dead_code)]
@@ -22,6 +22,7 @@ mod answer;
 mod fault;
 mod store;
 mod stream;
+mod token;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -70,6 +71,7 @@ struct State {
     logs: BTreeMap<(String, String, String), (Vec<u8>, bool)>,
     raw: BTreeMap<String, (u16, Vec<u8>)>,
     token: Option<String>,
+    tokens: Vec<token::Token>,
     denied: Vec<(String, String)>,
     plain_discovery: bool,
     kinds: Vec<store::Kind>,

@@ -1,0 +1,259 @@
+//! Whose tokens are: asked of the API server in a cluster, known beforehand on one machine.
+//!
+//! Owns what is demanded of a token: made for this run alone, and held by a pod that this run has made for one of its
+//! plugins and that runs on the node of the result. Knows nothing of certificates.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ring::rand::SecureRandom as _;
+use serde_json::Value;
+
+use crate::aggregator::{Doubt, Holder, Reviewer};
+use crate::driver::roster::{Roster, Seat, is_own};
+use base::json::json;
+use base::kube::{self, Resource};
+use client::protocol::ResultId;
+
+/// Whoever asks is waiting, and will ask again.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+/// What stands before the name of an account in a namespace.
+const ACCOUNT: &str = "system:serviceaccount:";
+const EXTRA: &str = "authentication.kubernetes.io/";
+
+/// A plugin's launch, as its pods show it.
+pub(super) struct Launched {
+    /// The session on the pods' labels.
+    pub(super) session: String,
+    /// The name of its pod or DaemonSet.
+    pub(super) object: String,
+    /// The plugin.
+    pub(super) plugin: String,
+    /// Whether there is one result for the cluster.
+    pub(super) once: bool,
+}
+
+/// Has tokens reviewed by the API server.
+pub(super) struct Cluster {
+    client: kube::Client,
+    namespace: String,
+    audience: String,
+    owner: String,
+    roster: Roster,
+    launched: Vec<Launched>,
+}
+
+/// For whom the tokens of a run's pods are made.
+pub(super) fn audience(uuid: &str) -> String {
+    format!("sonobuoy-{uuid}")
+}
+
+impl Cluster {
+    pub(super) fn new(
+        client: &kube::Client,
+        namespace: &str,
+        audience: String,
+        owner: &str,
+        roster: Roster,
+        launched: Vec<Launched>,
+    ) -> Self {
+        let client = client.clone().patience(Duration::ZERO).within(REVIEW_TIMEOUT);
+        Self { client, namespace: namespace.into(), audience, owner: owner.into(), roster, launched }
+    }
+
+    /// The pod that holds a token, as far as the watches have seen it, else as the server knows it.
+    fn seat(&self, claims: &Claims) -> Result<Seat, Doubt> {
+        if let Some(seat) = self.roster.seat(&claims.uid).filter(|seat| !seat.node.is_empty()) {
+            return Ok(seat);
+        }
+        let gone = || Doubt::Stranger(format!("the pod `{}` is gone", claims.pod));
+        let pod = match self.client.get(&Resource::PODS, &self.namespace, &claims.pod) {
+            Ok(pod) => pod,
+            Err(error) if error.is_not_found() => return Err(gone()),
+            Err(error) => return Err(Doubt::Unavailable(format!("looking for a pod: {error}"))),
+        };
+        let (uid, seat) = Seat::of(&pod).ok_or_else(|| self.stranger(claims))?;
+        if uid != claims.uid {
+            return Err(gone());
+        }
+        let made = |launched: &Launched| {
+            launched.session == seat.session
+                && is_own(&pod["metadata"]["ownerReferences"], &launched.object, &self.owner)
+        };
+        if self.launched.iter().any(made) { Ok(seat) } else { Err(self.stranger(claims)) }
+    }
+
+    fn stranger(&self, claims: &Claims) -> Doubt {
+        Doubt::Stranger(format!("the pod `{}` in `{}` is none of this run", claims.pod, self.namespace))
+    }
+}
+
+impl Reviewer for Cluster {
+    fn review(&self, token: &str, address: IpAddr) -> Result<Holder, Doubt> {
+        let review = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [self.audience]},
+        });
+        let answer = self
+            .client
+            .create(&Resource::TOKEN_REVIEWS, "", &review)
+            .map_err(|error| Doubt::Unavailable(format!("the API server does not review tokens: {error}")))?;
+        let claims = Claims::read(&answer["status"], &self.audience, &self.namespace)?;
+        let seat = self.seat(&claims)?;
+        let launched = self.launched.iter().find(|launched| launched.session == seat.session);
+        let launched = launched.ok_or_else(|| self.stranger(&claims))?;
+        if claims.node.as_ref().is_some_and(|node| *node != seat.node) {
+            let why =
+                format!("the token of the pod `{}` is for another node than `{}`", claims.pod, seat.node);
+            return Err(Doubt::Stranger(why));
+        }
+        // An address that is nobody's may be that of a tunnel; one of somebody else is not this pod's.
+        let address = address.to_canonical().to_string();
+        if self.roster.is_elsewhere(&claims.uid, &seat, &address) {
+            let why =
+                format!("the token of the pod `{}` came from {address}, which is another pod's", claims.pod);
+            return Err(Doubt::Stranger(why));
+        }
+        let id = match launched.once {
+            true => ResultId::global(&launched.plugin),
+            false => ResultId::on_node(&launched.plugin, &seat.node),
+        };
+        Ok(Holder { id, pod: claims.uid })
+    }
+}
+
+/// What the API server says of a token.
+#[derive(Debug, PartialEq)]
+struct Claims {
+    pod: String,
+    uid: String,
+    /// Servers before v1.30 do not say it.
+    node: Option<String>,
+}
+
+impl Claims {
+    fn read(status: &Value, audience: &str, namespace: &str) -> Result<Self, Doubt> {
+        if status["authenticated"] != true {
+            let why = status["error"].as_str().unwrap_or("it has ended, or its pod is gone");
+            return Err(Doubt::Unknown(format!("the token is not believed: {why}")));
+        }
+        // A server that does not know audiences would believe a token that was made for anybody.
+        if !status["audiences"].as_array().is_some_and(|list| list.iter().any(|known| known == audience)) {
+            return Err(Doubt::Unknown(format!("the token is not for `{audience}`")));
+        }
+        let user = &status["user"];
+        let name = user["username"].as_str().unwrap_or_default();
+        let account = name.strip_prefix(ACCOUNT).and_then(|account| account.split_once(':'));
+        if account.is_none_or(|(of, _)| of != namespace) {
+            return Err(Doubt::Stranger(format!("`{name}` is not an account of namespace `{namespace}`")));
+        }
+        let extra = |key: &str| match user["extra"][format!("{EXTRA}{key}")].as_array().map(Vec::as_slice) {
+            Some([only]) => only.as_str().filter(|text| !text.is_empty()).map(str::to_owned),
+            _ => None,
+        };
+        match (extra("pod-name"), extra("pod-uid")) {
+            (Some(pod), Some(uid)) => Ok(Self { pod, uid, node: extra("node-name") }),
+            _ => Err(Doubt::Stranger("the token is not one of a pod".into())),
+        }
+    }
+}
+
+/// Tokens that were made here, for the pods of one machine.
+pub(super) struct Known(HashMap<String, ResultId>);
+
+impl Known {
+    /// One for each result; what is known of them, and what is handed out.
+    pub(super) fn new(
+        ids: impl Iterator<Item = ResultId>,
+    ) -> anyhow::Result<(Self, BTreeMap<ResultId, String>)> {
+        let random = ring::rand::SystemRandom::new();
+        let token = |id| {
+            let mut bytes = [0_u8; 32];
+            random.fill(&mut bytes).ok().context("the system gives no random bytes")?;
+            anyhow::Ok((id, bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
+        };
+        let tokens = ids.map(token).collect::<anyhow::Result<BTreeMap<_, _>>>()?;
+        Ok((Self(tokens.iter().map(|(id, token)| (token.clone(), id.clone())).collect()), tokens))
+    }
+}
+
+impl Reviewer for Known {
+    fn review(&self, token: &str, _: IpAddr) -> Result<Holder, Doubt> {
+        let id = self.0.get(token).ok_or_else(|| Doubt::Unknown("the token is none of this run".into()))?;
+        Ok(Holder { id: id.clone(), pod: id.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(change: impl Fn(&mut Value)) -> Value {
+        let mut status = json!({
+            "authenticated": true,
+            "audiences": ["sonobuoy-1"],
+            "user": {
+                "username": "system:serviceaccount:ns:plugins",
+                "extra": {
+                    "authentication.kubernetes.io/pod-name": ["pod"],
+                    "authentication.kubernetes.io/pod-uid": ["uid"],
+                    "authentication.kubernetes.io/node-name": ["n1"],
+                },
+            },
+        });
+        change(&mut status);
+        status
+    }
+
+    #[test]
+    fn a_token_counts_for_this_run_and_a_pod_in_its_namespace_alone() {
+        let read = |change: &dyn Fn(&mut Value)| Claims::read(&status(change), "sonobuoy-1", "ns");
+        let claims = |node: Option<&str>| Claims {
+            pod: "pod".into(),
+            uid: "uid".into(),
+            node: node.map(str::to_owned),
+        };
+        let key = |name: &str| format!("authentication.kubernetes.io/{name}");
+        assert_eq!(read(&|_| {}), Ok(claims(Some("n1"))));
+        assert_eq!(read(&|status| status["user"]["extra"][key("node-name")] = json!(null)), Ok(claims(None)));
+        for (words, change) in [
+            (
+                "not believed: expired",
+                &(|status: &mut Value| {
+                    *status = json!({"authenticated": false, "error": "expired"});
+                }) as &dyn Fn(&mut Value),
+            ),
+            ("not believed", &|status| *status = json!({})),
+            ("not for `sonobuoy-1`", &|status| {
+                status["audiences"] = json!(["https://kubernetes.default.svc"]);
+            }),
+            ("not for `sonobuoy-1`", &|status| status["audiences"] = json!(null)),
+            ("namespace `ns`", &|status| {
+                status["user"]["username"] = json!("system:serviceaccount:other:plugins");
+            }),
+            ("namespace `ns`", &|status| status["user"]["username"] = json!("system:node:n1")),
+            ("namespace `ns`", &|status| status["user"]["username"] = json!("admin")),
+            ("not one of a pod", &|status| status["user"]["extra"] = json!(null)),
+            ("not one of a pod", &|status| status["user"]["extra"][key("pod-uid")] = json!(["a", "b"])),
+            ("not one of a pod", &|status| status["user"]["extra"][key("pod-name")] = json!([""])),
+        ] {
+            let doubt = read(change).unwrap_err();
+            let (Doubt::Unknown(why) | Doubt::Stranger(why) | Doubt::Unavailable(why)) = &doubt;
+            assert!(why.contains(words), "{words}: {doubt:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_this_machine_are_each_for_one_result() {
+        let ids = [ResultId::global("a"), ResultId::on_node("b", "n1"), ResultId::on_node("b", "n2")];
+        let (known, tokens) = Known::new(ids.iter().cloned()).unwrap();
+        let here = IpAddr::from([127, 0, 0, 1]);
+        for id in &ids {
+            assert_eq!(known.review(&tokens[id], here).unwrap().id, *id);
+        }
+        assert!(matches!(known.review("", here), Err(Doubt::Unknown(_))));
+    }
+}

@@ -1,0 +1,210 @@
+//! Who may speak for which result, in a run whose workers get a certificate each; and plugins that speak for themselves.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::api_server::Fault;
+use crate::support::cluster::{Aggregator, Asker, Cluster};
+
+const REVIEWS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";
+
+/// A run of one plugin on the nodes `a` and `b`, and whoever asks from `a`, with the path of that pod.
+fn asked() -> (Cluster, Aggregator, Asker, String) {
+    let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "").by_node();
+    let aggregator = cluster.start("");
+    let pod = cluster.pod_on("p", "a");
+    let path = cluster.path(pod["metadata"]["name"].as_str().unwrap());
+    let asker = cluster.asker(&pod, "sonobuoy-worker");
+    (cluster, aggregator, asker, path)
+}
+
+#[test]
+fn workers_speak_for_their_node_alone_and_no_key_lies_anywhere() {
+    let cluster = Cluster::new(&["a", "b"])
+        .daemon_sets()
+        .plugin("each", "DaemonSet", "")
+        .plugin("once", "Job", "")
+        .by_node();
+    let aggregator = cluster.start("");
+    let (a, b) = (cluster.certified("each", "a"), cluster.certified("each", "b"));
+    let once = cluster.certified("once", "global");
+    let secrets = cluster.api.list("/api/v1/namespaces/sonobuoy/secrets");
+    assert!(secrets.is_empty(), "{secrets:?}");
+    for pod in [cluster.pods("each"), cluster.pods("once")].concat() {
+        let text = pod.to_string();
+        assert!(!text.contains("CLIENT_KEY") && !text.contains("PRIVATE KEY"), "{text}");
+        let [plugin, worker] = [0, 1].map(|at| pod["spec"]["containers"][at]["volumeMounts"].to_string());
+        assert!(worker.contains("/var/run/secrets/sonobuoy"), "{worker}");
+        assert!(!plugin.contains("/var/run/secrets/sonobuoy"), "the token is the worker's: {plugin}");
+    }
+    assert_eq!([a.send("b"), a.send("nowhere"), b.send("a"), once.send("a")], [403; 4]);
+    assert_eq!([a.send("a"), a.send("a"), b.send("b"), once.send("global")], [200, 409, 200, 200]);
+    aggregator.ends_well();
+    let status = cluster.status();
+    for entry in status["plugins"].as_array().unwrap() {
+        assert_eq!(entry["identity"], "node", "{entry}");
+    }
+    assert_eq!(cluster.archive().text("plugins/each/results/b/r.txt"), "of b\n");
+}
+
+#[test]
+fn a_token_counts_only_for_this_run_and_the_pod_that_holds_it() {
+    let (cluster, _aggregator, asker, path) = asked();
+    let api = &cluster.api;
+    let pod = api.get(&path).unwrap();
+    let stranger = cluster.path("stranger");
+    let mut likeness = json!({"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]});
+    api.put(&stranger, likeness.clone());
+    api.put("/api/v1/namespaces/default/pods/stranger", likeness.take());
+    let gone = cluster.path("gone");
+    api.put(&gone, api.get(&path).unwrap());
+    let issue = |pod: &str| api.issue_token(pod, &asker.audience);
+    let ended = issue(&path);
+    api.end_token(&ended);
+    let of_gone = issue(&gone);
+    api.remove(&gone);
+    for (token, code, words) in [
+        ("e30.e30.made-up".into(), 401, "invalid bearer token"),
+        (api.issue_token(&path, "https://kubernetes.default.svc"), 401, "audiences"),
+        (api.issue_token(&path, "sonobuoy-00000000-0000-4000-8000-000000000000"), 401, "audiences"),
+        (ended, 401, "expired"),
+        (of_gone, 401, "deleted"),
+        (issue("/api/v1/namespaces/default/pods/stranger"), 403, "namespace `sonobuoy`"),
+        (issue(&cluster.path("sonobuoy")), 403, "none of this run"),
+    ] {
+        let (got, answer, _) = asker.ask(&token);
+        assert_eq!(got, code, "{words}: {answer}");
+        assert!(answer.contains(words), "{words}: {answer}");
+    }
+    // Seven have failed from this address; labels alone make nobody a pod of the run, and the next has to wait.
+    let (code, answer, _) = asker.ask(&issue(&stranger));
+    assert_eq!((code, answer.contains("none of this run")), (403, true), "{answer}");
+    assert_eq!(asker.ask(&issue(&path)).0, 429);
+}
+
+#[test]
+fn a_token_that_comes_from_another_pod_is_refused() {
+    let (cluster, _aggregator, asker, path) = asked();
+    let other = cluster.pod_on("p", "b");
+    let other = cluster.path(other["metadata"]["name"].as_str().unwrap());
+    let address = |pod: &str, ip: &str| cluster.api.merge(pod, &json!({"status": {"podIP": ip}}));
+    // This test's own address is that of the pod on b.
+    address(&path, "10.0.0.7");
+    address(&other, "127.0.0.1");
+    let from_b = cluster.api.issue_token(&other, &asker.audience);
+    let seen = || asker.ask(&from_b).0 == 200;
+    assert!(seen());
+    let from_a = cluster.api.issue_token(&path, &asker.audience);
+    let (code, answer, _) = asker.ask(&from_a);
+    assert_eq!(code, 403, "{answer}");
+    assert!(answer.contains("another pod's"), "{answer}");
+}
+
+#[test]
+fn a_review_that_fails_or_hangs_is_tried_again_and_the_status_says_so() {
+    let (cluster, _aggregator, asker, path) = asked();
+    let token = cluster.api.issue_token(&path, &asker.audience);
+    cluster.api.fault(Fault::on(REVIEWS).times(1).status(500, "InternalError", "no etcd"));
+    cluster.api.fault(Fault::on(REVIEWS).times(1).slow(Duration::from_secs(11)));
+    for words in ["no etcd", "does not review tokens"] {
+        let (code, answer, _) = asker.ask(&token);
+        assert_eq!(code, 503, "{answer}");
+        assert!(answer.to_lowercase().contains("retry-after: 2"), "{answer}");
+        assert!(answer.contains(words), "{answer}");
+    }
+    cluster.wait_for_status(|status| {
+        let message = status["plugins"][0]["message"].as_str().unwrap_or_default();
+        message.contains("certificate") && message.contains("does not review tokens")
+    });
+    assert_eq!(asker.worker(&token).send("a"), 200, "failures of the server are nobody's fault");
+    cluster.wait_for_status(|status| status["plugins"][1]["message"].is_null());
+}
+
+#[test]
+fn certificates_outlive_the_aggregator_and_can_be_asked_for_again() {
+    let (cluster, mut aggregator, asker, path) = asked();
+    let before = cluster.certified("p", "a");
+    aggregator.child.kill().unwrap();
+    aggregator.child.wait().unwrap();
+    let aggregator = cluster.start("");
+    let token = cluster.api.issue_token(&path, &asker.audience);
+    cluster.api.wait(|_| std::net::TcpStream::connect(asker.url.trim_start_matches("https://")).is_ok());
+    assert_eq!(before.send("a"), 200);
+    asker.worker(&token);
+    assert_eq!(cluster.certified("p", "b").send("b"), 200);
+    aggregator.ends_well();
+}
+
+#[test]
+fn where_tokens_may_not_be_reviewed_the_plugin_has_a_certificate_and_who_insists_is_told() {
+    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").by_node();
+    cluster.api.forbid("create", "tokenreviews");
+    let aggregator = cluster.start("");
+    assert_eq!(cluster.worker("p").send("global"), 200);
+    assert!(aggregator.said().contains("may not review tokens"), "{}", aggregator.said());
+    aggregator.ends_well();
+    assert_eq!(cluster.status()["plugins"][0]["identity"], "plugin");
+
+    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").by_node().set("Identity", json!("node"));
+    cluster.api.forbid("create", "tokenreviews");
+    let (code, said) = cluster.start("").end();
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("tokenreviews.authentication.k8s.io"), "{said}");
+    assert_eq!(cluster.status()["status"], "failed");
+}
+
+#[test]
+fn an_image_of_others_gets_what_it_knows_unless_told_otherwise() {
+    for (identity, image, expected) in
+        [("auto", "other:1", "plugin"), ("plugin", "worker:1", "plugin"), ("node", "other:1", "node")]
+    {
+        let cluster = Cluster::new(&["a"])
+            .plugin("p", "Job", "")
+            .by_node()
+            .set("Identity", json!(identity))
+            .set("WorkerImage", json!(image));
+        let aggregator = cluster.start("");
+        let sent = match expected {
+            "node" => cluster.certified("p", "global").send("global"),
+            _ => cluster.worker("p").send("global"),
+        };
+        assert_eq!(sent, 200, "{identity}");
+        aggregator.ends_well();
+        assert_eq!(cluster.status()["plugins"][0]["identity"], expected, "{identity}");
+    }
+}
+
+/// The variables of a container, by name.
+fn env(container: &Value, name: &str) -> Option<String> {
+    let found = container["env"].as_array()?.iter().find(|entry| entry["name"] == name)?;
+    found["value"].as_str().map(str::to_owned)
+}
+
+#[test]
+fn a_plugin_without_a_worker_is_told_all_that_it_takes() {
+    let cluster = Cluster::new(&["a"])
+        .daemon_sets()
+        .plugin("each", "DaemonSet", "  worker: none\n")
+        .plugin("once", "Job", "  worker: none\n")
+        .by_node();
+    let aggregator = cluster.start("");
+    for (plugin, node, progress) in
+        [("each", "a", "by-node/$(NODE_NAME)/each"), ("once", "global", "global/once")]
+    {
+        let pod = cluster.pod_on(plugin, node);
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        assert_eq!(containers.len(), 1, "no worker: {pod}");
+        let url = env(&containers[0], "AGGREGATOR_URL").unwrap();
+        let told = env(&containers[0], "SONOBUOY_PROGRESS_URL");
+        assert_eq!(told, Some(format!("{url}/api/v1/progress/{progress}")));
+        let token = env(&containers[0], "SONOBUOY_TOKEN_FILE");
+        assert_eq!(token.as_deref(), Some("/var/run/secrets/sonobuoy/token"));
+        assert!(containers[0]["volumeMounts"].to_string().contains("/var/run/secrets/sonobuoy"));
+        let asker = cluster.asker(&pod, "plugin");
+        let path = cluster.path(pod["metadata"]["name"].as_str().unwrap());
+        let worker = asker.worker(&cluster.api.issue_token(&path, &asker.audience));
+        assert_eq!(worker.send(node), 200);
+    }
+    aggregator.ends_well();
+}

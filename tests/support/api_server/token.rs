@@ -1,0 +1,65 @@
+//! Tokens of service accounts, bound to pods, and their review.
+
+use serde_json::{Value, json};
+
+use super::{ApiServer, parse};
+
+/// A token that was given out.
+#[derive(Clone)]
+pub(super) struct Token {
+    text: String,
+    audience: String,
+    /// The path of its pod, and its uid then.
+    pod: (String, Value),
+    ended: bool,
+}
+
+impl ApiServer {
+    /// Gives out a token of a pod's account for this audience, as the kubelet asks for it.
+    pub fn issue_token(&self, pod: &str, audience: &str) -> String {
+        let found = self.get(pod).unwrap_or_else(|| panic!("no pod at {pod}"));
+        let mut state = self.lock();
+        let text = format!("e30.e30.token-{}", state.tokens.len());
+        let pod = (pod.to_owned(), found["metadata"]["uid"].clone());
+        state.tokens.push(Token { text: text.clone(), audience: audience.into(), pod, ended: false });
+        text
+    }
+
+    /// Lets the time of a token be over.
+    pub fn end_token(&self, text: &str) {
+        let mut state = self.lock();
+        state.tokens.iter_mut().filter(|token| token.text == text).for_each(|token| token.ended = true);
+    }
+
+    /// The status of a review.
+    pub(super) fn review_token(&self, spec: &Value) -> Value {
+        let refused = |why: &str| json!({"authenticated": false, "user": {}, "error": why});
+        let found = self.lock().tokens.iter().find(|token| spec["token"] == *token.text).cloned();
+        let Some(token) = found else { return refused("invalid bearer token") };
+        if token.ended {
+            return refused("token has expired");
+        }
+        if !spec["audiences"].as_array().unwrap().contains(&json!(token.audience)) {
+            return refused("token audiences are invalid for the target audiences");
+        }
+        let Some(pod) = self.get(&token.pod.0).filter(|pod| pod["metadata"]["uid"] == token.pod.1) else {
+            return refused("pod has been deleted");
+        };
+        let place = parse(&token.pod.0).unwrap();
+        let account = pod["spec"]["serviceAccountName"].as_str().unwrap_or("default");
+        let extra =
+            |name: &str, value: &Value| (format!("authentication.kubernetes.io/{name}"), json!([value]));
+        let mut known = vec![extra("pod-name", &json!(place.name)), extra("pod-uid", &token.pod.1)];
+        if pod["spec"]["nodeName"].is_string() {
+            known.push(extra("node-name", &pod["spec"]["nodeName"]));
+        }
+        json!({
+            "authenticated": true,
+            "audiences": [token.audience],
+            "user": {
+                "username": format!("system:serviceaccount:{}:{account}", place.namespace),
+                "extra": known.into_iter().collect::<serde_json::Map<_, _>>(),
+            },
+        })
+    }
+}
