@@ -51,7 +51,7 @@ impl Default for Grace {
     }
 }
 
-fn span<S: Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn span<S: Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&clock::duration(*value))
 }
 

@@ -132,6 +132,25 @@ pub(crate) struct Limits {
     /// Those of what workers send.
     #[serde(skip_serializing_if = "is_zero")]
     pub results: Results,
+    /// Those of the snapshot.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub snapshot: Snapshot,
+}
+
+/// How long the snapshot and the logs may take when the plugins have ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Snapshot {
+    /// After so long no node is asked any more that has not answered; a tenth of the run's own limit later all ends.
+    /// 0 is no limit.
+    #[serde(serialize_with = "grace::span")]
+    pub time: Duration,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(120) }
+    }
 }
 
 /// How much workers may send.

@@ -34,6 +34,9 @@ use client::protocol::{Failure, ResultId};
 /// Certificates outlive the time limit by this, for what comes before and after the plugins.
 const SLACK: Duration = Duration::from_secs(86_400);
 
+/// So many errors of a snapshot are told one by one.
+const TOLD_TROUBLES: usize = 20;
+
 /// What to run.
 pub(crate) struct Cluster<'a> {
     /// The run's settings.
@@ -316,7 +319,15 @@ impl Cluster<'_> {
         });
         match taken {
             Ok(summary) => {
-                for trouble in &summary.errors {
+                let (told, more) = summary.errors.split_at(summary.errors.len().min(TOLD_TROUBLES));
+                if !more.is_empty() {
+                    log::warn!(
+                        "{} more errors of the snapshot stand in `{}`",
+                        more.len(),
+                        layout::QUERY_ERRORS
+                    );
+                }
+                for trouble in told {
                     log::warn!(
                         "query of {} {}{}: {}",
                         trouble.queryobj,

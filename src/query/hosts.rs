@@ -1,53 +1,57 @@
 //! What a node's kubelet says of itself, asked for through the API server.
 //!
 //! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`. A node that refuses one question is
-//! still asked the others; one that is silent is not.
+//! still asked the others; one that is silent, or cannot be reached, is not.
 
 use std::time::Duration;
 
+use super::kubelets::{Kubelets, UNREACHABLE};
 use super::{Answer, Fault, LARGEST_TEXT, Query, Trouble, component, keep};
 use crate::layout::{HOSTS, KUBELET_CONFIG, KUBELET_HEALTH, KUBELET_METRICS};
 use base::json::json;
 use base::kube::{Error, Request, Resource};
 
-/// A kubelet that works answers within a second; the original waits as long.
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// A kubelet that works answers within a second.
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// The API server says at once that it cannot reach a kubelet, and that seldom changes.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Asks one node.
-pub(super) fn fetch(query: &Query<'_>, node: &str) -> Result<Answer, Fault> {
+pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Result<Answer, Fault> {
     let mut answer = Answer::default();
-    let client = query.client.clone().within(ANSWER_LIMIT).patience(PATIENCE);
+    let client = query.client.clone().within(ANSWER_LIMIT).patience(PATIENCE).hopeless(UNREACHABLE);
     let folder = query.folder.join(HOSTS).join(component(node));
     let ask = |path: &str| Request::get(&Resource::NODES, "", node).subresource("proxy").subresource(path);
     let mut failed = |what: &str, error: &Error| {
+        if kubelets.failed(node, error) {
+            return Err(Fault::LeftOut);
+        }
         answer.troubles.push(Trouble {
             queryobj: "Nodes".into(),
             namespace: String::new(),
             name: format!("{node}/{what}"),
             error: error.to_string(),
         });
-        // Whoever was silent for so long will not answer the next question.
-        matches!(error, Error::Transport { .. } | Error::Stopped)
+        Ok(())
     };
     match client.send(&ask("configz")) {
-        Ok(settings) => keep(&folder.join(KUBELET_CONFIG), settings.to_string().as_bytes())?,
-        Err(error) if failed("configz", &error) => return Ok(answer),
-        Err(_) => {}
+        Ok(settings) => {
+            kubelets.answered(node);
+            keep(&folder.join(KUBELET_CONFIG), settings.to_string().as_bytes())?;
+        }
+        Err(error) => failed("configz", &error)?,
     }
     // Only the status is of interest, and that of an unhealthy node is an answer too; a lack of rights is none.
     let healthz = client.text(&ask("healthz"), LARGEST_TEXT).map(|_| 200);
     match healthz.or_else(|error| error.code().filter(|code| !matches!(code, 401 | 403)).ok_or(error)) {
         Ok(status) => keep(&folder.join(KUBELET_HEALTH), json!({"status": status}).to_string().as_bytes())?,
-        Err(error) if failed("healthz", &error) => return Ok(answer),
-        Err(_) => {}
+        Err(error) => failed("healthz", &error)?,
     }
     match client.text(&ask("metrics/resource"), LARGEST_TEXT) {
         Ok(metrics) => keep(&folder.join(KUBELET_METRICS), metrics.as_bytes())?,
         // Served since 1.18, and not by every virtual kubelet.
         Err(error) if error.is_not_found() => {}
-        Err(error) => _ = failed("metrics/resource", &error),
+        Err(error) => failed("metrics/resource", &error)?,
     }
     Ok(answer)
 }

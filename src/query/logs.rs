@@ -12,6 +12,8 @@ use anyhow::bail;
 use regex::Regex;
 use serde_json::Value;
 
+use super::hosts::ANSWER_LIMIT;
+use super::kubelets::{Kubelets, UNREACHABLE};
 use super::{Answer, Fault, Query, Task, Trouble, component, plan, selector};
 use crate::{config, layout, names};
 use base::clock;
@@ -43,6 +45,8 @@ pub(super) struct Log {
     pub(super) namespace: String,
     pub(super) pod: String,
     pub(super) container: String,
+    /// Where it runs; empty for nowhere.
+    pub(super) node: String,
     request: Request,
     /// According to the cluster it is just being created.
     starting: bool,
@@ -161,7 +165,7 @@ impl Pods {
     fn take(&mut self, pod: &Value, config: &config::Run) {
         let limits = &config.limits.pod_logs;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let status = &pod["status"];
+        let (pod_spec, status) = (&pod["spec"], &pod["status"]);
         // The kubelet has removed everything of an evicted pod.
         let evicted = status["phase"] == "Failed" && status["reason"] == "Evicted";
         let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
@@ -172,7 +176,7 @@ impl Pods {
             namespace == config.namespace && pod["metadata"]["labels"][names::LABEL_ALL] == names::SONOBUOY;
         let states = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
         for kind in ["initContainers", "containers", "ephemeralContainers"] {
-            for container in pod["spec"][kind].as_array().into_iter().flatten() {
+            for container in pod_spec[kind].as_array().into_iter().flatten() {
                 let container = text(&container["name"]);
                 let mut known = states.iter().flat_map(|key| status[key].as_array().into_iter().flatten());
                 let state = known.find(|state| state["name"] == container.as_str());
@@ -190,7 +194,8 @@ impl Pods {
                 }
                 let request = request(&namespace, &name, &container, limits);
                 let (namespace, pod) = (namespace.clone(), name.clone());
-                self.logs.push(Log { namespace, pod, container, request, starting });
+                let node = text(&pod_spec["nodeName"]);
+                self.logs.push(Log { namespace, pod, container, node, request, starting });
             }
         }
     }
@@ -232,11 +237,17 @@ impl Log {
         Ok(None)
     }
 
-    pub(super) fn fetch(&self, query: &Query<'_>) -> Result<Answer, Fault> {
+    pub(super) fn fetch(&self, query: &Query<'_>, kubelets: &Kubelets) -> Result<Answer, Fault> {
         let asked = query.client.config().request_timeout.unwrap_or(LONGEST);
         let end = Instant::now().checked_add(asked.min(LONGEST));
-        let client = query.client.clone().within(asked.min(LONGEST));
-        let Some(stream) = self.open(&client, SILENCE.min(asked))? else { return Ok(Answer::default()) };
+        let client = query.client.clone().within(asked.min(ANSWER_LIMIT)).hopeless(UNREACHABLE);
+        let stream = match self.open(&client, SILENCE.min(asked)) {
+            Ok(None) => return Ok(Answer::default()),
+            Ok(Some(stream)) => stream,
+            Err(error) if kubelets.failed(&self.node, &error) => return Err(Fault::LeftOut),
+            Err(error) => return Err(error.into()),
+        };
+        kubelets.answered(&self.node);
         let parts = [&self.namespace, &self.pod].map(|name| component(name));
         let place = layout::pod_log(&parts[0], &parts[1], &component(&self.container));
         let path = query.folder.join(&place);

@@ -4,10 +4,11 @@
 //! Owns what is asked for, the files that hold the answers, and the records of what could not be had. One failing
 //! group, node or log never stops the rest: it is recorded, and only a folder that cannot be written to ends a
 //! snapshot. Knows nothing of plugins or of archives: it fills a folder. Threads: [`WORKERS`] that take one
-//! question after the other; the rate is the client's.
+//! question after the other, and one that waits for the end of the time; the rate is the client's.
 
 mod health;
 mod hosts;
+mod kubelets;
 mod list;
 mod logs;
 mod plan;
@@ -33,6 +34,7 @@ use base::pattern;
 use base::stop::Stop;
 
 use health::Health;
+use kubelets::{Kubelets, Times};
 pub(crate) use redact::Redactor;
 
 /// Questions under way at once; the rate limit of the client keeps the server from harm.
@@ -101,6 +103,8 @@ enum Fault {
     Forbidden(String),
     /// Anything else on the side of the cluster; recorded.
     Refused(String),
+    /// Not asked, or with no answer that only concerns this question; what was learned of the node is told once.
+    LeftOut,
     /// Ends the snapshot: the folder cannot be written to.
     Disk(anyhow::Error),
 }
@@ -116,8 +120,19 @@ struct Answer {
 struct Outcome {
     timing: Timing,
     name: String,
-    answer: Result<Answer, String>,
+    came: Came,
 }
+
+/// What came of a question.
+enum Came {
+    Answer(Answer),
+    Error(String),
+    /// Told with all else that is left out of its node.
+    LeftOut,
+}
+
+/// What is said of questions that are not about a node when the time was over before they were answered.
+const OVERDUE: &str = "left out: the time of the snapshot was over (`Limits.Snapshot.Time`)";
 
 /// One line of `meta/query-time.json`.
 #[derive(Serialize)]
@@ -141,6 +156,15 @@ impl Query<'_> {
         let choice = logs::Choice::new(self.config)?;
         let mut records = Records::default();
 
+        let limit = match self.config.server.timeout_seconds {
+            0 => config::Run::default().server.timeout_seconds,
+            seconds => seconds,
+        };
+        let times = Times::new(
+            self.config.limits.snapshot.time,
+            Duration::from_secs(limit.try_into().unwrap_or_default()),
+        );
+
         let labels = selector::checked("Filters.LabelSelector", &self.config.filters.label_selector);
         let plan = plan::make(self, &namespaces, labels)?;
         records.troubles.extend(plan.troubles);
@@ -150,24 +174,41 @@ impl Query<'_> {
                 fs::create_dir_all(&folder).with_context(|| format!("creating `{}`", folder.display()))?;
             }
         }
-        // What fails for good ends what is under way, too.
+        // What fails for good ends what is under way, too, and so does the time.
         let end = stop.child();
         let client = self.client.under(&end).patience(PATIENCE);
         let query = Query { client: &client, ..*self };
-        records.take(query.carry_out(plan.tasks, &end)?);
-        if plan.logs
-            && let Some(choice) = choice
-        {
-            let tasks = choice.tasks(&query, &plan.known, &mut records.troubles);
-            records.take(query.carry_out(tasks, &end)?);
-        }
+        let kubelets = Kubelets::new(times);
+        std::thread::scope(|scope| -> anyhow::Result<()> {
+            let clock = std::thread::Builder::new().name("snapshot time".into());
+            clock.spawn_scoped(scope, || {
+                if times.is_some_and(|times| !end.wait_until(times.end)) {
+                    log::warn!("the time of the snapshot is over: the rest is left out");
+                    end.stop();
+                }
+            })?;
+            let work = || {
+                records.take(query.carry_out(plan.tasks, &kubelets, &end)?);
+                if plan.logs
+                    && let Some(choice) = choice
+                {
+                    let tasks = choice.tasks(&query, &plan.known, &mut records.troubles);
+                    records.take(query.carry_out(tasks, &kubelets, &end)?);
+                }
+                Ok(())
+            };
+            let worked = work();
+            end.stop();
+            worked
+        })?;
+        records.troubles.extend(kubelets.troubles());
         anyhow::ensure!(!stop.stopped(), "the snapshot was interrupted");
         records.write(self.folder, self.redactor)?;
         Ok(Summary { answered: records.answered, errors: records.troubles })
     }
 
     /// Carries out all tasks, several at once; what comes back is in the order of the tasks, whatever the timing.
-    fn carry_out(&self, tasks: Vec<Task>, stop: &Stop) -> anyhow::Result<Vec<Outcome>> {
+    fn carry_out(&self, tasks: Vec<Task>, kubelets: &Kubelets, stop: &Stop) -> anyhow::Result<Vec<Outcome>> {
         let next = AtomicUsize::new(0);
         let total = tasks.len();
         let (sender, done) = mpsc::sync_channel(WORKERS);
@@ -181,7 +222,7 @@ impl Query<'_> {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(task) = tasks.get(index) else { return };
                         let begin = Instant::now();
-                        let outcome = self.ask(task);
+                        let outcome = self.ask(task, kubelets);
                         if sender.send((index, begin.elapsed(), outcome)).is_err() {
                             return;
                         }
@@ -208,9 +249,13 @@ impl Query<'_> {
                 };
                 count += 1;
                 match outcome {
-                    Ok(answer) => outcomes[index] = Some((time, Ok(answer))),
+                    Ok(answer) => outcomes[index] = Some((time, Came::Answer(answer))),
+                    Err(Fault::LeftOut) => outcomes[index] = Some((time, Came::LeftOut)),
+                    Err(Fault::Refused(_)) if stop.stopped() => {
+                        outcomes[index] = Some((time, Came::Error(OVERDUE.into())));
+                    }
                     Err(Fault::Refused(why) | Fault::Forbidden(why)) => {
-                        outcomes[index] = Some((time, Err(why)));
+                        outcomes[index] = Some((time, Came::Error(why)));
                     }
                     Err(Fault::Disk(error)) => {
                         broken = Some(error);
@@ -225,21 +270,35 @@ impl Query<'_> {
         if let Some(error) = broken {
             return Err(error);
         }
-        let timed = tasks.iter().zip(outcomes).filter_map(|(task, outcome)| {
-            let (time, outcome) = outcome?;
+        let timed = tasks.iter().zip(outcomes).map(|(task, outcome)| {
+            // Whoever was not asked was left out by the time.
+            let (time, came) = outcome.unwrap_or_else(|| match task.node().filter(|node| !node.is_empty()) {
+                Some(node) => {
+                    kubelets.leave_out(node);
+                    (Duration::ZERO, Came::LeftOut)
+                }
+                None => (Duration::ZERO, Came::Error(OVERDUE.into())),
+            });
             let (queryobj, namespace) = task.subject();
-            let error = outcome.as_ref().err().cloned();
+            let error = match &came {
+                Came::Answer(_) => None,
+                Came::Error(why) => Some(why.clone()),
+                Came::LeftOut => Some("left out".into()),
+            };
             let timing = Timing { queryobj, namespace, time: clock::duration(time), error };
-            Some(Outcome { timing, name: task.name(), answer: outcome })
+            Outcome { timing, name: task.name(), came }
         });
         Ok(timed.collect())
     }
 
-    fn ask(&self, task: &Task) -> Result<Answer, Fault> {
+    fn ask(&self, task: &Task, kubelets: &Kubelets) -> Result<Answer, Fault> {
+        if task.node().is_some_and(|node| !kubelets.may_ask(node)) {
+            return Err(Fault::LeftOut);
+        }
         match task {
             Task::List(listing) => listing.fetch(self),
-            Task::Host(node) => hosts::fetch(self, node),
-            Task::Log(log) => log.fetch(self),
+            Task::Host(node) => hosts::fetch(self, kubelets, node),
+            Task::Log(log) => log.fetch(self, kubelets),
             Task::ServerVersion => self.document("/version", layout::SERVER_VERSION, |found, health| {
                 health.api_version = found["gitVersion"].as_str().unwrap_or_default().into();
             }),
@@ -294,6 +353,15 @@ impl Task {
         }
     }
 
+    /// The node whose kubelet answers it.
+    fn node(&self) -> Option<&str> {
+        match self {
+            Self::Host(node) => Some(node),
+            Self::Log(log) => Some(&log.node),
+            _ => None,
+        }
+    }
+
     /// The node or the container it asks about.
     fn name(&self) -> String {
         match self {
@@ -325,14 +393,15 @@ struct Records {
 
 impl Records {
     fn take(&mut self, outcomes: Vec<Outcome>) {
-        for Outcome { timing, name, answer } in outcomes {
-            match answer {
-                Ok(answer) => {
+        for Outcome { timing, name, came } in outcomes {
+            match came {
+                Came::LeftOut => {}
+                Came::Answer(answer) => {
                     self.answered += 1;
                     self.health.add(answer.health);
                     self.troubles.extend(answer.troubles);
                 }
-                Err(error) => self.troubles.push(Trouble {
+                Came::Error(error) => self.troubles.push(Trouble {
                     queryobj: timing.queryobj.clone(),
                     namespace: timing.namespace.clone(),
                     name,

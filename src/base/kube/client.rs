@@ -52,6 +52,8 @@ pub struct Client {
     patience: [Duration; 2],
     /// How long one try of a call may take, if that is less than the settings say.
     whole: Option<Duration>,
+    /// Codes that are not worth another try.
+    hopeless: &'static [u16],
 }
 
 /// Names in lower case, and values.
@@ -69,6 +71,8 @@ struct Shared {
 #[derive(Clone, Copy)]
 struct Limits {
     whole: Option<Duration>,
+    /// Until an answer begins.
+    answer: Duration,
     silence: Option<Duration>,
 }
 
@@ -113,6 +117,7 @@ impl Client {
             dialer,
             patience: [Duration::ZERO, PATIENCE],
             whole: None,
+            hopeless: &[],
         })
     }
 
@@ -135,7 +140,13 @@ impl Client {
         self
     }
 
-    /// The same client that gives one try of a call no longer than this.
+    /// The same client that takes these codes for final, although they may pass: what the server says of a third.
+    pub fn hopeless(mut self, codes: &'static [u16]) -> Self {
+        self.hopeless = codes;
+        self
+    }
+
+    /// The same client that gives one try of a call no longer than this, and a stream no longer until it begins.
     pub fn within(mut self, whole: Duration) -> Self {
         self.whole = Some(whole);
         self
@@ -210,7 +221,8 @@ impl Client {
     /// Opens an answer that goes on for as long as it likes: a log, a watch. A silence longer than `silence` ends
     /// it with an error. Only the opening is tried again.
     pub fn stream(&self, request: &Request, silence: Option<Duration>) -> Result<Body, Error> {
-        let limits = Limits { whole: None, silence };
+        let answer = self.whole.map_or(ANSWER_LIMIT, |whole| whole.min(ANSWER_LIMIT));
+        let limits = Limits { whole: None, answer, silence };
         self.retry(request, &mut || self.open(request, limits))
     }
 
@@ -221,7 +233,7 @@ impl Client {
         read: &mut dyn FnMut(Body) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let whole = [self.shared.config.request_timeout, self.whole].into_iter().flatten().min();
-        let limits = Limits { whole, silence: Some(SILENCE_LIMIT) };
+        let limits = Limits { whole, answer: ANSWER_LIMIT, silence: Some(SILENCE_LIMIT) };
         self.retry(request, &mut || self.open(request, limits).and_then(&mut *read))
     }
 
@@ -266,7 +278,8 @@ impl Client {
                 Err(_) if self.stop().stopped() => return Err(Error::Stopped),
                 Err(error) => error,
             };
-            let repeatable = error.is_passing() && (request.idempotent() || error.is_unsent());
+            let hopeless = error.code().is_some_and(|code| self.hopeless.contains(&code));
+            let repeatable = error.is_passing() && !hopeless && (request.idempotent() || error.is_unsent());
             let wait = match &error {
                 Error::Api(refusal) => refusal.retry_after.unwrap_or_else(|| jitter(pause)),
                 _ => jitter(pause),
@@ -458,7 +471,6 @@ fn agent(dialer: &Dialer) -> ureq::Agent {
         .proxy(None)
         .max_idle_connections(IDLE_CONNECTIONS)
         .max_idle_connections_per_host(IDLE_CONNECTIONS)
-        .timeout_recv_response(Some(ANSWER_LIMIT))
         .timeout_per_write(Some(SILENCE_LIMIT))
         .accept_encoding("")
         .build();
@@ -470,7 +482,12 @@ fn limit<S: ureq::AsSendBody>(
     request: http::Request<S>,
     limits: Limits,
 ) -> http::Request<S> {
-    agent.configure_request(request).timeout_global(limits.whole).timeout_per_read(limits.silence).build()
+    agent
+        .configure_request(request)
+        .timeout_global(limits.whole)
+        .timeout_recv_response(Some(limits.answer))
+        .timeout_per_read(limits.silence)
+        .build()
 }
 
 /// Half to all of `pause`, so that many clients do not come back at once.
