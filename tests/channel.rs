@@ -15,15 +15,15 @@ const PATH: &str = "/api/v1/results/by-node/n/p";
 /// Much longer than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-struct Aggregator<'a> {
-    access: &'a Access,
+pub struct Aggregator<'a> {
+    pub access: &'a Access,
     /// A worker as it should be.
-    worker: Peer,
-    results: PathBuf,
+    pub worker: Peer,
+    pub results: PathBuf,
 }
 
 /// Runs an aggregator that expects the result of plugin `p` from node `n`.
-fn with_aggregator(limits: Limits, test: impl FnOnce(&Aggregator<'_>)) {
+pub fn with_aggregator(limits: Limits, test: impl FnOnce(&Aggregator<'_>)) {
     let folder = Folder::new();
     let run = folder.path().join("run");
     let (stop, (told, telling)) = (Stop::new(), channel());
@@ -52,12 +52,12 @@ impl Drop for StopOnDrop<'_> {
 }
 
 impl Aggregator<'_> {
-    fn stored(&self) -> Option<String> {
+    pub fn stored(&self) -> Option<String> {
         std::fs::read_to_string(self.results.join("n/result")).ok()
     }
 
     /// A worker that comes after all the trouble is served as if there had been none.
-    fn takes_a_result(&self) {
+    pub fn takes_a_result(&self) {
         assert_eq!(files(&self.results), 0, "nothing is stored before");
         let answer = self.worker.say(put("Content-Length: 5\r\n", "whole"));
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -65,8 +65,14 @@ impl Aggregator<'_> {
     }
 }
 
-fn put(lines: &str, body: &str) -> String {
+pub fn put(lines: &str, body: &str) -> String {
     format!("PUT {PATH} HTTP/1.1\r\nHost: a\r\n{lines}\r\n{body}")
+}
+
+/// A whole upload of any bytes.
+pub fn put_bytes(lines: &str, body: &[u8]) -> Vec<u8> {
+    let head = put(&format!("{lines}Connection: close\r\nContent-Length: {}\r\n", body.len()), "");
+    [head.as_bytes(), body].concat()
 }
 
 /// How many files there are, however deep.

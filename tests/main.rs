@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 mod aggregator;
+mod attack;
 mod channel;
 mod client_library;
 mod cluster;
@@ -15,6 +16,7 @@ mod gather;
 mod generate;
 mod identity;
 mod images;
+mod kubelets;
 mod local;
 mod packaging;
 mod plugins;

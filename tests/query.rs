@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::support::api_server::{ApiServer, Fault};
 use crate::support::{Folder, Sonobuoy};
 
 /// A cluster of two nodes with something of everything.
-fn cluster() -> ApiServer {
+pub fn cluster() -> ApiServer {
     let api = ApiServer::start();
     for node in ["n1", "n2"] {
         let ready =
@@ -61,17 +61,17 @@ fn cluster() -> ApiServer {
     api
 }
 
-fn query(api: &ApiServer, words: &str) -> Sonobuoy {
+pub fn query(api: &ApiServer, words: &str) -> Sonobuoy {
     let call = Sonobuoy::new(&format!("query -o out --kubeconfig kubeconfig {words}"));
     api.kubeconfig(&call.folder());
     call
 }
 
-fn done(call: Sonobuoy) -> Folder {
+pub fn done(call: Sonobuoy) -> Folder {
     call.stdout("out\n").stderr_has("questions were answered").run().folder
 }
 
-fn read(folder: &Folder, name: &str) -> Value {
+pub fn read(folder: &Folder, name: &str) -> Value {
     serde_json::from_str(&folder.read(&format!("out/{name}"))).unwrap()
 }
 
@@ -311,51 +311,6 @@ fn one_failing_group_node_or_log_does_not_stop_the_rest() {
         all.contains_key("podlogs/kube-system/p/logs/debug.txt") && all.contains_key("hosts/n2/configz.json")
     );
     assert!(all.contains_key("resources/ns/default/core_v1_configmaps.json"));
-}
-
-#[test]
-fn a_kubelet_that_cannot_be_reached_is_asked_once_for_its_host_and_its_logs() {
-    let api = cluster();
-    for (node, code) in [("a", 500), ("b", 502), ("c", 504)] {
-        api.put(&format!("/api/v1/nodes/{node}"), json!({}));
-        api.raw(&format!("/api/v1/nodes/{node}/proxy/configz"), code, "dial tcp: i/o timeout");
-        let containers: Vec<Value> = (0..9).map(|number| json!({"name": format!("c{number}")})).collect();
-        api.put(
-            &format!("/api/v1/namespaces/kube-system/pods/on-{node}"),
-            json!({"spec": {"nodeName": node, "containers": containers}, "status": {"phase": "Running"}}),
-        );
-    }
-    let folder = done(query(&api, ""));
-    for node in ["a", "b", "c"] {
-        assert_eq!(api.count(&format!("GET /api/v1/nodes/{node}/proxy")), 1);
-        assert_eq!(api.count(&format!("GET /api/v1/namespaces/kube-system/pods/on-{node}/log")), 0);
-    }
-    let errors = read(&folder, "meta/query-errors.json");
-    let names: Vec<&str> =
-        errors.as_array().unwrap().iter().filter_map(|error| error["name"].as_str()).collect();
-    assert_eq!(names, ["a", "b", "c"], "{errors:#}");
-    let text = errors[0]["error"].as_str().unwrap();
-    assert!(
-        text.starts_with("10 questions about it and its logs are left out") && text.contains("i/o timeout"),
-        "{text}"
-    );
-}
-
-#[test]
-fn a_snapshot_ends_when_its_time_is_over() {
-    let api = cluster();
-    for node in 0..200 {
-        api.put(&format!("/api/v1/nodes/x{node:03}"), json!({}));
-        let configz = format!("GET /api/v1/nodes/x{node:03}/proxy/configz");
-        api.fault(Fault::on(&configz).slow(Duration::from_secs(60)));
-    }
-    let settings = r#"{"Limits": {"Snapshot": {"Time": "1s"}}, "Server": {"timeoutseconds": 20}}"#;
-    let began = Instant::now();
-    let folder = done(query(&api, "--config config.json").file("config.json", settings));
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-    let errors = read(&folder, "meta/query-errors.json");
-    let of_nodes = errors.as_array().unwrap().iter().filter(|error| error["queryobj"] == "Nodes");
-    assert_eq!(of_nodes.count(), 200, "each node once");
 }
 
 #[test]

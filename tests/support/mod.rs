@@ -6,6 +6,7 @@
 
 pub mod api_server;
 pub mod archive;
+pub mod bounded;
 pub mod cluster;
 pub mod command;
 pub mod diff;
@@ -17,6 +18,8 @@ pub mod watchdog;
 
 #[allow(unused_imports)]
 pub use archive::Archive;
+#[allow(unused_imports)]
+pub use bounded::bounded;
 #[allow(unused_imports)]
 pub use command::Sonobuoy;
 #[allow(unused_imports)]

@@ -1,0 +1,160 @@
+//! Servers that answer us: an API server and a registry that mean harm.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use crate::support::{Folder, bounded};
+
+pub(super) const CASES: usize = API + REGISTRY;
+const API: usize = 16;
+const REGISTRY: usize = 8;
+
+/// What a server says to every request: a head and then so many times a text.
+#[derive(Clone)]
+struct Lie {
+    head: String,
+    text: &'static str,
+    times: usize,
+}
+
+fn lie(head: &str, text: &'static str, times: usize) -> Lie {
+    Lie { head: format!("HTTP/1.1 {head}\r\nConnection: close\r\n"), text, times }
+}
+
+/// A document that begins so and goes on with `text` until its reader has had enough.
+fn json(begin: &'static str, text: &'static str, times: usize) -> Lie {
+    let lie = lie("200 OK", text, times);
+    Lie { head: format!("{}Content-Type: application/json\r\n\r\n{begin}", lie.head), ..lie }
+}
+
+/// Serves the lie; what was asked is kept.
+fn liar(lie: Lie) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let told = asked.clone();
+    // It ends with the tests: nobody connects any more.
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let (lie, told) = (lie.clone(), told.clone());
+            std::thread::spawn(move || {
+                let _ = tell(socket, &lie, &told);
+            });
+        }
+    });
+    (address, asked)
+}
+
+fn tell(mut socket: TcpStream, lie: &Lie, told: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        socket.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    told.lock().unwrap().push(String::from_utf8_lossy(&head).into_owned());
+    socket.write_all(lie.head.as_bytes())?;
+    let piece = lie.text.repeat((64 << 10) / lie.text.len().max(1));
+    for _ in 0..lie.times {
+        socket.write_all(piece.as_bytes())?;
+    }
+    socket.flush()
+}
+
+fn kubeconfig(folder: &Folder, server: SocketAddr) {
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+         clusters: [{{name: c, cluster: {{server: 'http://{server}'}}}}]\nusers: [{{name: u, user: {{token: geheim}}}}]\n"
+    );
+    folder.write("kubeconfig", text);
+}
+
+#[test]
+fn an_api_server_that_means_harm_costs_an_error_and_little_memory() {
+    let elsewhere = liar(json("{}", "", 0));
+    let redirect = |code: &str| {
+        let lie = lie(code, "", 0);
+        Lie {
+            head: format!("{}Location: http://{}/api\r\nContent-Length: 0\r\n\r\n", lie.head, elsewhere.0),
+            ..lie
+        }
+    };
+    // 64 MiB each where it says 1,000 times.
+    let cases: [(&str, Lie); API] = [
+        ("a tree of small maps", json("{\"items\":[{\"a\":[", "{\"\":0},", 1_000)),
+        ("a list of small maps", json("{\"items\":[", "{\"a\":{\"b\":{}}},", 1_000)),
+        ("one list of numbers", json("{\"x\":[", "0,", 1_000)),
+        ("one text", json("{\"metadata\":{\"name\":\"", "aaaaaaaa", 1_000)),
+        ("one key", json("{\"", "aaaaaaaa", 1_000)),
+        ("one number", json("{\"a\":", "11111111", 1_000)),
+        ("nesting", json("", "[", 10)),
+        ("blanks", json("", "        ", 1_000)),
+        ("no JSON", json("<html>", "x", 1)),
+        ("a half", json("{\"kind\":\"PodList\",\"items\":[{", "", 0)),
+        ("a header without end", Lie { head: "HTTP/1.1 200 OK\r\nX: ".into(), text: "aaaaaaaa", times: 1_000 }),
+        ("headers without end", Lie { head: "HTTP/1.1 200 OK\r\n".into(), text: "X: y\r\n", times: 1_000 }),
+        ("no HTTP", Lie { head: "SSH-2.0-x\r\n\r\n".into(), text: "", times: 0 }),
+        ("an error that is a terminal's order", Lie {
+            head: "HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n{\"kind\":\"Status\",\"message\":\"\\u001b[2J\\u202e\"}".into(),
+            text: "", times: 0,
+        }),
+        ("a redirect", redirect("302 Found")),
+        ("a redirect that keeps the method", redirect("307 Temporary Redirect")),
+    ];
+    for (name, lie) in cases {
+        let (server, asked) = liar(lie);
+        let folder = Folder::new();
+        kubeconfig(&folder, server);
+        let words = ["status", "--kubeconfig", "kubeconfig", "--request-timeout", "20s"];
+        let done = bounded(&words.map(AsRef::as_ref), folder.path());
+        assert_eq!(done.code, Some(1), "{name}: {done:?}");
+        assert!(
+            !done.stderr.contains("this is a bug") && !done.stderr.contains("geheim"),
+            "{name}: {done:?}"
+        );
+        let obeyed = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!done.stderr.contains(obeyed), "{name}: {done:?}");
+        assert!(!asked.lock().unwrap().is_empty(), "{name}: it was asked");
+    }
+    assert!(elsewhere.1.lock().unwrap().is_empty(), "nobody else gets the token");
+}
+
+#[test]
+fn a_registry_that_means_harm_costs_an_error_and_little_memory() {
+    let elsewhere = liar(json("{}", "", 0));
+    let with = |code: &str, lines: &str| {
+        let lie = lie(code, "", 0);
+        Lie { head: format!("{}{lines}Content-Length: 0\r\n\r\n", lie.head), ..lie }
+    };
+    let realm = "WWW-Authenticate: Bearer realm=\"file:///etc/passwd\",service=\"x\"\r\n";
+    let cases: [(&str, Lie); REGISTRY] = [
+        ("a manifest that unfolds", json("{\"mediaType\":\"application/vnd.oci.image.index.v1+json\",\"manifests\":[", "{\"\":0},", 1_000)),
+        ("a manifest without end", json("{\"a\":\"", "aaaaaaaa", 1_000)),
+        ("nesting", json("", "[", 10)),
+        ("a manifest that is a list", json("[]", "", 0)),
+        ("a manifest of nothing", json("{}", "", 0)),
+        ("a realm that is a file", with("401 Unauthorized", realm)),
+        ("an error that is a terminal's order", Lie {
+            head: "HTTP/1.1 400 Bad\r\nConnection: close\r\n\r\n{\"errors\":[{\"message\":\"\\u001b[2J\\u202e\"}]}".into(),
+            text: "", times: 0,
+        }),
+        ("a redirect to elsewhere and back", with("307 Temporary Redirect", "Location: /v2/\r\n")),
+    ];
+    for (name, lie) in cases {
+        let (server, _) = liar(lie);
+        let folder = Folder::new();
+        let login = format!("{{\"auths\":{{\"{server}\":{{\"username\":\"me\",\"password\":\"geheim\"}}}}}}");
+        folder.write(".docker/config.json", login);
+        folder.write("p.yaml", format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: x, image: '{server}/tool:1'}}\n"));
+        let done = bounded(
+            &["images", "download", "-p", "p.yaml", "-o", "images.tar"].map(AsRef::as_ref),
+            folder.path(),
+        );
+        assert_eq!(done.code, Some(1), "{name}: {done:?}");
+        assert!(!done.stderr.contains("this is a bug") && !done.stderr.contains("root:"), "{name}: {done:?}");
+        let obeyed = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!done.stderr.contains(obeyed), "{name}: {done:?}");
+        assert!(!folder.join("images.tar").exists(), "{name}");
+    }
+    assert!(elsewhere.1.lock().unwrap().is_empty(), "nobody else is asked");
+}

@@ -1,0 +1,53 @@
+//! A snapshot of nodes whose kubelets are not there: each is asked once, and the whole has its time.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::query::{cluster, done, query, read};
+use crate::support::api_server::Fault;
+
+#[test]
+fn a_kubelet_that_cannot_be_reached_is_asked_once_for_its_host_and_its_logs() {
+    let api = cluster();
+    for (node, code) in [("a", 500), ("b", 502), ("c", 504)] {
+        api.put(&format!("/api/v1/nodes/{node}"), json!({}));
+        api.raw(&format!("/api/v1/nodes/{node}/proxy/configz"), code, "dial tcp: i/o timeout");
+        let containers: Vec<Value> = (0..9).map(|number| json!({"name": format!("c{number}")})).collect();
+        api.put(
+            &format!("/api/v1/namespaces/kube-system/pods/on-{node}"),
+            json!({"spec": {"nodeName": node, "containers": containers}, "status": {"phase": "Running"}}),
+        );
+    }
+    let folder = done(query(&api, ""));
+    for node in ["a", "b", "c"] {
+        assert_eq!(api.count(&format!("GET /api/v1/nodes/{node}/proxy")), 1);
+        assert_eq!(api.count(&format!("GET /api/v1/namespaces/kube-system/pods/on-{node}/log")), 0);
+    }
+    let errors = read(&folder, "meta/query-errors.json");
+    let names: Vec<&str> =
+        errors.as_array().unwrap().iter().filter_map(|error| error["name"].as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"], "{errors:#}");
+    let text = errors[0]["error"].as_str().unwrap();
+    assert!(
+        text.starts_with("10 questions about it and its logs are left out") && text.contains("i/o timeout"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_snapshot_ends_when_its_time_is_over() {
+    let api = cluster();
+    for node in 0..200 {
+        api.put(&format!("/api/v1/nodes/x{node:03}"), json!({}));
+        let configz = format!("GET /api/v1/nodes/x{node:03}/proxy/configz");
+        api.fault(Fault::on(&configz).slow(Duration::from_secs(60)));
+    }
+    let settings = r#"{"Limits": {"Snapshot": {"Time": "1s"}}, "Server": {"timeoutseconds": 20}}"#;
+    let began = Instant::now();
+    let folder = done(query(&api, "--config config.json").file("config.json", settings));
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let errors = read(&folder, "meta/query-errors.json");
+    let of_nodes = errors.as_array().unwrap().iter().filter(|error| error["queryobj"] == "Nodes");
+    assert_eq!(of_nodes.count(), 200, "each node once");
+}
