@@ -35,7 +35,11 @@ fn is_plain(what: &str, text: &str) {
 /// An archive in which every name, status and message is `evil`.
 fn archive(evil: &str) -> Folder {
     let folder = Folder::new();
-    let text = serde_json::to_string(evil).unwrap();
+    // YAML knows these escapes, too.
+    let escaped =
+        |c: char| if c.is_ascii_graphic() { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
+    let text: String = evil.replace('\\', "\\\\").chars().map(escaped).collect();
+    let text = format!("\"{text}\"");
     folder.write("meta/info.json", json!({"plugins": ["p"]}).to_string());
     let tree = format!(
         "name: {text}\nstatus: {text}\nitems:\n- name: {text}\n  status: failed\n- name: {text}\n  status: {text}\n  details: {{failure: {text}}}\n"

@@ -35,7 +35,7 @@ const NOTICE: Duration = Duration::from_secs(3);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// etcd holds no object over 1.5 MiB; aggregated APIs may serve larger ones.
-const LARGEST_OBJECT: u64 = 64 << 20;
+pub(super) const LARGEST_OBJECT: u64 = 64 << 20;
 /// Enough of a refusal to read its reason.
 const LARGEST_REFUSAL: u64 = 1 << 20;
 /// More than any program here uses at once.
@@ -171,8 +171,12 @@ impl Client {
     /// Sends any request and reads a JSON answer.
     pub fn send(&self, request: &Request) -> Result<Value, Error> {
         self.call(request, &mut |body| {
-            json::from_reader(io::BufReader::new(body.take(LARGEST_OBJECT)))
-                .map_err(|why| decoding(request, &why))
+            let mut body = body.take(LARGEST_OBJECT);
+            let answer = json::from_reader(io::BufReader::new(&mut body));
+            match answer {
+                Err(_) if body.limit() == 0 => Err(oversized(request)),
+                answer => answer.map_err(|why| decoding(request, &why)),
+            }
         })
     }
 
@@ -444,6 +448,11 @@ fn distrust(error: &rustls::Error) -> String {
         _ => "",
     };
     format!("TLS: {error}{hint}")
+}
+
+/// It would not be smaller the next time.
+pub(super) fn oversized(request: &Request) -> Error {
+    Error::Decode(format!("`{request}`: an object of more than {} MiB in the answer", LARGEST_OBJECT >> 20))
 }
 
 pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {

@@ -3,16 +3,16 @@
 //! Owns paging and its recovery: a page that breaks off is read again without handing anything out twice, and a
 //! `continue` token that became too old is replaced. Memory holds one object, and one number for each seen.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::BufReader;
+use std::io::{self, BufReader, Read};
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed as _, Error as _};
 use serde_json::Value;
 
-use super::client::{Body, Client, decoding};
+use super::client::{Body, Client, LARGEST_OBJECT, decoding, oversized};
 use super::error::Error;
 use super::request::{Request, Resource, Selector};
 use crate::json::{Page, weight};
@@ -137,17 +137,38 @@ impl Client {
     }
 }
 
+/// The body of a page, which may be of any length but not bring more than the largest object without one.
+struct Between<'a> {
+    body: Body,
+    left: &'a Cell<u64>,
+}
+
+impl Read for Between<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let room = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(buffer.len());
+        let count = self.body.read(&mut buffer[..room])?;
+        self.left.set(self.left.get() - count as u64);
+        Ok(count)
+    }
+}
+
 /// Reads one page, handing out its items as they come.
 fn decode(request: &Request, body: Body, sink: &mut Sink<'_>) -> Result<Meta, Error> {
     let stop = body.stop().clone();
     let mut failed = None;
-    let mut take = |item| sink(item).map_err(|why| failed = Some(why)).is_ok();
+    let left = Cell::new(LARGEST_OBJECT);
+    let mut take = |item| {
+        left.set(LARGEST_OBJECT);
+        sink(item).map_err(|why| failed = Some(why)).is_ok()
+    };
+    let body = Between { body, left: &left };
     let mut reader = serde_json::Deserializer::from_reader(BufReader::with_capacity(32 << 10, body));
     let page = meta(&mut reader, &mut take).and_then(|meta| reader.end().map(|()| meta));
     match (page, failed) {
         (_, Some(why)) => Err(Error::Sink(why)),
         (Ok(meta), None) => Ok(meta),
         (Err(_), None) if stop.stopped() => Err(Error::Stopped),
+        (Err(_), None) if left.get() == 0 => Err(oversized(request)),
         (Err(why), None) => Err(decoding(request, &why)),
     }
 }
