@@ -35,7 +35,7 @@ const NOTICE: Duration = Duration::from_secs(3);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// etcd holds no object over 1.5 MiB; aggregated APIs may serve larger ones.
-pub(super) const LARGEST_OBJECT: u64 = 64 << 20;
+pub(super) const LARGEST_OBJECT: u64 = 16 << 20;
 /// Enough of a refusal to read its reason.
 const LARGEST_REFUSAL: u64 = 1 << 20;
 /// More than any program here uses at once.
