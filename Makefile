@@ -10,7 +10,7 @@ export SONOBUOY_GIT_SHA ?= $(shell git rev-parse HEAD 2>/dev/null)
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
 
-build: ## the release binary, target/release/sonobuoy
+build: ## the program for daily use, target/release/sonobuoy
 	cargo build --locked --release
 
 check: ## format, lints, docs and house rules, without the long tests
@@ -23,8 +23,8 @@ check: ## format, lints, docs and house rules, without the long tests
 test: ## everything that is checked before a release
 	./scripts/test
 
-bench: ## measurements, as ratios taken in one run
-	cargo bench --locked
+bench: ## measurements, as ratios taken in one run; PROFILE=image measures what images carry
+	cargo bench --locked $(if $(PROFILE),--profile $(PROFILE))
 
 install: build man ## binary, man pages and completions below PREFIX (/usr/local)
 	install -D -m 0755 target/release/sonobuoy $(DESTDIR)$(PREFIX)/bin/sonobuoy

@@ -23,7 +23,7 @@ fn calls(page: &str) -> Vec<String> {
             continue;
         }
         let line = line.trim_start().trim_start_matches("$ ");
-        let call = line.strip_prefix("sonobuoy ").or_else(|| line.strip_prefix("cargo run --release -- "));
+        let call = line.strip_prefix("sonobuoy ").or_else(|| line.strip_prefix("cargo run -- "));
         if let (true, Some(call)) = (inside, call) {
             let end = [" #", " |", " >", " &&", ";"].iter().filter_map(|end| call.find(end)).min();
             calls.push(call[..end.unwrap_or(call.len())].trim().to_owned());
