@@ -129,13 +129,10 @@ fn man_pages_are_found_without_fault_by_those_who_print_them() {
         done.folder.join("pages").read_dir().unwrap().map(|page| page.unwrap().path()).collect();
     pages.sort();
     for judge in judges {
-        if crate::support::program(judge[0]).is_none() {
-            crate::support::skipped(&format!("{} is not on this machine", judge[0]));
-            continue;
-        }
+        let Some(program) = crate::support::program(judge[0]) else { continue };
         // One page at a time: groff takes several for one document.
         for page in &pages {
-            let judged = std::process::Command::new(judge[0]).args(&judge[1..]).arg(page).output().unwrap();
+            let judged = std::process::Command::new(&program).args(&judge[1..]).arg(page).output().unwrap();
             let said = [judged.stdout, judged.stderr].concat();
             assert!(judged.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
         }
@@ -159,7 +156,7 @@ fn a_reader_that_leaves_ends_the_program_quietly() {
 #[test]
 fn a_full_disk_under_stdout_is_an_error() {
     let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
-        return crate::support::skipped("no /dev/full here");
+        return crate::support::skipped("/dev/full", "this system has none");
     };
     let (mut command, _folder) = Sonobuoy::new("modes").command();
     let done = command.stdin(Stdio::null()).stdout(full).output().unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::stop::Stop;
 
-use super::support::{Archive, Folder, Sonobuoy, program, skipped};
+use super::support::{Archive, Folder, Sonobuoy, program};
 
 /// A definition: what stands in `sonobuoy-config` beside the name, and the script of its container.
 fn plugin(name: &str, config: &str, script: &str) -> String {
@@ -240,8 +240,9 @@ spec: {name: plugin, command: [sh, -c, "echo never > $RESULTS_DIR/never"]}
 
 #[test]
 fn progress_is_taken_on_a_port_of_each_pod() {
+    // Its /dev/tcp is the client.
     if program("bash").is_none() {
-        return skipped("no bash, whose /dev/tcp is the client here");
+        return;
     }
     let script = r#"
 body='{"msg":"half way","total":4,"completed":2}'

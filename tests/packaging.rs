@@ -32,14 +32,6 @@ fn binaries(folder: &Folder) -> PathBuf {
     folder.join("bin")
 }
 
-fn has(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        super::support::skipped(&format!("{program} is not on this machine"));
-    }
-    found
-}
-
 fn text(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -85,10 +77,10 @@ fn others_read_the_image() {
         "{listed}"
     );
     assert!(lines.iter().any(|line| line.ends_with(" etc/passwd")), "{listed}");
-    if has("skopeo") {
+    if let Some(skopeo) = super::support::program("skopeo") {
         for kind in ["oci-archive", "docker-archive"] {
             let place = format!("{kind}:{}", archive.display());
-            let found = text(Command::new("skopeo").args(["inspect", "--config", &place]));
+            let found = text(Command::new(&skopeo).args(["inspect", "--config", &place]));
             let config: serde_json::Value = serde_json::from_str(&found).unwrap();
             assert_eq!(config["config"]["User"], "65532:65532");
             assert_eq!(config["config"]["Entrypoint"][0], "/sonobuoy");
@@ -109,7 +101,7 @@ fn docker_and_podman_load_the_image() {
             let call = |words: &[&str]| Command::new(program).args(words).output();
             let answers = call(&["info"]).is_ok_and(|output| output.status.success());
             if !answers {
-                super::support::skipped(&format!("no {program} that answers on this machine"));
+                super::support::skipped(program, "none answers on this machine");
                 continue;
             }
             text(Command::new(program).args(["load", "-i"]).arg(&archive));

@@ -11,6 +11,7 @@ use crate::support::{Folder, Sonobuoy, fixture};
 struct Plugin {
     folder: Folder,
     name: String,
+    unreadable: Vec<&'static str>,
 }
 
 impl Plugin {
@@ -20,7 +21,7 @@ impl Plugin {
             json!({"driver": driver, "plugin-name": name, "result-format": format, "result-files": files});
         let definition = json!({"Definition": {"sonobuoy-config": config}}).to_string();
         folder.write(&format!("plugins/{name}/definition.json"), definition);
-        Self { folder, name: name.to_owned() }
+        Self { folder, name: name.to_owned(), unreadable: Vec::new() }
     }
 
     fn file(self, path: &str, content: impl AsRef<[u8]>) -> Self {
@@ -28,8 +29,14 @@ impl Plugin {
         self
     }
 
+    /// A warning will say that this file cannot be read.
+    fn unreadable(mut self, path: &'static str) -> Self {
+        self.unreadable.push(path);
+        self
+    }
+
     fn items(&self) -> Value {
-        process(&self.folder);
+        process(&self.folder, &self.unreadable);
         items(&self.folder.join(&format!("plugins/{}", self.name)))
     }
 
@@ -41,8 +48,16 @@ impl Plugin {
     }
 }
 
-fn process(folder: &Folder) {
-    Sonobuoy::with([Path::new("post-process"), folder.path()]).stdout_has(": ").stderr_has("").run();
+/// Processes the results; there is a warning for each file that cannot be read, and no other.
+#[track_caller]
+fn process(folder: &Folder, unreadable: &[&str]) {
+    let call = Sonobuoy::with([Path::new("post-process"), folder.path()]);
+    let stderr = call.stdout_has(": ").run_any().stderr;
+    let warnings: Vec<_> = stderr.lines().collect();
+    assert_eq!(warnings.len(), unreadable.len(), "{stderr}");
+    for (warning, path) in warnings.iter().zip(unreadable) {
+        assert!(warning.contains("level=warning") && warning.contains(path), "no `{path}`: {warning}");
+    }
 }
 
 fn items(plugin: &Path) -> Value {
@@ -90,7 +105,7 @@ fn a_real_archive_is_derived_again_item_by_item() {
     let folder = unpacked("results-quick-no-failures.tar.gz");
     let plugins = ["e2e", "systemd-logs"].map(|name| folder.join(&format!("plugins/{name}")));
     let stored = plugins.clone().map(|plugin| items(&plugin));
-    process(&folder);
+    process(&folder, &[]);
     let tests = stored[0]["items"][0]["items"][0]["items"].as_array().unwrap().len();
     assert_eq!(tests, 5771);
     for (plugin, stored) in plugins.iter().zip(stored) {
@@ -117,7 +132,7 @@ fn an_older_archive_gives_the_same_leaves() {
         })
     };
     let stored = all();
-    process(&folder);
+    process(&folder, &[]);
     assert_eq!(all(), stored);
 }
 
@@ -167,8 +182,8 @@ fn a_file_that_cannot_be_read_is_unknown_and_says_why() {
         ("a.yaml", b"", ""),
     ] {
         let format = if name == "a.xml" { "junit" } else { "manual" };
-        let item =
-            Plugin::new("p", "Job", format, &[]).file(&format!("results/global/{name}"), content).item();
+        let plugin = Plugin::new("p", "Job", format, &[]).file(&format!("results/global/{name}"), content);
+        let item = plugin.unreadable(name).item();
         assert_eq!(
             (item["name"].as_str(), item["status"].as_str()),
             (Some(name), Some("unknown")),
@@ -327,7 +342,10 @@ fn files_are_selected_by_name_or_format() {
         items.iter().map(|item| item["meta"]["file"].as_str().unwrap_or("-").to_owned()).collect()
     };
     assert_eq!(names(Plugin::new("p", "Job", "junit", &[])), ["results/global/a.xml"]);
-    assert_eq!(names(Plugin::new("p", "job", "e2e", &["c.txt"])), ["results/global/b/c.txt"]);
+    assert_eq!(
+        names(Plugin::new("p", "job", "e2e", &["c.txt"]).unreadable("c.txt")),
+        ["results/global/b/c.txt"]
+    );
     assert_eq!(
         names(Plugin::new("p", "Job", "", &[])),
         ["results/a.XML", "results/global/a.xml", "results/global/b/c.txt"]
@@ -359,7 +377,7 @@ fn neither_links_out_nor_pipes_are_followed() {
     std::os::unix::fs::symlink("/etc/passwd", plugin.folder.join("plugins/p/results/global/a.yaml")).unwrap();
     let pipe = plugin.folder.join("plugins/p/results/global/b.yaml");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let root = plugin.items();
+    let root = plugin.unreadable("a.yaml").unreadable("b.yaml").items();
     for (at, reason) in [(0, "leads out"), (1, "no regular file")] {
         assert!(root["items"][at]["meta"]["error"].as_str().unwrap().contains(reason), "{root}");
     }

@@ -464,7 +464,7 @@ fn two_snapshots_are_compared_object_by_object() {
 #[test]
 fn a_real_cluster_is_taken_as_kubectl_sees_it() {
     let Some(config) = std::env::var_os("SONOBUOY_E2E_KUBECONFIG") else {
-        return crate::support::skipped("SONOBUOY_E2E_KUBECONFIG names no cluster");
+        return crate::support::skipped("cluster", "SONOBUOY_E2E_KUBECONFIG does not name one");
     };
     let kubectl = |words: &str, input: &str| {
         let mut child = Command::new("kubectl")

@@ -102,7 +102,7 @@ fn everything_that_gen_prints_is_created_in_order_and_tried_before() {
 #[test]
 fn the_pod_of_the_original_is_there_for_the_asking_and_its_image_never_restarts() {
     let (api, _folder, config) = cluster();
-    run(&config, "--harden off").stderr_has("").run();
+    run(&config, "--harden off").stderr_has("create request issued").run();
     let pod = api.get(POD).unwrap();
     assert_eq!(pod["spec"]["restartPolicy"], "Never");
     assert!(pod["spec"]["containers"][0]["resources"].is_null() && pod["metadata"]["annotations"].is_null());
@@ -114,7 +114,9 @@ fn the_pod_of_the_original_is_there_for_the_asking_and_its_image_never_restarts(
     assert_eq!(created(&api), [""; 0]);
     api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
     api.put("/api/v1/namespaces/sonobuoy/persistentvolumeclaims/disk", json!({}));
-    run(&config, &format!("{original} --skip-preflight=existingnamespace")).stderr_has("").run();
+    run(&config, &format!("{original} --skip-preflight=existingnamespace"))
+        .stderr_has("create request issued")
+        .run();
     let pod = api.get(POD).unwrap();
     assert_eq!(pod["spec"]["restartPolicy"], "Never");
     assert_eq!(pod["spec"]["volumes"][2]["persistentVolumeClaim"]["claimName"], "disk");

@@ -386,7 +386,7 @@ fn without_inotify_it_looks_again_and_again() {
     ];
     let possible = Command::new(starter[0]).args(&starter[1..]).arg("true").output();
     if !possible.is_ok_and(|output| output.status.success()) {
-        return skipped("no user namespace with a limit of its own can be had");
+        return skipped("user-namespaces", "a limit of its own needs one");
     }
     let certificates = Certificates::new();
     let aggregator = certificates.serve(any_port(), &[]);

@@ -99,6 +99,7 @@ impl Sonobuoy {
     }
 
     pub fn stdout_has(self, part: &str) -> Self {
+        assert!(!part.is_empty(), "every text has this part");
         self.check(Check::StdoutHas(part.into()))
     }
 
@@ -108,6 +109,7 @@ impl Sonobuoy {
     }
 
     pub fn stderr_has(self, part: &str) -> Self {
+        assert!(!part.is_empty(), "every text has this part");
         self.check(Check::StderrHas(part.into()))
     }
 

@@ -14,6 +14,7 @@ pub mod folder;
 pub mod peer;
 pub mod receiver;
 pub mod registry;
+pub mod skip;
 pub mod watchdog;
 
 #[allow(unused_imports)]
@@ -24,6 +25,8 @@ pub use bounded::bounded;
 pub use command::Sonobuoy;
 #[allow(unused_imports)]
 pub use folder::Folder;
+#[allow(unused_imports)]
+pub use skip::{any_program, program, skipped};
 
 use std::path::PathBuf;
 
@@ -36,19 +39,4 @@ pub fn fixture(name: &str) -> PathBuf {
 pub fn fixture_text(name: &str) -> String {
     let path = fixture(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// Says that a test did not run, and why, where everybody sees it: what goes through `eprintln!` is shown of failed
-/// tests only.
-pub fn skipped(why: &str) {
-    use std::io::Write as _;
-    let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
-}
-
-/// Where a program is, if this machine has it.
-pub fn program(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
 }
