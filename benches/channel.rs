@@ -11,6 +11,8 @@
     reason = "a program for developers"
 )]
 
+mod place;
+
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -41,10 +43,7 @@ fn main() {
 }
 
 fn measure(chosen: &[&str]) {
-    let base = std::env::var_os("BENCH_DIR").map_or_else(
-        || if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() },
-        PathBuf::from,
-    );
+    let base = place::base();
     println!(
         "written under {}, {} processors",
         base.display(),

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use support::api_server::{ApiServer, Exec, ExecAnswer};
-use support::cluster::Cluster;
+use support::cluster::{self, Cluster};
 use support::{Folder, Sonobuoy};
 
 /// How long a run without news is watched.
@@ -153,21 +153,11 @@ fn retrieve(mib: usize) {
         digest.update(&block);
         file.write_all(&block).unwrap();
     }
-    let sha256: String = digest.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = digest.finish();
     let api = ApiServer::start();
-    let status = json!({"plugins": [], "status": "complete", "tar-info": {
-        "name": name, "created": "2024-01-01T00:00:00Z", "sha256": sha256, "size": mib << 20}});
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
-    api.put(
-        "/api/v1/namespaces/sonobuoy/pods/sonobuoy",
-        json!({
-            "metadata": {
-                "labels": {"sonobuoy-component": "aggregator"},
-                "annotations": {"sonobuoy.hept.io/status": status.to_string()},
-            },
-            "status": {"phase": "Running"},
-        }),
-    );
+    cluster::namespace(&api);
+    let says = cluster::complete(name, digest.as_ref(), mib << 20);
+    cluster::aggregator_pod(&api, json!({"phase": "Running"}), Some(&says));
     let folder = there.path().to_owned();
     let splats = Arc::new(Mutex::new(Vec::new()));
     let started_splats = splats.clone();

@@ -8,10 +8,12 @@
     reason = "a program for developers"
 )]
 
+mod place;
+
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +29,7 @@ const LATENCY: Duration = Duration::from_millis(5);
 const ROUNDS: usize = 3;
 
 fn main() {
-    let base = std::env::var_os("BENCH_DIR").map_or_else(
-        || if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() },
-        PathBuf::from,
-    );
+    let base = place::base();
     let folder = base.join(format!("bench-{}-query", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

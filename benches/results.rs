@@ -6,9 +6,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for developers")]
 
+mod place;
+
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,10 +18,7 @@ const MIB: usize = 1 << 20;
 const ROUNDS: usize = 5;
 
 fn main() {
-    let base = std::env::var_os("BENCH_DIR").map_or_else(
-        || if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() },
-        PathBuf::from,
-    );
+    let base = place::base();
     let dir = base.join(format!("sonobuoy-bench-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
     let chosen: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();

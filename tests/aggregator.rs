@@ -323,6 +323,7 @@ fn a_controller_that_may_make_no_pods_is_asked_why() {
 #[test]
 fn another_pod_with_the_same_volume_takes_the_run_up() {
     let mut cluster = Cluster::new(&[]).plugin("p", "Job", "").plugin("q", "Job", "");
+    cluster.listens_at(std::net::Ipv4Addr::LOCALHOST);
     cluster.folder.write("runs/before.tar.gz", "of an earlier run");
     let aggregator = cluster.start("");
     assert_eq!(cluster.worker("p").send("global"), 200);

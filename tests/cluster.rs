@@ -6,6 +6,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::support::api_server::{ApiServer, Fault};
+use crate::support::cluster::{namespace, untouched};
 use crate::support::{Folder, Sonobuoy};
 
 /// A plugin's pod or the aggregator, with one running container for each name.
@@ -24,10 +25,8 @@ fn pod(api: &ApiServer, name: &str, labels: Value, containers: &[&str]) -> Strin
 }
 
 fn cluster() -> (ApiServer, Folder, String) {
-    let api = ApiServer::start();
-    let folder = Folder::new();
-    let config = api.kubeconfig(folder.path()).display().to_string();
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    let (api, folder, config) = untouched();
+    namespace(&api);
     let plugin = |name: &str| json!({"component": "sonobuoy", "sonobuoy-component": "plugin", "sonobuoy-plugin": name});
     let aggregator = json!({"component": "sonobuoy", "sonobuoy-component": "aggregator"});
     pod(&api, "sonobuoy", aggregator, &["kube-sonobuoy"]);

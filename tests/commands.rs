@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::process::Stdio;
 
+use crate::support::web::serve;
 use crate::support::{Folder, Sonobuoy, fixture_text};
 
 #[test]
@@ -220,25 +221,17 @@ fn e2e_reads_files_plain_or_packed_and_what_they_refer_to() {
 
 #[test]
 fn e2e_fetches_lists_of_a_server_and_names_a_version_that_has_none() {
-    let server = tiny_http::Server::http("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", server.server_addr());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for request in server.incoming_requests() {
-                let (code, text) = match request.url() {
-                    "/v1.30.0.gz" => (200, LIST),
-                    "/v1.30.1.gz" => (200, "#v1.30.0\n-[sig-a] third\n"),
-                    _ => (404, ""),
-                };
-                let _ = request.respond(tiny_http::Response::from_string(text).with_status_code(code));
-            }
-        });
+    let answer = |path: &str| match path {
+        "/v1.30.0.gz" => (200, LIST.to_owned()),
+        "/v1.30.1.gz" => (200, "#v1.30.0\n-[sig-a] third\n".to_owned()),
+        _ => (404, String::new()),
+    };
+    serve(answer, |url| {
         let call = |version: &str| Sonobuoy::new(&format!("e2e --url {url}/ --version {version}"));
         call("v1.30").stdout(LIST).run();
         call("v1.30.1").stdout("[sig-a] first [Conformance]\n[sig-b] second [Conformance] [Slow]\n").run();
         call("v1.99.0").status(1).stderr_has("there is no list for Kubernetes v1.99.0").run();
         call("1.30").status(1).stderr_has("Error: --version").run();
-        server.unblock();
     });
     // Port 0 can be connected to by nobody: what is not reached is not said to be absent.
     let away = "e2e --url http://127.0.0.1:0/ --version v1.30.0";

@@ -11,6 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use crate::generate::{VERSION, definition, documents, env, named, objects, plugin};
+use crate::support::web::serve;
 use crate::support::{Sonobuoy, fixture};
 
 #[test]
@@ -176,21 +177,15 @@ fn holds(came: &Value, given: &Value, place: &str) {
 
 #[test]
 fn plugins_are_fetched_by_url() {
-    let server = tiny_http::Server::http("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", server.server_addr());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for request in server.incoming_requests() {
-                let answer = match request.url() {
-                    "/p.yaml" => tiny_http::Response::from_string(plugin("p", "Job")),
-                    "/bad.yaml" => tiny_http::Response::from_string("a: b: c"),
-                    "/large.yaml" => tiny_http::Response::from_string("x".repeat(5 << 20)),
-                    _ => tiny_http::Response::from_string("no").with_status_code(404),
-                };
-                // A client that has seen enough hangs up.
-                let _ = request.respond(answer);
-            }
-        });
+    let answer = |path: &str| match path {
+        "/p.yaml" => (200, plugin("p", "Job")),
+        "/bad.yaml" => (200, "a: b: c".into()),
+        "/large.yaml" => (200, "x".repeat(5 << 20)),
+        _ => (404, "no".into()),
+    };
+    let mut address = String::new();
+    serve(answer, |url| {
+        address = url.to_owned();
         let call = |path: &str| Sonobuoy::new(&format!("gen {VERSION} -p {url}{path}"));
         definition(&objects(call("/p.yaml")), "p");
         definition(&objects(call("/p.yaml@new")), "new");
@@ -204,10 +199,8 @@ fn plugins_are_fetched_by_url() {
         let trusting = |content: &str| call("/p.yaml").file("ca.pem", content).env("SSL_CERT_FILE", "ca.pem");
         trusting("nothing").status(1).stderr_has("SSL_CERT_FILE").run();
         Sonobuoy::new(&format!("plugin install p {url}/p.yaml")).stdout_has("from source http://").run();
-        server.unblock();
     });
-    drop(server);
-    Sonobuoy::new(&format!("gen {VERSION} -p {url}/p.yaml")).status(1).stderr_has("fetching").run();
+    Sonobuoy::new(&format!("gen {VERSION} -p {address}/p.yaml")).status(1).stderr_has("fetching").run();
 }
 
 /// Answers every request with the definition, over TLS; the authority to believe it by, in PEM.

@@ -8,6 +8,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::support::api_server::{ApiServer, Exec, ExecAnswer, Fault};
+use crate::support::cluster::{aggregator_pod, complete, namespace};
 use crate::support::{Folder, Sonobuoy};
 
 const NAME: &str = "202401010000_sonobuoy_11111111-2222-4333-8444-555555555555.tar.gz";
@@ -25,7 +26,7 @@ impl Finished {
     fn with(content: &[u8]) -> Self {
         let (api, there, home) = (ApiServer::start(), Folder::new(), Folder::new());
         there.write(NAME, content);
-        api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+        namespace(&api);
         let finished = Self { api, there, home };
         finished.promise(content);
         let folder = finished.there.path().to_owned();
@@ -36,23 +37,13 @@ impl Finished {
     /// Lets the status tell of this content.
     fn promise(&self, content: &[u8]) {
         let digest = ring::digest::digest(&ring::digest::SHA256, content);
-        let sha256: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        let status = json!({"plugins": [], "status": "complete", "tar-info": {
-            "name": NAME, "created": "2024-01-01T00:00:00Z", "sha256": sha256, "size": content.len()}});
-        self.api.put(
-            "/api/v1/namespaces/sonobuoy/pods/sonobuoy",
-            json!({
-                "metadata": {
-                    "labels": {"sonobuoy-component": "aggregator"},
-                    "annotations": {"sonobuoy.hept.io/status": status.to_string()},
-                },
-                "status": {"phase": "Running"},
-            }),
-        );
+        let says = complete(NAME, digest.as_ref(), content.len());
+        aggregator_pod(&self.api, json!({"phase": "Running"}), Some(&says));
     }
 
     fn retrieve(&self, words: &str) -> Sonobuoy {
-        Sonobuoy::new(&format!("retrieve {} {words}", self.home.path().display()))
+        // Whoever else has a run on this machine may have left credentials in the usual place.
+        Sonobuoy::new(&format!("retrieve {} --credentials none.json {words}", self.home.path().display()))
             .arg("--kubeconfig")
             .arg(self.api.kubeconfig(self.there.path()))
     }

@@ -8,16 +8,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::api_server::{ApiServer, ExecAnswer, Fault};
+use crate::support::cluster::{AGGREGATOR, STATUS, aggregator_pod, namespace, status, untouched};
 use crate::support::{Folder, Sonobuoy};
-
-const POD: &str = "/api/v1/namespaces/sonobuoy/pods/sonobuoy";
-const ANNOTATION: &str = "sonobuoy.hept.io/status";
 
 /// A cluster that a run fits into.
 fn cluster() -> (ApiServer, Folder, String) {
-    let api = ApiServer::start();
-    let folder = Folder::new();
-    let config = api.kubeconfig(folder.path()).display().to_string();
+    let (api, folder, config) = untouched();
     api.raw("/version", 200, r#"{"gitVersion": "v1.31.2"}"#);
     api.put(
         "/api/v1/namespaces/kube-system/pods/dns",
@@ -33,32 +29,21 @@ fn run(config: &str, words: &str) -> Sonobuoy {
         .file("p.yaml", plugin)
 }
 
-fn status(status: &str, entries: &Value) -> String {
-    let info = json!({"name": "", "created": "0001-01-01T00:00:00Z", "sha256": "", "size": 0});
-    json!({"plugins": entries, "status": status, "tar-info": info}).to_string()
-}
-
 fn entry(state: &str, result: &str) -> Value {
     json!([{"plugin": "p", "node": "global", "status": state, "result-status": result, "result-counts": null}])
 }
 
 fn annotate(api: &ApiServer, text: &str) {
     api.merge(
-        POD,
-        &json!({"metadata": {"annotations": {(ANNOTATION): text}}, "status": {"phase": "Running"}}),
+        AGGREGATOR,
+        &json!({"metadata": {"annotations": {(STATUS): text}}, "status": {"phase": "Running"}}),
     );
 }
 
 /// An aggregator that is there and says this.
 fn aggregator(api: &ApiServer, text: &str) {
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
-    api.put(
-        POD,
-        json!({
-            "metadata": {"labels": {"component": "sonobuoy", "sonobuoy-component": "aggregator"}, "annotations": {(ANNOTATION): text}},
-            "status": {"phase": "Running"},
-        }),
-    );
+    namespace(api);
+    aggregator_pod(api, json!({"phase": "Running"}), Some(text));
 }
 
 /// The creations that were really asked for, by the last part of their path.
@@ -93,7 +78,7 @@ fn everything_that_gen_prints_is_created_in_order_and_tried_before() {
             < place("POST /apis/rbac.authorization.k8s.io/v1/clusterroles?")
                 .max(place("POST /api/v1/namespaces/sonobuoy/services")),
     );
-    let pod = api.get(POD).unwrap();
+    let pod = api.get(AGGREGATOR).unwrap();
     assert_eq!(pod["spec"]["restartPolicy"], "OnFailure");
     assert_eq!(pod["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"], "false");
     assert_eq!(pod["spec"]["containers"][0]["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
@@ -103,7 +88,7 @@ fn everything_that_gen_prints_is_created_in_order_and_tried_before() {
 fn the_pod_of_the_original_is_there_for_the_asking_and_its_image_never_restarts() {
     let (api, _folder, config) = cluster();
     run(&config, "--harden off").stderr_has("create request issued").run();
-    let pod = api.get(POD).unwrap();
+    let pod = api.get(AGGREGATOR).unwrap();
     assert_eq!(pod["spec"]["restartPolicy"], "Never");
     assert!(pod["spec"]["containers"][0]["resources"].is_null() && pod["metadata"]["annotations"].is_null());
 
@@ -112,12 +97,12 @@ fn the_pod_of_the_original_is_there_for_the_asking_and_its_image_never_restarts(
     let missing = "there is no PersistentVolumeClaim `disk` in namespace `sonobuoy`";
     run(&config, original).status(1).stderr_has(missing).stderr_has("nothing was created").run();
     assert_eq!(created(&api), [""; 0]);
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    namespace(&api);
     api.put("/api/v1/namespaces/sonobuoy/persistentvolumeclaims/disk", json!({}));
     run(&config, &format!("{original} --skip-preflight=existingnamespace"))
         .stderr_has("create request issued")
         .run();
-    let pod = api.get(POD).unwrap();
+    let pod = api.get(AGGREGATOR).unwrap();
     assert_eq!(pod["spec"]["restartPolicy"], "Never");
     assert_eq!(pod["spec"]["volumes"][2]["persistentVolumeClaim"]["claimName"], "disk");
 }
@@ -127,7 +112,7 @@ fn all_failed_checks_are_told_and_nothing_is_created() {
     let (api, _folder, config) = cluster();
     api.remove("/api/v1/namespaces/kube-system/pods/dns");
     api.raw("/version", 200, r#"{"gitVersion": "v1.16.9"}"#);
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    namespace(&api);
     run(&config, "--kubernetes-version v1.16.9")
         .status(1)
         .stderr_has("Preflight checks failed")
@@ -163,7 +148,7 @@ fn a_refusal_is_found_before_anything_exists_and_named_with_its_remedy() {
     ] {
         let (api, _folder, config) = cluster();
         // With the namespace there, every object is tried before the first is created.
-        api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+        namespace(&api);
         api.admission(move |kind, _| (kind == plural).then(|| (code, reason.to_owned(), message.to_owned())));
         run(&config, "--skip-preflight").status(1).stderr_has(remedy).stderr_has("nothing was created").run();
         assert_eq!(created(&api), [""; 0], "{message}");
@@ -245,7 +230,7 @@ fn objects_without_a_namespace_may_be_there_and_others_may_not() {
     run(&config, "").stderr_has("object already exists").run();
 
     let (api, _folder, config) = cluster();
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    namespace(&api);
     api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm", json!({}));
     run(&config, "--skip-preflight")
         .status(1)
@@ -261,7 +246,7 @@ fn a_manifest_comes_from_a_file_or_from_standard_input() {
                     metadata: {name: sonobuoy, namespace: mine, labels: {sonobuoy-component: aggregator}}\nspec: {}\n";
     let (api, _folder, config) = cluster();
     // What is checked and waited for is the namespace of the file.
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    namespace(&api);
     api.controller(|api, change| {
         if change.path.ends_with("/mine/pods/sonobuoy")
             && api.get(&change.path).is_some_and(|pod| pod["metadata"]["annotations"].is_null())
@@ -269,7 +254,7 @@ fn a_manifest_comes_from_a_file_or_from_standard_input() {
             let text = status("complete", &entry("complete", "passed"));
             api.merge(
                 &change.path,
-                &json!({"metadata": {"annotations": {(ANNOTATION): text}}, "status": {"phase": "Running"}}),
+                &json!({"metadata": {"annotations": {(STATUS): text}}, "status": {"phase": "Running"}}),
             );
         }
     });
@@ -313,15 +298,9 @@ fn a_manifest_of_what_lives_in_no_namespace_is_created() {
 #[test]
 fn waiting_tells_what_is_new_and_ends_with_the_run() {
     let (api, _folder, config) = cluster();
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    namespace(&api);
     let waiting = json!([{"name": "kube-sonobuoy", "state": {"waiting": {"reason": "ContainerCreating"}}}]);
-    api.put(
-        POD,
-        json!({
-            "metadata": {"labels": {"sonobuoy-component": "aggregator"}},
-            "status": {"phase": "Pending", "containerStatuses": waiting},
-        }),
-    );
+    aggregator_pod(&api, json!({"phase": "Pending", "containerStatuses": waiting}), None);
     let (mut command, _held) = Sonobuoy::new(&format!("wait --kubeconfig {config}")).command();
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -380,7 +359,7 @@ fn a_run_that_fails_vanishes_or_takes_too_long_is_an_error() {
     wait(&config).status(1).stderr_has("the run has failed: no space").run();
 
     api.merge(
-        POD,
+        AGGREGATOR,
         &json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on disk"}}),
     );
     wait(&config)
@@ -393,7 +372,7 @@ fn a_run_that_fails_vanishes_or_takes_too_long_is_an_error() {
     let (mut command, _held) = wait(&config).command();
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     api.wait(|api| api.count("GET /api/v1/namespaces/sonobuoy/pods?fieldSelector") >= 2);
-    api.remove(POD);
+    api.remove(AGGREGATOR);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is gone, and its results with it"));
@@ -455,7 +434,7 @@ fn one_command_for_a_pipeline() {
         ExecAnswer::ok(output.stdout)
     });
     let done = Sonobuoy::new(&format!(
-        "wait --kubeconfig {config} --retrieve out --junit j.xml --html h.html --delete --rbac Enable --fail-on failed"
+        "wait --kubeconfig {config} --credentials none.json --retrieve out --junit j.xml --html h.html --delete --rbac Enable --fail-on failed"
     ))
     .status(3)
     .stdout_has(&format!("Archive: out/{name}"))
@@ -467,18 +446,18 @@ fn one_command_for_a_pipeline() {
     );
     assert!(done.folder.read("j.xml").contains("<failure"), "{}", done.folder.read("j.xml"));
     assert!(done.folder.read("h.html").contains("<html"));
-    assert!(api.get(POD).is_none(), "the run is gone");
+    assert!(api.get(AGGREGATOR).is_none(), "the run is gone");
 
     // What cannot be fetched is not deleted.
     aggregator(&api, &status("complete", &entry("complete", "passed")));
     api.on_exec(|_| ExecAnswer::failed(1, "no"));
     Sonobuoy::new(&format!(
-        "wait --kubeconfig {config} --wait-output silent --retrieve out --delete --rbac Enable"
+        "wait --kubeconfig {config} --credentials none.json --wait-output silent --retrieve out --delete --rbac Enable"
     ))
     .status(1)
     .stderr_has("the run is kept")
     .run();
-    assert!(api.get(POD).is_some());
+    assert!(api.get(AGGREGATOR).is_some());
 }
 
 #[test]

@@ -6,36 +6,18 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::support::api_server::ApiServer;
+use crate::support::cluster::{AGGREGATOR, STATUS, aggregator_pod, namespace, status, untouched};
 use crate::support::{Folder, Sonobuoy};
 
-const POD: &str = "/api/v1/namespaces/sonobuoy/pods/sonobuoy";
-const ANNOTATION: &str = "sonobuoy.hept.io/status";
-
 fn cluster() -> (ApiServer, Folder, String) {
-    let api = ApiServer::start();
-    let folder = Folder::new();
-    let config = api.kubeconfig(folder.path()).display().to_string();
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    let (api, folder, config) = untouched();
+    namespace(&api);
     (api, folder, config)
-}
-
-/// Puts the aggregator's pod there, in this state and with this annotation.
-fn pod(api: &ApiServer, state: Value, annotation: Option<&str>) {
-    let mut metadata = json!({"labels": {"sonobuoy-component": "aggregator"}});
-    if let Some(text) = annotation {
-        metadata["annotations"] = json!({(ANNOTATION): text});
-    }
-    api.put(POD, json!({"metadata": metadata, "status": state}));
 }
 
 /// `status` with words; a file of another test in the usual place must not answer.
 fn ask(config: &str, words: &str) -> Sonobuoy {
     Sonobuoy::new(&format!("status --credentials none.json --kubeconfig {config} {words}"))
-}
-
-fn document(status: &str, entries: Value) -> String {
-    let info = json!({"name": "", "created": "0001-01-01T00:00:00Z", "sha256": "", "size": 0});
-    json!({"plugins": entries, "status": status, "tar-info": info}).to_string()
 }
 
 fn entry(plugin: &str, node: &str, status: &str, result: &str) -> Value {
@@ -49,7 +31,7 @@ fn tables_and_sentences() {
     e2e["progress"] = json!({"name": "e2e", "node": "global", "timestamp": "2024-01-01T00:00:00Z", "msg": "m", "total": 9, "completed": 2, "failures": ["x"]});
     let entries =
         json!([e2e, entry("logs", "n1", "complete", "passed"), entry("logs", "n2", "complete", "passed")]);
-    pod(&api, json!({"phase": "Running"}), Some(&document("running", entries)));
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &entries)));
     ask(&config, "")
         .stdout_has(concat!(
             "   PLUGIN     STATUS   RESULT   COUNT                                PROGRESS\n",
@@ -72,7 +54,7 @@ fn tables_and_sentences() {
         ("failed", "sonobuoy logs", 1),
         ("else", "unknown state", 0),
     ] {
-        pod(&api, json!({"phase": "Running"}), Some(&document(state, json!([]))));
+        aggregator_pod(&api, json!({"phase": "Running"}), Some(&status(state, &json!([]))));
         ask(&config, "").status(code).stdout_has(sentence).run();
     }
 }
@@ -81,7 +63,7 @@ fn tables_and_sentences() {
 fn json_is_valid_in_every_state() {
     let (api, _folder, config) = cluster();
     let container = |state: Value| json!({"phase": "Pending", "containerStatuses": [{"name": "kube-sonobuoy", "state": state}]});
-    let running = document("running", json!(null));
+    let running = status("running", &json!(null));
     for (state, annotation, expected, words, code) in [
         (json!({"phase": "Pending"}), None, "running", "Pending", 0),
         (
@@ -121,7 +103,7 @@ fn json_is_valid_in_every_state() {
             0,
         ),
     ] {
-        pod(&api, state.clone(), annotation);
+        aggregator_pod(&api, state.clone(), annotation);
         // What makes it an error is told on stderr, too.
         let asked = |words: &str| {
             let asked = ask(&config, words).status(code);
@@ -146,7 +128,7 @@ fn json_is_valid_in_every_state() {
 fn a_status_of_any_age_is_shown_as_the_original_shows_it() {
     let (api, _folder, config) = cluster();
     let json = |text: &str| {
-        pod(&api, json!({"phase": "Running"}), Some(text));
+        aggregator_pod(&api, json!({"phase": "Running"}), Some(text));
         ask(&config, "--json").stdout_has("{").run().stdout
     };
     assert_eq!(
@@ -160,14 +142,14 @@ fn a_status_of_any_age_is_shown_as_the_original_shows_it() {
             "\n"
         )
     );
-    pod(&api, json!({"phase": "Running"}), Some("{}"));
+    aggregator_pod(&api, json!({"phase": "Running"}), Some("{}"));
     ask(&config, "").stdout_has("   PLUGIN   STATUS   RESULT   COUNT   PROGRESS\n\n").run();
 }
 
 #[test]
 fn an_aggregator_that_cannot_go_on_is_an_error_on_stderr_too() {
     let (api, _folder, config) = cluster();
-    pod(&api, json!({"phase": "Failed", "reason": "Evicted"}), None);
+    aggregator_pod(&api, json!({"phase": "Failed", "reason": "Evicted"}), None);
     ask(&config, "").status(1).stdout_has("Evicted").stderr_has("level=error").run();
 }
 
@@ -182,22 +164,21 @@ fn without_a_run_there_is_no_status() {
 #[test]
 fn older_aggregators_are_found_by_label_and_name() {
     let (api, _folder, config) = cluster();
-    let text = document("complete", json!([]));
-    let running = |labels: Value| json!({"metadata": {"labels": labels, "annotations": {(ANNOTATION): text}}, "status": {"phase": "Running"}});
+    let text = status("complete", &json!([]));
+    let running = |labels: Value| json!({"metadata": {"labels": labels, "annotations": {(STATUS): text}}, "status": {"phase": "Running"}});
     api.put("/api/v1/namespaces/sonobuoy/pods/old", running(json!({"run": "sonobuoy-master"})));
     ask(&config, "").stdout_has("complete").run();
     api.remove("/api/v1/namespaces/sonobuoy/pods/old");
-    api.put(POD, running(json!({})));
+    api.put(AGGREGATOR, running(json!({})));
     ask(&config, "").stdout_has("complete").run();
 }
 
 #[test]
 fn a_watch_prints_each_change_and_ends_with_the_run() {
     let (api, _folder, config) = cluster();
-    let says = |state: &str, status: &str, result: &str| {
-        document(state, json!([entry("p", "global", status, result)]))
-    };
-    pod(&api, json!({"phase": "Running"}), Some(&says("running", "running", "")));
+    let says =
+        |state: &str, how: &str, result: &str| status(state, &json!([entry("p", "global", how, result)]));
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&says("running", "running", "")));
     let (mut command, _held) = ask(&config, "--watch --show-all").command();
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -206,7 +187,8 @@ fn a_watch_prints_each_change_and_ends_with_the_run() {
     assert_eq!(next(), "PLUGIN NODE STATUS RESULT PROGRESS");
     assert_eq!(next(), "p global running");
     assert!(next().contains("still going on"));
-    let annotate = |text: String| api.merge(POD, &json!({"metadata": {"annotations": {(ANNOTATION): text}}}));
+    let annotate =
+        |text: String| api.merge(AGGREGATOR, &json!({"metadata": {"annotations": {(STATUS): text}}}));
     annotate(says("post-processing", "complete", ""));
     assert_eq!(next(), "p global complete");
     assert!(next().contains("being prepared"));
@@ -222,7 +204,7 @@ fn a_watch_prints_each_change_and_ends_with_the_run() {
 #[test]
 fn credentials_that_others_may_have_made_are_not_believed() {
     let (api, folder, config) = cluster();
-    pod(&api, json!({"phase": "Running"}), Some(&document("complete", json!([]))));
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
     let path = folder.path().join("c.json");
     std::fs::write(&path, "{}").unwrap();
     let name = path.display();

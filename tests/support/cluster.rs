@@ -2,7 +2,9 @@
 //! write every byte by hand.
 
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
@@ -11,6 +13,54 @@ use super::api_server::{ApiServer, Change};
 use super::peer::Peer;
 use super::watchdog::Watchdog;
 use super::{Archive, Folder, Sonobuoy};
+
+/// Where the pod of a run's aggregator is.
+pub const AGGREGATOR: &str = "/api/v1/namespaces/sonobuoy/pods/sonobuoy";
+/// What its pod is annotated with: how the run stands.
+pub const STATUS: &str = "sonobuoy.hept.io/status";
+
+/// An API server in which nothing has been done yet, and the path of its kubeconfig, which is in the folder.
+pub fn untouched() -> (ApiServer, Folder, String) {
+    let (api, folder) = (ApiServer::start(), Folder::new());
+    let config = api.kubeconfig(folder.path()).display().to_string();
+    (api, folder, config)
+}
+
+/// The namespace of a run, without a run.
+pub fn namespace(api: &ApiServer) {
+    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+}
+
+/// The pod of a run's aggregator in this state, and what it says of the run.
+pub fn aggregator_pod(api: &ApiServer, state: Value, says: Option<&str>) {
+    let mut metadata = json!({"labels": {"component": "sonobuoy", "sonobuoy-component": "aggregator"}});
+    if let Some(text) = says {
+        metadata["annotations"] = json!({(STATUS): text});
+    }
+    api.put(AGGREGATOR, json!({"metadata": metadata, "status": state}));
+}
+
+/// How a run stands that has no archive yet, as its aggregator says it.
+pub fn status(status: &str, plugins: &Value) -> String {
+    let info = json!({"name": "", "created": "0001-01-01T00:00:00Z", "sha256": "", "size": 0});
+    json!({"plugins": plugins, "status": status, "tar-info": info}).to_string()
+}
+
+/// What the aggregator of a complete run says, whose archive is this.
+pub fn complete(name: &str, digest: &[u8], size: usize) -> String {
+    let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let info = json!({"name": name, "created": "2024-01-01T00:00:00Z", "sha256": sha256, "size": size});
+    json!({"plugins": [], "status": "complete", "tar-info": info}).to_string()
+}
+
+/// An address of this machine that no other test listens at, where the system has more than one: so nobody takes a port of
+/// it between looking for a free one and the start of the aggregator.
+fn own_address() -> Ipv4Addr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = (std::process::id() << 8) | (NEXT.fetch_add(1, Ordering::Relaxed) & 0x7f);
+    let [_, b, c, d] = number.to_be_bytes();
+    if cfg!(target_os = "linux") { [127, b | 1, c, d].into() } else { [127, 0, 0, 1].into() }
+}
 
 /// A cluster with the aggregator's own pod in it, and what the aggregator reads.
 pub struct Cluster {
@@ -34,19 +84,24 @@ impl Cluster {
             let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
             api.put(&format!("/api/v1/nodes/{node}"), json!({"status": ready}));
         }
-        // Whoever listened there before is gone, and nobody else asks for it.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let settings = json!({
             "Namespace": namespace, "Resources": [], "WorkerImage": "worker:1",
             "PluginSearchPath": [folder.join("plugins.d")],
-            "Server": {
-                "bindaddress": "127.0.0.1", "bindport": port, "advertiseaddress": format!("127.0.0.1:{port}"),
-                "timeoutseconds": 600,
-            },
+            "Server": {"timeoutseconds": 600},
         });
-        let cluster = Self { api, folder, namespace: namespace.into(), settings };
+        let mut cluster = Self { api, folder, namespace: namespace.into(), settings };
+        cluster.listens_at(own_address());
         cluster.own_pod(json!({"sonobuoy-component": "aggregator"}));
         cluster
+    }
+
+    /// Lets the aggregator listen there, at a port that is free.
+    pub fn listens_at(&mut self, address: Ipv4Addr) {
+        let address = std::net::TcpListener::bind((address, 0)).unwrap().local_addr().unwrap();
+        let server = &mut self.settings["Server"];
+        server["bindaddress"] = address.ip().to_string().into();
+        server["bindport"] = address.port().into();
+        server["advertiseaddress"] = address.to_string().into();
     }
 
     pub fn own_pod(&self, labels: Value) {
@@ -175,8 +230,7 @@ impl Cluster {
 
     pub fn status(&self) -> Value {
         let pod = self.api.get(&self.path("sonobuoy")).unwrap();
-        let text =
-            pod["metadata"]["annotations"]["sonobuoy.hept.io/status"].as_str().unwrap_or("null").to_owned();
+        let text = pod["metadata"]["annotations"][STATUS].as_str().unwrap_or("null").to_owned();
         serde_json::from_str(&text).unwrap()
     }
 

@@ -16,6 +16,7 @@ pub mod receiver;
 pub mod registry;
 pub mod skip;
 pub mod watchdog;
+pub mod web;
 
 #[allow(unused_imports)]
 pub use archive::Archive;

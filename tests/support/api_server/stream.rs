@@ -255,6 +255,8 @@ pub(super) fn upgrade(api: &ApiServer, call: &Call, request: Request) {
         if call.cut.is_some_and(|cut| sent >= cut) {
             let _ = socket.flush();
             peer.into_iter().for_each(|peer| api.shared.wire.end(&peer));
+            // What is closed with something unread, such as the answer to the ping, takes back what it has sent.
+            let _ = std::io::copy(&mut socket, &mut std::io::sink());
             return;
         }
     }

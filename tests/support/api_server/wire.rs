@@ -48,10 +48,16 @@ impl Wire {
                 let (Ok(client_in), Ok(inner_out)) = (client.try_clone(), inner.try_clone()) else {
                     continue;
                 };
-                std::thread::spawn(move || pump(client_in, inner_out, || 0));
+                std::thread::spawn(move || {
+                    // A server that no longer listens may still be heard.
+                    if let Carried::All = pump(&client_in, &inner_out, || 0) {
+                        close(&client_in, &inner_out);
+                    }
+                });
                 let shared = shared.clone();
                 std::thread::spawn(move || {
-                    pump(inner, client, || shared.cut_every.load(Ordering::SeqCst));
+                    pump(&inner, &client, || shared.cut_every.load(Ordering::SeqCst));
+                    close(&inner, &client);
                     shared.open.lock().unwrap().remove(&key);
                 });
             }
@@ -76,9 +82,7 @@ impl Wire {
     pub(super) fn refuse(&self, refuse: bool) {
         self.shared.refusing.store(refuse, Ordering::SeqCst);
         if refuse {
-            for (client, inner) in self.shared.open.lock().unwrap().values() {
-                let _ = (client.shutdown(Shutdown::Both), inner.shutdown(Shutdown::Both));
-            }
+            self.shared.open.lock().unwrap().values().for_each(|(client, inner)| close(client, inner));
         }
     }
 
@@ -99,20 +103,32 @@ fn nudge(server: SocketAddr) {
     }
 }
 
+fn close(one: &TcpStream, other: &TcpStream) {
+    let _ = (one.shutdown(Shutdown::Both), other.shutdown(Shutdown::Both));
+}
+
+/// How carrying bytes has ended.
+enum Carried {
+    /// With the last one, or at the limit.
+    All,
+    /// Since nobody takes them any more.
+    Some,
+}
+
 /// Carries bytes until one side ends, or until the limit is reached.
-fn pump(mut from: TcpStream, mut to: TcpStream, limit: impl Fn() -> u64) {
+fn pump(mut from: &TcpStream, mut to: &TcpStream, limit: impl Fn() -> u64) -> Carried {
     let mut buffer = vec![0; 64 << 10];
     let mut carried = 0;
     while let Ok(length @ 1..) = from.read(&mut buffer) {
         let limit = limit();
         let left = if limit == 0 { length } else { usize::try_from(limit - carried).unwrap().min(length) };
         if to.write_all(&buffer[..left]).is_err() {
-            break;
+            return Carried::Some;
         }
         carried += left as u64;
         if limit > 0 && carried >= limit {
             break;
         }
     }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    Carried::All
 }
