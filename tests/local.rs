@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base::stop::Stop;
 
+use super::support::watchdog::Watchdog;
 use super::support::{Archive, Folder, Sonobuoy, program};
 
 /// A definition: what stands in `sonobuoy-config` beside the name, and the script of its container.
@@ -205,19 +206,18 @@ sonobuoy-config: {driver: Job, plugin-name: full}
 config-map: {settings.yaml: "level: 3"}
 podSpec:
   initContainers:
-  - {name: first, command: [sh, -c, "echo prepared > $RESULTS_DIR/first.txt"]}
+  - {name: first, command: [sh, -c, "echo prepared > $RESULTS_DIR/first.txt; mkfifo $RESULTS_DIR/raw"]}
   containers:
   - name: processor
     command: [sh, -c]
     args:
     - |
-      while [ ! -e $RESULTS_DIR/raw ]; do sleep 0.05; done
       cat $RESULTS_DIR/first.txt $RESULTS_DIR/raw > $RESULTS_DIR/processed.txt
       echo $RESULTS_DIR/processed.txt > $RESULTS_DIR/done
 spec:
   name: plugin
   command: [sh, -c]
-  args: ["cat $(SONOBUOY_CONFIG_DIR)/settings.yaml > $(RESULTS_DIR)/raw.part; echo; echo $(WHERE) >> $RESULTS_DIR/raw.part; mv $RESULTS_DIR/raw.part $RESULTS_DIR/raw"]
+  args: ["{ cat $(SONOBUOY_CONFIG_DIR)/settings.yaml; echo $(WHERE); } > $(RESULTS_DIR)/raw"]
   env:
   - {name: WHERE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
 "#;
@@ -244,20 +244,31 @@ fn progress_is_taken_on_a_port_of_each_pod() {
     if program("bash").is_none() {
         return;
     }
+    let fifos = Folder::new();
     let script = r#"
+mkfifo FIFOS/$NODE_NAME
 body='{"msg":"half way","total":4,"completed":2}'
 exec 3<>/dev/tcp/127.0.0.1/$SONOBUOY_PROGRESS_PORT
 printf 'POST /progress HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %s\r\n\r\n%s' ${#body} "$body" >&3
 cat <&3 > $RESULTS_DIR/answer.txt
-# The status is shown a few times a second.
-sleep 0.5
+# Its progress has been seen when this is read.
+cat FIFOS/$NODE_NAME
 echo $RESULTS_DIR/answer.txt > $RESULTS_DIR/done"#;
-    let definition = plugin("talker", "driver: DaemonSet", script).replace("[sh, -c]", "[bash, -c]");
-    let (archive, stderr) = archive(local(&definition).arg("--local-nodes=2"));
+    let script = script.replace("FIFOS", fifos.path().to_str().unwrap());
+    let definition = plugin("talker", "driver: DaemonSet", &script).replace("[sh, -c]", "[bash, -c]");
+    let (mut command, folder) = local(&definition).arg("--local-nodes=2").command();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let watchdog = Watchdog::over(&child);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let seen = lines.by_ref().filter(|line| line.contains("2 of 4 done, 0 failed: half way")).take(2).count();
+    fifos.names().iter().for_each(|name| std::fs::write(fifos.join(name), "").unwrap());
+    let later = lines.filter(|line| line.contains("half way")).count();
+    assert!(child.wait().unwrap().success() && !watchdog.bit());
+    assert_eq!((seen, later), (2, 0), "once for each node");
+    let archive = Archive::only_one_in(folder.path());
     for name in archive.names().filter(|name| name.ends_with("answer.txt")) {
         assert!(archive.text(name).starts_with("HTTP/1.1 200"), "{}", archive.text(name));
     }
-    assert_eq!(stderr.matches("2 of 4 done, 0 failed: half way").count(), 2, "{stderr}");
 }
 
 #[test]
