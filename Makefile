@@ -14,11 +14,12 @@ build: ## the program for daily use, target/release/sonobuoy
 	cargo build --locked --release
 
 check: ## format, lints, docs and house rules, without the long tests
-	cargo fmt --check
+	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --document-private-items
 	cargo check --locked -p sonobuoy-client
-	cargo test --locked --test main tidy
+	cargo test --locked --test main -- tidy dependencies
+	if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check bans licenses sources; fi
 
 test: ## everything that is checked before a release
 	./scripts/test
