@@ -6,7 +6,8 @@ use crate::support::Sonobuoy;
 
 fn pages() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut pages = vec![root.join("README.md"), root.join("CHANGELOG.md")];
+    let mut pages =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root.join(name)).to_vec();
     let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
     pages.extend(docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
     pages.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()

@@ -9,6 +9,7 @@ mod client_library;
 mod cluster;
 mod commands;
 mod completion;
+mod contributing;
 mod dependencies;
 mod docs;
 mod export;

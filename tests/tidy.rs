@@ -293,12 +293,14 @@ fn all_waiting_goes_through_stop() {
 #[test]
 fn nothing_is_left_over() {
     let mut found = Vec::new();
-    for folder in ["src", "tests", "docs", "plugins.d", "scripts", ".ci"] {
+    for folder in ["src", "tests", "docs", "plugins.d", "scripts", ".ci", ".github"] {
         if root().join(folder).is_dir() {
             files(&root().join(folder), &mut found);
         }
     }
-    for name in ["README.md", "CHANGELOG.md", "Makefile", "Cargo.toml"] {
+    for name in
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "Cargo.toml", "deny.toml"]
+    {
         found.push(root().join(name));
     }
     let mut wrong = Vec::new();

@@ -1,0 +1,91 @@
+//! The contributor's door: what it says to run exists, and continuous integration runs what it says.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The Rust that the manifest asks for at least.
+fn oldest_rust() -> String {
+    let manifest = text("Cargo.toml");
+    let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
+    line.trim_matches('"').to_owned()
+}
+
+fn forms(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            forms(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "yml") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn forms_and_workflows_are_yaml_with_what_each_must_have() {
+    let mut found = Vec::new();
+    forms(&root().join(".github"), &mut found);
+    assert!(found.len() >= 5, "{found:?}");
+    for path in found {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let document: Value =
+            serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let wanted: &[&str] = match path.parent().and_then(Path::file_name).and_then(|name| name.to_str()) {
+            Some("workflows") => &["name", "on", "permissions", "jobs"],
+            Some("ISSUE_TEMPLATE") if !path.ends_with("config.yml") => &["name", "description", "body"],
+            _ => &[],
+        };
+        for key in wanted {
+            assert!(!document[*key].is_null(), "{}: no `{key}`", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_oldest_compiler_is_the_same_everywhere() {
+    let oldest = oldest_rust();
+    let workflow: Value = serde_yaml::from_str(&text(".github/workflows/ci.yml")).unwrap();
+    let versions = &workflow["jobs"]["linux"]["strategy"]["matrix"]["rust"];
+    assert_eq!(versions, &serde_json::json!(["stable", oldest]));
+    assert!(
+        text("CONTRIBUTING.md").contains(&format!("Rust {oldest} or")),
+        "CONTRIBUTING.md: not Rust {oldest}"
+    );
+}
+
+#[test]
+fn what_the_pages_tell_to_run_exists() {
+    let makefile = text("Makefile");
+    for page in ["README.md", "CONTRIBUTING.md"] {
+        let text = text(page);
+        let commands: Vec<_> = text.split('`').skip(1).step_by(2).collect();
+        for command in commands {
+            let word = command.split(' ').next().unwrap_or_default();
+            if let Some(target) = command.strip_prefix("make ") {
+                assert!(makefile.contains(&format!("\n{target}:")), "{page}: no target `{target}`");
+            }
+            if word.starts_with("./") || word.starts_with(".ci/") || word.starts_with("tests/") {
+                assert!(root().join(word).exists(), "{page}: no `{word}`");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_changelog_has_a_section_for_the_version() {
+    let changelog = text("CHANGELOG.md");
+    let sections: Vec<_> = changelog.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(sections.first(), Some(&"[Unreleased]"));
+    let version = format!("[{}] - ", env!("CARGO_PKG_VERSION"));
+    let dated = sections[1..].iter().filter(|section| section.starts_with(&version)).count();
+    assert_eq!(dated, 1, "a section `## {version}DATE`: {sections:?}");
+}
