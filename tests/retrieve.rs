@@ -1,7 +1,7 @@
 //! `retrieve` and `splat` over the fake API server's exec: whole archives, over lines that break, from programs that
 //! cannot go on in the middle, and nothing but file names on stdout.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::Command;
 
@@ -96,6 +96,33 @@ fn an_archive_comes_home_whole_and_stdout_is_its_name() {
         run.retrieve("").stdout(&format!("{}\n", run.home.join(NAME).display())).run();
         assert_eq!(run.came(), [NAME]);
         assert!(std::fs::read(run.home.join(NAME)).unwrap() == content, "{protocol}");
+    }
+}
+
+#[test]
+fn a_stream_made_to_fill_the_disk_is_refused_and_says_which_bound_was_hit() {
+    let tar = |entries: usize, size: usize| {
+        let packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut tar = tar::Builder::new(packed);
+        for number in 0..entries {
+            let mut head = tar::Header::new_gnu();
+            head.set_size(size as u64);
+            head.set_mode(0o644);
+            head.set_cksum();
+            tar.append_data(&mut head, format!("{number}.tar.gz"), std::io::repeat(0).take(size as u64))
+                .unwrap();
+        }
+        tar.into_inner().unwrap().finish().unwrap()
+    };
+    for (stream, words) in
+        [(tar(1, 80 << 20), "more than 16 times its size"), (tar(1_001, 0), "more than 1000 entries")]
+    {
+        let run = Finished::with(b"x");
+        run.api.on_exec(move |_| ExecAnswer::ok(stream.clone()));
+        run.retrieve("").status(2).stderr_has(words).run();
+        assert_eq!(run.came(), [""; 0], "nothing is left of it");
+        let asked = run.api.requests().iter().filter(|request| request.contains("/exec")).count();
+        assert_eq!(asked, 1, "it is not asked for again");
     }
 }
 

@@ -10,6 +10,7 @@
 use std::fs;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use anyhow::{Context as _, anyhow};
@@ -27,6 +28,11 @@ use base::stop::Stop;
 
 /// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
 const QUEUE: usize = 16;
+/// A run leaves one archive; a claim that outlives runs has those of all.
+const MAX_ENTRIES: usize = 1_000;
+/// Archives are packed already: a stream that unpacks to so many times its size, beyond a start, is made to fill a disk.
+const MAX_RATIO: u64 = 16;
+const MAX_START_BYTES: u64 = 64 << 20;
 /// How often everything is fetched again when going on is impossible or what came is not what was packed.
 const RESTARTS: u32 = 5;
 
@@ -111,9 +117,11 @@ impl Retrieval<'_> {
     fn stream(&self, pod: &str, landing: &Landing<'_>, stop: &Stop) -> Result<Vec<PathBuf>, Again> {
         let (sender, receiver) = sync_channel(QUEUE);
         let (outcome, landed) = std::thread::scope(|scope| {
-            let landed = std::thread::Builder::new()
-                .name("unpack".into())
-                .spawn_scoped(scope, || landing.unpack(Chunks { receiver, piece: Vec::new(), at: 0 }));
+            let landed = std::thread::Builder::new().name("unpack".into()).spawn_scoped(scope, || {
+                let received = AtomicU64::new(0);
+                let chunks = Chunks { receiver, piece: Vec::new(), at: 0, received: &received };
+                landing.unpack(chunks, &received)
+            });
             let landed = match landed {
                 Ok(landed) => landed,
                 Err(error) => return (Err(Cut::Here(error.into())), Ok(Vec::new())),
@@ -243,10 +251,10 @@ fn promised(pod: &Value) -> Option<status::Archive> {
     Some(run.archive).filter(|archive| !archive.name.is_empty() && !archive.sha256.is_empty())
 }
 
-/// Fetching everything again may help, unless this machine's disk is what fails.
+/// Fetching everything again may help, unless this machine's disk is what fails, or a bound was hit.
 fn unless_local(error: anyhow::Error) -> Again {
     let local = error.downcast_ref::<io::Error>().is_some()
-        || matches!(error.downcast_ref(), Some(archive::Error::Output(_)));
+        || matches!(error.downcast_ref(), Some(archive::Error::Output(_) | archive::Error::TooLarge(_)));
     if local { Again::Never(Failure::Transfer(error)) } else { Again::Perhaps(error) }
 }
 
@@ -265,11 +273,20 @@ impl Landing<'_> {
         paths.any(|path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()))
     }
 
-    fn unpack(&self, stream: Chunks) -> anyhow::Result<Vec<Landed>> {
+    /// Lets every archive of the stream land, of which so much was `received`.
+    fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<Landed>> {
+        let (mut entries, mut unpacked) = (0, 0_u64);
         let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)));
         let mut landed = Vec::new();
         let mut piece = vec![0; 64 << 10];
         while let Some(entry) = reader.next_entry()? {
+            entries += 1;
+            if entries > MAX_ENTRIES {
+                let why = format!(
+                    "the aggregator sends more than {MAX_ENTRIES} entries, and leaves one archive a run"
+                );
+                return Err(archive::Error::TooLarge(why).into());
+            }
             let name = String::from_utf8_lossy(&entry.name).into_owned();
             if entry.kind == Kind::Folder {
                 continue;
@@ -287,6 +304,14 @@ impl Landing<'_> {
                 let count = read.map_err(|error| anyhow!("the archive is damaged on its way: {error}"))?;
                 if count == 0 {
                     break;
+                }
+                unpacked += count as u64;
+                let sent = received.load(Ordering::Relaxed);
+                if unpacked > MAX_START_BYTES.saturating_add(sent.saturating_mul(MAX_RATIO)) {
+                    let why = format!(
+                        "what the aggregator sends unpacks to more than {MAX_RATIO} times its size: {unpacked} bytes of {sent}"
+                    );
+                    return Err(archive::Error::TooLarge(why).into());
                 }
                 file.write(&piece[..count])?;
             }
@@ -309,16 +334,18 @@ fn numbered(name: &str, number: usize) -> String {
 }
 
 /// The pieces of a stream as one.
-struct Chunks {
+struct Chunks<'a> {
     receiver: Receiver<Vec<u8>>,
     piece: Vec<u8>,
     at: usize,
+    received: &'a AtomicU64,
 }
 
-impl Read for Chunks {
+impl Read for Chunks<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.at == self.piece.len() {
             let Ok(next) = self.receiver.recv() else { return Ok(0) };
+            self.received.fetch_add(next.len() as u64, Ordering::Relaxed);
             (self.piece, self.at) = (next, 0);
         }
         let count = buffer.len().min(self.piece.len() - self.at);
