@@ -30,8 +30,8 @@
 //! base/kube base/oci
 //! base/fetch
 //! base/http base/yaml base/proxy base/archive base/logger
-//! base/clock base/pattern base/tls base/json base/xml
-//! base/stop base/visible base/sys base/testing
+//! base/clock base/pattern base/tls base/json base/xml base/temp
+//! base/stop base/visible base/sys base/hex base/testing
 //! ```
 //!
 //! Rows prove that there is no circle. What must never meet, however the rows change:

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Limits;
 use super::store::{Refusal, Store, Upload};
@@ -10,16 +9,11 @@ use crate::layout::state_dir;
 use client::protocol::{GZIP, ResultId};
 
 /// A run directory in a folder of its own.
-pub(super) struct Scratch(PathBuf);
+pub(super) struct Scratch(base::temp::Folder);
 
 impl Scratch {
     pub(super) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let root = std::env::temp_dir().join(format!("sonobuoy-store-{}-{number}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&root);
-        std::fs::create_dir_all(&root).unwrap();
-        Self(root)
+        Self(base::temp::Folder::new().unwrap())
     }
 
     pub(super) fn run(&self) -> PathBuf {
@@ -46,12 +40,6 @@ impl Scratch {
     pub(super) fn strangers(&self) -> Vec<String> {
         let names = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name());
         names.map(|name| name.into_string().unwrap()).filter(|name| !name.starts_with("run")).collect()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -26,6 +26,7 @@ use super::journal::{Journal, Record};
 use super::report;
 use super::state::{Standing, State, Taken};
 use crate::{config, layout};
+use base::hex;
 use base::sys::free_bytes;
 use base::{archive, clock};
 use client::protocol::{Failure, FailureKind, GZIP, ResultId};
@@ -553,8 +554,4 @@ fn read_all<R: Read>(intake: &mut Intake<'_, R>) -> Result<Vec<u8>, Refusal> {
 
 fn is_name(text: &str) -> bool {
     !matches!(text, "" | "." | "..") && text.len() <= 255 && !text.contains(['/', '\\', '\0'])
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -18,6 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use super::SigningRequest;
 use super::der;
 use super::identity::{self, Identity};
+use base::hex;
 use base::tls::pem;
 use client::protocol::ResultId;
 
@@ -276,8 +277,4 @@ fn set_validity(params: &mut CertificateParams, not_after: Duration) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + Duration::from_secs((since_1970() - BACK_DATED).as_secs());
     params.not_after = epoch + Duration::from_secs(not_after.as_secs());
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

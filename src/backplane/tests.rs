@@ -101,25 +101,17 @@ impl Handshake {
 }
 
 /// A folder that is gone at the end.
-struct Folder(PathBuf);
+struct Folder(base::temp::Folder);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("sonobuoy-backplane-{}-{name}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
+    fn new() -> Self {
+        Self(base::temp::Folder::new().unwrap())
     }
 
     fn put(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         std::fs::write(&path, text).unwrap();
         path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -277,7 +269,7 @@ fn credentials_name_the_part_that_is_broken() {
 
 #[test]
 fn openssl_believes_the_chain_and_reads_the_keys() {
-    let folder = Folder::new("openssl");
+    let folder = Folder::new();
     let authority = Authority::new(HOUR).unwrap();
     let ca = folder.put("ca.pem", &authority.certificate_pem());
     let ca = ca.to_str().unwrap();
@@ -317,7 +309,7 @@ fn openssl_believes_the_chain_and_reads_the_keys() {
 
 #[test]
 fn keys_are_read_in_either_form() {
-    let folder = Folder::new("forms");
+    let folder = Folder::new();
     let authority = Authority::new(HOUR).unwrap();
     let (server, client) = (authority.server("h").unwrap(), authority.client("p").unwrap());
     let sec1 = folder.put("sec1.pem", &client.key_pem);

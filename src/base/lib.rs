@@ -24,13 +24,17 @@ pub mod yaml;
 
 pub mod archive;
 pub mod clock;
+mod hex;
 pub mod json;
 pub mod stop;
 pub mod sys;
+pub mod temp;
 #[doc(hidden)]
 pub mod testing;
 pub mod tls;
 pub mod visible;
+
+pub use hex::hex;
 
 /// What the fuzzers call.
 #[cfg(fuzzing)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::ArgMatches;
 
 use super::{output, report, request, status};
@@ -12,7 +12,7 @@ use crate::deploy::Removal;
 use crate::names::RUNS_DIR;
 use crate::remote::{Failure, Retrieval};
 use base::kube::Client;
-use base::sys;
+use base::temp;
 
 /// How long a deletion may take before it is left to itself.
 const DELETION: Duration = Duration::from_secs(3_600);
@@ -54,8 +54,13 @@ impl<'a> Afterwards<'a> {
         let mut code = 0;
         if self.reads || self.retrieve.is_some() {
             // An archive that nobody wants to keep is read from a folder that goes again.
-            let passing = self.retrieve.is_none().then(Passing::new).transpose()?;
-            let into = passing.as_ref().map(|folder| folder.0.as_path()).or(self.retrieve.as_deref());
+            let passing = self
+                .retrieve
+                .is_none()
+                .then(temp::Folder::new)
+                .transpose()
+                .context("cannot make a temporary folder")?;
+            let into = passing.as_ref().map(|folder| &**folder).or(self.retrieve.as_deref());
             let into = into.unwrap_or(Path::new("."));
             let service = status::service(self.matches, namespace);
             let service = service.as_ref();
@@ -91,28 +96,5 @@ impl<'a> Afterwards<'a> {
             output::print(&format!("{}\n", path.display()))?;
         }
         Ok(0)
-    }
-}
-
-/// A folder of our own that goes when it is no longer needed.
-struct Passing(PathBuf);
-
-impl Passing {
-    fn new() -> Result<Self> {
-        for attempt in 0..100 {
-            let path = std::env::temp_dir().join(format!("sonobuoy-{}-{attempt}", std::process::id()));
-            match sys::dir_builder(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).with_context(|| format!("cannot make `{}`", path.display())),
-            }
-        }
-        bail!("no folder could be made in `{}`", std::env::temp_dir().display())
-    }
-}
-
-impl Drop for Passing {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

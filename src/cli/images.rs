@@ -4,7 +4,7 @@
 //! `delete`) and to ask the conformance image which test images it uses.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -17,6 +17,7 @@ use crate::plugin::{self, builtin};
 use base::oci::{self, Client, Platform, Reference, Store, Stored};
 use base::stop::Stop;
 use base::sys::{self, Signal};
+use base::temp;
 use base::yaml;
 
 /// Where images are that no registry has.
@@ -85,8 +86,8 @@ fn push(matches: &ArgMatches) -> Result<()> {
         }
         bail!("where to? name a registry with --custom-registry, or registries with --e2e-repo-config");
     };
-    let (client, work) = (client(matches)?, Work::new()?);
-    let store = Store::open(&work.0)?;
+    let (client, work) = (client(matches)?, work()?);
+    let store = Store::open(&work)?;
     if let Some(archive) = archive {
         let images = oci::read_archive(&archive, &store)?;
         return each(images, |stored| push_one(matches, &client, &store, &stored, &translate));
@@ -242,25 +243,13 @@ fn dry(matches: &ArgMatches, what: &str) -> bool {
 }
 
 /// A folder for blobs on their way, gone at the end.
-struct Work(PathBuf);
-
-impl Work {
-    fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("sonobuoy-images-{}", std::process::id()));
-        std::fs::create_dir(&path)
-            .with_context(|| format!("cannot make `{}`", Path::new(&path).display()))?;
-        // Who interrupts does not want gigabytes left behind.
-        let gone = path.clone();
-        sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || {
-            let _ = std::fs::remove_dir_all(&gone);
-            std::process::exit(130)
-        })?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn work() -> Result<temp::Folder> {
+    let folder = temp::Folder::new().context("cannot make a temporary folder")?;
+    // Who interrupts does not want gigabytes left behind.
+    let gone = folder.to_owned();
+    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || {
+        let _ = std::fs::remove_dir_all(&gone);
+        std::process::exit(130)
+    })?;
+    Ok(folder)
 }

@@ -16,6 +16,7 @@ use ring::digest::{Context, SHA256};
 use super::Error;
 use crate::protocol::GZIP;
 use base::archive;
+use base::temp;
 
 /// One 64 KiB buffer is as fast as larger ones.
 const BUFFER: usize = 64 * 1024;
@@ -76,7 +77,7 @@ impl<'a> Source<'a> {
     /// room, or among temporary files if that is full or nothing may be written there.
     pub(super) fn directory(path: &Path) -> Result<Self, Error> {
         let pack = |place: &Path| {
-            let inner = BufWriter::with_capacity(BUFFER, nameless(place)?);
+            let inner = BufWriter::with_capacity(BUFFER, temp::file(place)?);
             let out = Digesting { inner, context: Context::new(&SHA256) };
             let Digesting { inner, context } = archive::pack(path, None, out)?;
             Ok((inner.into_inner().map_err(io::IntoInnerError::into_error)?, context))
@@ -166,20 +167,6 @@ impl<'a> Source<'a> {
             }
         }
     }
-}
-
-/// An empty file, open for reading and writing, that is in no folder any more.
-fn nameless(dir: &Path) -> io::Result<File> {
-    let path = dir.join(format!(".sonobuoy-{}-{}.tar.gz", std::process::id(), random()));
-    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
-    Ok(file)
-}
-
-/// Something that no other thread uses in a name at this moment.
-fn random() -> u64 {
-    use std::hash::{BuildHasher as _, RandomState};
-    RandomState::new().hash_one(0)
 }
 
 fn digest_text(context: Context) -> String {

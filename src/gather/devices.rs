@@ -153,7 +153,7 @@ mod tests {
             ("sys/block/sda/sda1/start", "2048\n"),
             ("sys/block/sda/sdaq/size", "1\n"),
         ];
-        let (scratch, node) = Scratch::node("devices", &files);
+        let (scratch, node) = Scratch::node(&files);
         std::fs::create_dir_all(scratch.0.join("dev/disk/by-uuid")).unwrap();
         std::os::unix::fs::symlink("../../sda1", scratch.0.join("dev/disk/by-uuid/AB-CD")).unwrap();
         let mut facts = Facts::default();

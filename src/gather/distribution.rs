@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     fn check(name: &str, files: &[(&str, &str)], expected: [&str; 6]) {
-        let (_scratch, node) = Scratch::node(&format!("distribution-{name}"), files);
+        let (_scratch, node) = Scratch::node(files);
         let mut facts = Facts::default();
         Distribution.gather(&node, &mut facts);
         let keys = [

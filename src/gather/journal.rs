@@ -389,7 +389,7 @@ mod tests {
             ("var/log/kubelet.log", "three\n"),
             ("var/log/syslog.1", "old\n"),
         ];
-        let (_scratch, node) = Scratch::node("journal-files", &files);
+        let (_scratch, node) = Scratch::node(&files);
         let found = lines(&node, &wanted("60")).unwrap();
         let messages: Vec<_> = found.iter().skip(1).map(|entry| entry["MESSAGE"].as_str().unwrap()).collect();
         assert_eq!(messages, ["three", "one", "two"]);
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn without_any_log_the_reason_is_told() {
-        let (_scratch, node) = Scratch::node("journal-none", &[]);
+        let (_scratch, node) = Scratch::node(&[]);
         let error = format!("{:#}", lines(&node, &wanted("60")).err().unwrap());
         assert!(error.contains("no log to be had"), "{error}");
     }

@@ -255,7 +255,7 @@ mod tests {
             ("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n"),
             ("var/lib/kubelet/config.yaml", ""),
         ];
-        let (_scratch, node) = Scratch::node("kubernetes", &files);
+        let (_scratch, node) = Scratch::node(&files);
         let mut facts = Facts::default();
         Kubernetes.gather(&node, &mut facts);
         let facts = Value::Object(facts.0);

@@ -239,8 +239,8 @@ mod tests {
 
     fn logs(name: &str) -> (Scratch, Scratch, Outbox, Node) {
         let text = "eth0: Link is Down\n".repeat(5_000);
-        let (scratch, node) = Scratch::node(name, &[("var/log/messages", &text)]);
-        let out = Scratch::new(&format!("{name}-out"));
+        let (scratch, node) = Scratch::node(&[("var/log/messages", &text)]);
+        let out = Scratch::new();
         let outbox = Outbox::open(&out.0).unwrap();
         (scratch, out, outbox, node)
     }
@@ -284,8 +284,8 @@ mod tests {
         for (number, form) in
             [Form::default(), Form { summary: true, ..Form::default() }].into_iter().enumerate()
         {
-            let (_scratch, node) = Scratch::node(&format!("logs-none-{number}"), &[]);
-            let out = Scratch::new(&format!("logs-none-out-{number}"));
+            let (_scratch, node) = Scratch::node(&[]);
+            let out = Scratch::new();
             let outbox = Outbox::open(&out.0).unwrap();
             assert!(keep(Ok(node), &wanted(), &form, &outbox).is_err());
             let place = if form.summary { done(&outbox).join(SUMMARY) } else { done(&outbox) };

@@ -65,7 +65,7 @@ mod tests {
         let meminfo = "MemTotal: 8388608 kB\nMemFree: 1048576 kB\nBuffers: 1536 kB\nCached: 1024000 kB\n\
                        SwapTotal: 2097152 kB\nSwapFree: 2000000 kB\n";
         let swaps = "Filename Type Size Used Priority\n/dev/sda2 partition 2097152 97152 -2\n";
-        let (_scratch, node) = Scratch::node("memory", &[("proc/meminfo", meminfo), ("proc/swaps", swaps)]);
+        let (_scratch, node) = Scratch::node(&[("proc/meminfo", meminfo), ("proc/swaps", swaps)]);
         let mut facts = Facts::default();
         Memory.gather(&node, &mut facts);
         assert_eq!(facts.get("memtotal_mb"), Some(&json!(8192)));

@@ -143,8 +143,7 @@ mod tests {
         let mounts = "proc /proc proc rw 0 0\n/dev/sda1 / ext4 rw,relatime 0 1\n\
                       /dev/sda1 /mnt/with\\040blank ext4 rw 0 0\nserver:/share /absent nfs4 rw 0 0\nbroken line\n";
         let info = "29 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 29 8:1 /srv /mnt/with\\040blank rw shared:1 - ext4 /dev/sda1 rw\n";
-        let (_scratch, node) =
-            Scratch::node("mounts", &[("proc/1/mounts", mounts), ("proc/1/mountinfo", info)]);
+        let (_scratch, node) = Scratch::node(&[("proc/1/mounts", mounts), ("proc/1/mountinfo", info)]);
         let mut facts = Facts::default();
         Mounts.gather(&node, &mut facts);
         let found = facts.get("mounts").unwrap().as_array().unwrap().clone();

@@ -213,19 +213,16 @@ pub(crate) mod tests {
     use super::*;
 
     /// A folder of its own, gone at the end of the test.
-    pub(crate) struct Scratch(pub PathBuf);
+    pub(crate) struct Scratch(pub base::temp::Folder);
 
     impl Scratch {
-        pub(crate) fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("sonobuoy-gather-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
+        pub(crate) fn new() -> Self {
+            Self(base::temp::Folder::new().unwrap())
         }
 
         /// A node made of the given files.
-        pub(crate) fn node(name: &str, files: &[(&str, &str)]) -> (Self, Node) {
-            let scratch = Self::new(name);
+        pub(crate) fn node(files: &[(&str, &str)]) -> (Self, Node) {
+            let scratch = Self::new();
             fs::create_dir_all(scratch.0.join("etc")).unwrap();
             for (path, text) in files {
                 let path = scratch.0.join(path.trim_start_matches('/'));
@@ -237,15 +234,9 @@ pub(crate) mod tests {
         }
     }
 
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
     fn links_stay_below_the_root() {
-        let (scratch, node) = Scratch::node("links", &[("run/real", "inside\n")]);
+        let (scratch, node) = Scratch::node(&[("run/real", "inside\n")]);
         let at = |name: &str| scratch.0.join(name);
         symlink("/run/real", at("etc/absolute")).unwrap();
         symlink("../../../../../run/real", at("etc/upwards")).unwrap();
@@ -270,7 +261,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_no_root_is_refused() {
-        let scratch = Scratch::new("no-root");
+        let scratch = Scratch::new();
         let says = |path: &Path| format!("{:#}", Node::open(path).err().unwrap());
         assert!(says(&scratch.0).contains("is not the root of a system"));
         assert!(says(&scratch.0.join("absent")).contains("cannot look at"));

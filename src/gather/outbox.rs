@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn done_names_the_result_without_a_newline() {
-        let scratch = Scratch::new("outbox");
+        let scratch = Scratch::new();
         let outbox = Outbox::open(&scratch.0).unwrap();
         let path = outbox.put("facts.json", b"{}").unwrap();
         outbox.done(&path).unwrap();
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_there_is_named() {
-        let scratch = Scratch::new("outbox-absent");
+        let scratch = Scratch::new();
         let error = Outbox::open(&scratch.0.join("absent")).err().unwrap();
         assert!(format!("{error:#}").contains("absent`"), "{error:#}");
         fs::create_dir_all(scratch.0.join("facts.json")).unwrap();

@@ -60,7 +60,7 @@ mod tests {
             ("sys/fs/selinux/policyvers", "33"),
             ("etc/selinux/config", "# mode\nSELINUX=enforcing\nSELINUXTYPE=targeted\n"),
         ];
-        let (_scratch, node) = Scratch::node("selinux", &files);
+        let (_scratch, node) = Scratch::node(&files);
         let expected = json!({"status": "enabled", "mode": "permissive", "config_mode": "enforcing", "type": "targeted", "policyvers": 33});
         assert_eq!(selinux(&node), expected);
     }

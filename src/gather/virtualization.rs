@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn check(name: &str, files: &[(&str, &str)], product: &str, expected: (&str, &str)) {
-        let (_scratch, node) = Scratch::node(&format!("virtual-{name}"), files);
+        let (_scratch, node) = Scratch::node(files);
         let mut facts = Facts::default();
         facts.set("product_name", product);
         Virtualization.gather(&node, &mut facts);

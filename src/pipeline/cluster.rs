@@ -24,6 +24,7 @@ use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
 use crate::{config, layout, status};
 use base::archive;
+use base::hex;
 use base::http::Server;
 use base::json::json;
 use base::kube::{self, Resource, Selector};
@@ -460,7 +461,7 @@ impl Board<'_> {
 /// What tells the objects of this launch from those of others: the same again after a restart.
 fn session(uuid: &str, plugin: &str) -> String {
     let hash = digest::digest(&digest::SHA256, format!("{uuid}/{plugin}").as_bytes());
-    hash.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.as_ref()[..8])
 }
 
 /// An IPv6 address needs brackets before a port.

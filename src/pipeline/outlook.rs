@@ -122,8 +122,7 @@ mod tests {
 
     #[test]
     fn status_and_archive_are_served_to_its_own_clients_alone() {
-        let folder = std::env::temp_dir().join(format!("sonobuoy-outlook-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
+        let folder = base::temp::Folder::new().unwrap();
         let valid = std::time::Duration::from_secs(3_600);
         let (authority, stranger) = (Authority::new(valid).unwrap(), Authority::new(valid).unwrap());
         let server = authority.server("status").unwrap();
@@ -167,6 +166,5 @@ mod tests {
             );
             stop.stop();
         });
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn selection_decides_what_runs_and_which_broken_file_matters() {
-        let root = std::env::temp_dir().join(format!("sonobuoy-search-{}", std::process::id()));
+        let root = base::temp::Folder::new().unwrap();
         let mounted = root.join("..2026");
         std::fs::create_dir_all(&mounted).unwrap();
         std::fs::create_dir_all(root.join("folder.yaml")).unwrap();
@@ -123,6 +123,5 @@ mod tests {
 
         std::fs::write(root.join("broken.yaml"), plugin("a")).unwrap();
         assert!(search(&folders, None).err().unwrap().to_string().contains("two definitions"));
-        std::fs::remove_dir_all(&root).unwrap();
     }
 }

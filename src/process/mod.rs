@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn what_sent_nothing_counts_as_one_that_is_unknown() {
-        let dir = std::env::temp_dir().join(format!("sonobuoy-process-{}", std::process::id()));
+        let dir = base::temp::Folder::new().unwrap();
         let rules =
             |per_node| Rules { name: "p".into(), per_node, format: "junit".into(), files: Vec::new() };
         fs::create_dir_all(dir.join("results/n1")).unwrap();
@@ -326,6 +326,5 @@ mod tests {
         assert_eq!(process(&dir, &rules(false)).unwrap(), unknown);
         let nodes = vec![("n1".to_owned(), unknown.clone())];
         assert_eq!(process(&dir, &rules(true)).unwrap(), Outcome { nodes, ..unknown });
-        fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -449,7 +449,7 @@ fn component(name: &str) -> String {
         let end = (0..=LONGEST_NAME.min(out.len())).rev().find(|at| out.is_char_boundary(*at));
         out.truncate(end.unwrap_or_default());
         out.push('%');
-        out.extend(digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")));
+        out.push_str(&base::hex(&digest.as_ref()[..8]));
     }
     out
 }

@@ -107,9 +107,7 @@ mod tests {
         cuts: u64,
         promised: &[u8],
     ) -> (Result<Vec<PathBuf>, Failure>, BTreeMap<String, Vec<u8>>) {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("sonobuoy-download-{}-{number}", std::process::id()));
+        let folder = base::temp::Folder::new().unwrap();
         let (there, home) = (folder.join("there"), folder.join("home"));
         std::fs::create_dir_all(&there).unwrap();
 
@@ -182,7 +180,6 @@ mod tests {
             (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
         });
         let came = came.collect();
-        std::fs::remove_dir_all(&folder).unwrap();
         (fetched, came)
     }
 

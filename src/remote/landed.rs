@@ -54,8 +54,7 @@ impl Landed {
     /// Whether it is what was promised, if anything was.
     pub(super) fn verify(&self, known: Option<&status::Archive>) -> anyhow::Result<()> {
         let Some(known) = known else { return Ok(()) };
-        let sha256: String =
-            self.digest.clone().finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = base::hex(self.digest.clone().finish());
         if self.size != known.size || sha256 != known.sha256 {
             bail!(
                 "`{}` is not what the aggregator packed: {} bytes with SHA-256 {sha256} came, {} bytes with {} were promised",

@@ -323,8 +323,7 @@ mod tests {
 
     #[test]
     fn the_file_is_for_its_owner_alone_and_links_are_refused() {
-        let folder = std::env::temp_dir().join(format!("sonobuoy-credentials-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
+        let folder = base::temp::Folder::new().unwrap();
         let path = folder.join("f.json");
         assert_eq!(Credentials::read(&path, "ns").unwrap(), None);
         credentials().write(&path).unwrap();
@@ -346,6 +345,5 @@ mod tests {
         sys::set_mode(&other, 0o600).unwrap();
         assert!(credentials().write(&other).is_err(), "what is not ours stays");
         assert!(other.exists());
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use anyhow::Context as _;
 
 use base::sys;
+use base::temp;
 
 /// How much is kept in memory. The results of 20,000 tests are 5 MiB.
 const MEMORY: u64 = 8 << 20;
@@ -98,15 +99,5 @@ impl Read for Content<'_> {
 
 /// A file for this process alone that vanishes with it.
 pub(crate) fn temporary() -> io::Result<File> {
-    let dir = std::env::temp_dir();
-    for attempt in 0..100 {
-        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let path = dir.join(format!("sonobuoy-{}-{}-{attempt}", std::process::id(), time.as_nanos()));
-        match sys::unnamed(&path) {
-            Ok(file) => return Ok(file),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))),
-        }
-    }
-    Err(io::Error::other(format!("`{}` has no free name", dir.display())))
+    temp::file(&std::env::temp_dir())
 }

@@ -330,20 +330,11 @@ mod tests {
     use super::*;
 
     /// A folder of its own for one test, gone with the test.
-    struct Folder(PathBuf);
+    struct Folder(base::temp::Folder);
 
     impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("sonobuoy-done-{}-{name}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            // Where temporary files lie may itself be a link.
-            Self(path.canonicalize().unwrap())
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+        fn new() -> Self {
+            Self(base::temp::Folder::new().unwrap())
         }
     }
 
@@ -359,7 +350,7 @@ mod tests {
 
     /// What is found when `content` is written before the look.
     fn check(name: &str, content: &str, expected: impl FnOnce(&Path) -> Result<PathBuf, &'static str>) {
-        let folder = Folder::new(name);
+        let folder = Folder::new();
         fs::write(folder.0.join("report.txt"), "x").unwrap();
         let content = content.replace("DIR", folder.0.to_str().unwrap());
         fs::write(folder.0.join(DONE_FILE), content).unwrap();
@@ -390,7 +381,7 @@ mod tests {
     #[test]
     fn what_lies_outside_the_results_folder_is_the_plugins_error_unless_it_may() {
         use std::os::unix::fs::symlink;
-        let outer = Folder::new("outside");
+        let outer = Folder::new();
         let dir = outer.0.join("results");
         fs::create_dir_all(dir.join("sub")).unwrap();
         fs::create_dir_all(outer.0.join("results-of-others")).unwrap();
@@ -444,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_result_that_becomes_a_link_after_the_look_is_not_followed() {
-        let folder = Folder::new("swap");
+        let folder = Folder::new();
         fs::write(folder.0.join("report"), "x").unwrap();
         fs::write(folder.0.join(DONE_FILE), "report\n").unwrap();
         let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
@@ -456,8 +447,8 @@ mod tests {
 
     #[test]
     fn half_a_path_is_not_taken_for_the_whole() {
-        let folder = Folder::new("half");
-        let (dir, done) = (folder.0.clone(), folder.0.join(DONE_FILE));
+        let folder = Folder::new();
+        let (dir, done) = (folder.0.to_path_buf(), folder.0.join(DONE_FILE));
         fs::write(dir.join("report.txt"), "x").unwrap();
         // The first half names the folder, which exists.
         fs::write(&done, dir.to_str().unwrap()).unwrap();
@@ -475,8 +466,8 @@ mod tests {
 
     #[test]
     fn within_the_delay_it_may_be_rewritten_or_taken_away() {
-        let folder = Folder::new("delay");
-        let (dir, done) = (folder.0.clone(), folder.0.join(DONE_FILE));
+        let folder = Folder::new();
+        let (dir, done) = (folder.0.to_path_buf(), folder.0.join(DONE_FILE));
         for name in ["first", "second", "third"] {
             fs::write(dir.join(name), "x").unwrap();
         }
@@ -500,7 +491,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_others_counts_only_without_a_done_file() {
-        let folder = Folder::new("others");
+        let folder = Folder::new();
         let marker = folder.0.join("ended");
         fs::write(&marker, "").unwrap();
         let dir = folder.0.join("results");
@@ -517,8 +508,8 @@ mod tests {
 
     #[test]
     fn the_end_is_told_to_whoever_waits() {
-        let folder = Folder::new("told");
-        let dir = folder.0.clone();
+        let folder = Folder::new();
+        let dir = folder.0.to_path_buf();
         let waiter = |delay: u64| {
             let (dir, end) = (dir.clone(), End::default());
             let others = Others::Told(end.clone());
@@ -553,7 +544,7 @@ mod tests {
 
     #[test]
     fn a_pipe_in_its_place_is_unusable_and_keeps_nobody() {
-        let folder = Folder::new("pipe");
+        let folder = Folder::new();
         let (pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
         rustix::fs::mknodat(rustix::fs::CWD, folder.0.join(DONE_FILE), pipe, mode, 0).unwrap();
         let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());

@@ -77,8 +77,7 @@ mod tests {
 
     #[test]
     fn every_offset_continues_the_same_stream() {
-        let folder = std::env::temp_dir().join(format!("sonobuoy-bundle-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = crate::temp::Folder::new().unwrap();
         let content: Vec<u8> =
             (0..200_000_u32).map(|number| (number.wrapping_mul(number) >> 7) as u8).collect();
         fs::write(folder.join("b.tar.gz"), &content).unwrap();
@@ -96,6 +95,5 @@ mod tests {
         let mut reader = super::super::Reader::new(super::super::Gunzip::new(&whole[..]));
         let first = reader.next_entry().unwrap().unwrap();
         assert_eq!((first.name.as_slice(), first.size), (&b"a.tar.gz"[..], 5));
-        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -44,7 +44,7 @@ fn write(dir: &Path, partial: &Path) -> io::Result<Packed> {
     let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     out.file.sync_all()?;
     let digest = out.digest.finish();
-    let sha256 = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = crate::hex(digest);
     Ok(Packed { size: out.size, sha256 })
 }
 

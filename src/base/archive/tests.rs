@@ -4,25 +4,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::*;
 
 /// A folder that is removed with its owner.
-struct Folder(PathBuf);
+struct Folder(crate::temp::Folder);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("sonobuoy-archive-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+    fn new() -> Self {
+        Self(crate::temp::Folder::new().unwrap())
     }
 }
 
@@ -74,7 +65,7 @@ fn tree(dir: &Path) -> BTreeMap<String, String> {
 
 /// Unpacks `tar` (gzipped here) and compares what lies in the folder; `expected` is `name=content` a word.
 fn check(case: &str, tar: &[Vec<u8>], expected: &[(&str, &str)], skipped: u64) {
-    let outer = Folder::new(&case.replace([' ', '/'], "-"));
+    let outer = Folder::new();
     let dir = outer.0.join("in");
     fs::create_dir(&dir).unwrap();
     let done =
@@ -87,14 +78,14 @@ fn check(case: &str, tar: &[Vec<u8>], expected: &[(&str, &str)], skipped: u64) {
 
 /// Unpacks `archive` as it is, which must be refused with a reason that holds `words`.
 fn refused(case: &str, archive: &[u8], limits: &Limits, words: &str) {
-    let dir = Folder::new(&case.replace([' ', '/'], "-"));
+    let dir = Folder::new();
     let error = unpack(archive, &dir.0, limits).expect_err(case);
     assert!(error.to_string().contains(words), "{case}: {error}");
 }
 
 #[test]
 fn a_packed_folder_comes_back_whole() {
-    let from = Folder::new("from");
+    let from = Folder::new();
     let long = format!("{}/{}", "d".repeat(120), "f".repeat(200));
     fs::create_dir_all(from.0.join("b/empty")).unwrap();
     fs::create_dir_all(from.0.join(&long).parent().unwrap()).unwrap();
@@ -112,7 +103,7 @@ fn a_packed_folder_comes_back_whole() {
     expected.insert("b/results.tar.gz".into(), "another".into());
     pack(&from.0, Some(&itself), fs::File::create(&itself).unwrap()).unwrap();
 
-    let to = Folder::new("to");
+    let to = Folder::new();
     let done = unpack(fs::File::open(&itself).unwrap(), &to.0, &Limits::default()).unwrap();
     assert_eq!(tree(&to.0), expected);
     assert_eq!((done.files, done.skipped), (6, 0));
@@ -122,7 +113,7 @@ fn a_packed_folder_comes_back_whole() {
 
 #[test]
 fn names_are_those_of_the_original() {
-    let from = Folder::new("names");
+    let from = Folder::new();
     fs::create_dir_all(from.0.join("sub/deep")).unwrap();
     for name in ["b", "sub/x", "sub.txt", "a"] {
         fs::write(from.0.join(name), "").unwrap();
@@ -226,16 +217,16 @@ fn limits_hold() {
 
 #[test]
 fn an_archive_file_is_there_whole_or_not_at_all() {
-    let folder = Folder::new("file");
+    let folder = Folder::new();
     fs::write(folder.0.join("a"), "1").unwrap();
     // It may lie in the very folder that it holds.
     let path = folder.0.join("all.tar.gz");
     let packed = pack_file(&folder.0, &path).unwrap();
     let bytes = fs::read(&path).unwrap();
     let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
-    let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = crate::hex(digest);
     assert_eq!(packed, Packed { size: bytes.len() as u64, sha256: digest });
-    let to = Folder::new("file-to");
+    let to = Folder::new();
     unpack(&bytes[..], &to.0, &Limits::default()).unwrap();
     assert_eq!(tree(&to.0), BTreeMap::from([("a".to_owned(), "1".to_owned())]));
 

@@ -261,8 +261,7 @@ mod tests {
 
     #[test]
     fn a_program_is_asked_again_only_when_its_answer_expired_or_was_refused() {
-        let folder = std::env::temp_dir().join(format!("exec-credential-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = crate::temp::Folder::new().unwrap();
         for (expires, asked) in [("2999-01-01T00:00:00Z", 2), ("2001-01-01T00:00:00Z", 3)] {
             let log = folder.join(format!("asked-{asked}"));
             let script = format!(
@@ -279,7 +278,6 @@ mod tests {
             credential.authorization(&identity).unwrap();
             assert_eq!(std::fs::read_to_string(&log).unwrap(), "added\n".repeat(asked), "{expires}");
         }
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

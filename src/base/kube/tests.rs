@@ -133,8 +133,7 @@ fn a_server_that_is_away_is_waited_for_only_after_it_was_reached_once() {
 #[test]
 fn expired_credentials_are_renewed() {
     let api = ApiServer::start();
-    let folder = std::env::temp_dir().join(format!("renewed-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = crate::temp::Folder::new().unwrap();
     let (token, path) = (folder.join("token"), folder.join("config"));
     let script = format!(
         r#"printf '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {})""#,
@@ -166,7 +165,6 @@ fn expired_credentials_are_renewed() {
     assert!(client.exec(("default", "p0000", "c"), &["x"], None, &mut |_| Ok(())).unwrap().success());
     api.demand_token(Some("third"));
     assert_eq!(client.version().unwrap_err().code(), Some(401));
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

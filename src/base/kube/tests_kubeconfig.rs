@@ -3,26 +3,16 @@
 use super::*;
 
 /// A folder with kubeconfig files, removed at the end.
-struct Folder(PathBuf);
+struct Folder(crate::temp::Folder);
 
 impl Folder {
     fn new() -> Self {
-        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let serial = COUNT.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        let path = std::env::temp_dir().join(format!("kubeconfig-{}-{serial}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(crate::temp::Folder::new().unwrap())
     }
 
     fn write(&self, name: &str, text: &str) -> PathBuf {
         std::fs::write(self.0.join(name), text).unwrap();
         self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -139,8 +139,7 @@ fn client_certificates_are_shown_whatever_the_form_of_their_key() {
     if Command::new("openssl").arg("version").output().is_err() {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("client-keys-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = crate::temp::Folder::new().unwrap();
     let openssl = |words: &str| {
         let output = Command::new("openssl").args(words.split(' ')).current_dir(&folder).output().unwrap();
         assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
@@ -167,7 +166,6 @@ fn client_certificates_are_shown_whatever_the_form_of_their_key() {
     identity.set(read("client.pem").as_bytes(), read("rsa").as_bytes()).unwrap();
     let rsa = server(&ours, "127.0.0.1", Some(&read("ca.pem")));
     ask(Config { identity, ..config(rsa, trust(&ours)) }).unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// A proxy that leads everything to one place; `greet` speaks its protocol and says whether it agreed.

@@ -60,6 +60,5 @@ fn hash_of(digest: &str) -> Option<&str> {
 
 /// A hash as a digest.
 fn digest_of(hash: &ring::digest::Digest) -> String {
-    let digits: Vec<String> = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{}", digits.concat())
+    format!("sha256:{}", crate::hex(hash))
 }

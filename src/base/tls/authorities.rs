@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_named_file_wins_then_the_first_bundle_and_folders_add_to_it() {
-        let scratch = std::env::temp_dir().join(format!("sonobuoy-trust-{}", std::process::id()));
+        let scratch = crate::temp::Folder::new().unwrap();
         let path = |name: &str| scratch.join(name);
         fs::create_dir_all(path("folder")).unwrap();
         fs::write(path("bundle"), ONE.repeat(2)).unwrap();
@@ -94,6 +94,5 @@ mod tests {
             let error = count(Some(wrong), &bundles, &folders).unwrap_err();
             assert!(error.contains("SSL_CERT_FILE") && error.contains(wrong.to_str().unwrap()), "{error}");
         }
-        fs::remove_dir_all(scratch).unwrap();
     }
 }

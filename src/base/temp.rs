@@ -1,0 +1,88 @@
+//! Temporary files and folders: for their owner alone, under names that nobody can guess, gone when they are dropped.
+//!
+//! Starts no thread.
+
+use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use crate::sys;
+
+/// A folder that is removed with everything in it when it is dropped.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A new one where this system keeps temporary files.
+    pub fn new() -> io::Result<Self> {
+        Self::inside(&std::env::temp_dir())
+    }
+
+    /// A new one inside `parent`.
+    pub fn inside(parent: &Path) -> io::Result<Self> {
+        // Where temporary files lie may itself be a link.
+        let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
+        fresh(&parent, |path| sys::dir_builder(0o700).create(path).map(|()| Self(path.to_owned())))
+    }
+}
+
+impl Deref for Folder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for Folder {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nothing more can be done about what stays.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An empty file in `parent` for this process alone, open for reading and writing, that vanishes with it.
+pub fn file(parent: &Path) -> io::Result<File> {
+    fresh(parent, sys::unnamed)
+}
+
+/// Makes something under a name that is free.
+fn fresh<T>(parent: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
+    loop {
+        let path = parent.join(format!(".sonobuoy-{:016x}", RandomState::new().hash_one(0)));
+        match make(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))),
+            made => return made,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn folders_and_files_go_when_they_are_dropped() {
+        let outer = Folder::new().unwrap();
+        let inner = Folder::inside(&outer).unwrap();
+        let path = inner.to_owned();
+        std::fs::write(inner.join("a"), "b").unwrap();
+        #[cfg(unix)]
+        assert_eq!(sys::mode(&path.metadata().unwrap()) & 0o777, 0o700);
+        drop(inner);
+        assert!(!path.exists());
+        file(&outer).unwrap().write_all(b"x").unwrap();
+        assert_eq!(std::fs::read_dir(&outer).unwrap().count(), 0);
+        assert!(Folder::inside(&outer.join("missing")).is_err());
+    }
+}
