@@ -60,7 +60,7 @@ impl<'a> Afterwards<'a> {
                 .then(temp::Folder::new)
                 .transpose()
                 .context("cannot make a temporary folder")?;
-            let into = passing.as_ref().map(|folder| &**folder).or(self.retrieve.as_deref());
+            let into = passing.as_deref().or(self.retrieve.as_deref());
             let into = into.unwrap_or(Path::new("."));
             let service = status::service(self.matches, namespace);
             let service = service.as_ref();

@@ -237,7 +237,7 @@ mod tests {
         Wanted { since: Since::Minutes(60), units: Vec::new(), priority: None }
     }
 
-    fn logs(name: &str) -> (Scratch, Scratch, Outbox, Node) {
+    fn logs() -> (Scratch, Scratch, Outbox, Node) {
         let text = "eth0: Link is Down\n".repeat(5_000);
         let (scratch, node) = Scratch::node(&[("var/log/messages", &text)]);
         let out = Scratch::new();
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_bare_log_is_one_file() {
-        let (_node, _out, outbox, node) = logs("logs-bare");
+        let (_node, _out, outbox, node) = logs();
         keep(Ok(node), &wanted(), &Form::default(), &outbox).unwrap();
         assert_eq!(done(&outbox), outbox.path("systemd_logs"));
         assert_eq!(fs::read_to_string(done(&outbox)).unwrap().lines().count(), 5_001);
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_packed_log_with_a_summary_is_a_folder() {
-        let (_node, _out, outbox, node) = logs("logs-packed");
+        let (_node, _out, outbox, node) = logs();
         let form = Form { gzip: true, summary: true, max_size: Some(100_000) };
         keep(Ok(node), &wanted(), &form, &outbox).unwrap();
         let folder = done(&outbox);
@@ -281,9 +281,7 @@ mod tests {
 
     #[test]
     fn no_log_is_a_result_that_says_so() {
-        for (number, form) in
-            [Form::default(), Form { summary: true, ..Form::default() }].into_iter().enumerate()
-        {
+        for form in [Form::default(), Form { summary: true, ..Form::default() }] {
             let (_scratch, node) = Scratch::node(&[]);
             let out = Scratch::new();
             let outbox = Outbox::open(&out.0).unwrap();
