@@ -406,7 +406,7 @@ fn an_open_server_lets_guests_in_and_still_refuses_the_certificates_of_others() 
 
 #[test]
 fn openssl_asks_and_believes_the_answer() {
-    let folder = Folder::new("request");
+    let folder = Folder::new();
     let authority = Authority::new(HOUR).unwrap();
     let ca = folder.put("ca.pem", &authority.certificate_pem());
     let (key, request) = (folder.0.join("key.pem"), folder.0.join("request.pem"));
