@@ -24,7 +24,7 @@
 //! pipeline deploy
 //! remote | aggregator driver worker query gather image | process report
 //! plugin config
-//! status item | backplane
+//! status item causes | backplane
 //! names layout
 //! client/
 //! base/kube base/oci
@@ -57,6 +57,7 @@
 //! | facts and logs of a node | `gather` |
 //! | the images and test lists of a version | `image` |
 //! | JUnit, gojson, raw, manual results become one tree | `process` |
+//! | why tests fail, and what helps | `causes` |
 //! | an archive shown: text, page, JSON, JUnit, differences | `report` |
 //! | plugin definitions, built-ins, installed ones | `plugin` |
 //! | one run's settings and every default | `config` |
@@ -98,6 +99,7 @@ mod aggregator;
 #[allow(unreachable_pub, reason = "the black-box tests share it")]
 mod api_server;
 mod backplane;
+mod causes;
 mod config;
 mod deploy;
 mod driver;

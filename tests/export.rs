@@ -217,6 +217,85 @@ fn exit_codes_follow_fail_on() {
 }
 
 #[test]
+fn the_last_line_says_why_the_exit_code_is_not_0() {
+    let folder = run();
+    for (words, line) in [
+        ("-p e2e --fail-on failed", "exit 3: 1 test failed in e2e"),
+        ("--format json --fail-on incomplete", "exit 3: 1 test failed in e2e"),
+        ("-p check -n n4 --fail-on unknown", "exit 4: 1 test is unknown in check"),
+    ] {
+        let code = line.as_bytes()[5] - b'0';
+        let done = results(&folder, words).status(i32::from(code)).run_any();
+        assert_eq!(done.stderr.lines().last(), Some(line), "{words}");
+    }
+}
+
+#[test]
+fn the_report_for_people_begins_with_the_verdict_and_groups_by_cause() {
+    let folder = run();
+    let node = |name: &str, text: &str| {
+        format!(
+            "- name: {name}\n  status: failed\n  meta: {{type: node}}\n  items:\n  - name: reach\n    status: failed\n    \
+                 details:\n      failure: 'dial tcp {text}:443: i/o timeout'\n"
+        )
+    };
+    let nodes = node("n1", "10.0.0.1") + &node("n2", "10.0.0.2") + &node("n3", "10.9.0.3");
+    folder.write("plugins/net/sonobuoy_results.yaml", format!("name: net\nstatus: failed\nitems:\n{nodes}"));
+    let text = results(&folder, "--mode summary --color never").run_any().stdout;
+    assert!(
+        text.starts_with("FAILED  4 failed of 13 that ran (1 skipped) · 1 h 2 min · Kubernetes v1.34.2\n\n"),
+        "{text}"
+    );
+    for line in [
+        "  PLUGIN   STATUS   PASSED  FAILED  SKIPPED  NODES  DURATION\n",
+        "  net      failed        0       3        0      3         -\n",
+        "\n  3 x dial tcp <ip>:443: i/o timeout  (1 test on 3 nodes)\n       net on n1: reach\n         dial tcp 10.0.0.1:443: i/o timeout\n       -> look",
+        "The results of gone cannot be read: failed to find file",
+        "\nNext: sonobuoy run --rerun-failed ",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(!text.contains('\u{1b}'), "{text}");
+    let colour = results(&folder, "--mode summary --color always").run_any().stdout;
+    assert!(colour.starts_with("\u{1b}[1;31mFAILED\u{1b}[0m  4 failed"), "{colour}");
+    assert_eq!(colour.matches("[31m").count(), 3 + 1, "only ours and the escaped one of a test: {colour}");
+    // Piped, nothing of this.
+    results(&folder, "-p net").stdout_has("Plugin: net\nStatus: failed\nTotal: 3\n").run();
+    let json: Value = serde_json::from_str(&results(&folder, "--format json").run_any().stdout).unwrap();
+    assert_eq!(json["causes"][0]["cause"], "dial tcp <ip>:443: i/o timeout");
+    assert_eq!((&json["causes"][0]["count"], &json["causes"][0]["nodes"]), (&json!(3), &json!(3)));
+}
+
+#[test]
+fn several_archives_are_a_table_and_a_folder_is_its_newest_archive() {
+    let (one, other) = (run(), timed());
+    let both = Sonobuoy::new("results").arg(one.path()).arg(other.path());
+    let text = both.arg("--color=never").run_any().stdout;
+    for line in [
+        "PLUGIN  1         2\n",
+        "all     failed    passed\n",
+        "e2e     1 failed  passed\n",
+        "  x.  e2e: <b>bold</b>",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let json =
+        Sonobuoy::new("results").arg(one.path()).arg(other.path()).arg("--format=json").run_any().stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["archives"][0]["plugins"]["e2e"]["failed"], 1);
+    assert_eq!(json["failed"][0]["statuses"], json!(["failed", null]));
+    let archive = std::fs::read(fixture("archives/results-quick-no-failures.tar.gz")).unwrap();
+    for word in ["latest", "."] {
+        Sonobuoy::new(&format!("results {word} -p e2e"))
+            .file("202601010000_sonobuoy_a.tar.gz", "cut off")
+            .file("202601020000_sonobuoy_b.tar.gz", &archive)
+            .stdout_has("Plugin: e2e\nStatus: passed\n")
+            .run();
+    }
+    Sonobuoy::new("results latest").stdout("").stderr_has("sonobuoy retrieve").status(1).run();
+}
+
+#[test]
 fn the_page_stands_alone_and_escapes_everything() {
     let page = results(&run(), "--format html").run_any().stdout;
     for needle in ["src=", "@import", "url(", "http:", "https:", "//cdn"] {
@@ -227,7 +306,7 @@ fn the_page_stands_alone_and_escapes_everything() {
     assert!(page.contains("&lt;b&gt;bold&lt;/b&gt; &amp; &#39;quoted&#39; &quot;name&quot;"));
     assert!(!page.contains("<b>bold") && !page.contains("<img") && !page.contains('\u{1b}'));
     assert_eq!(page.matches("<script>").count(), 1);
-    assert!(page.contains("3 of 4 nodes are alike; 1 is odd"));
+    assert!(page.contains("3 of 4 nodes gave the same results; 1 did not: <b>n4</b>."));
     assert!(page.contains("1 h 2 min"));
     // Every link leads somewhere.
     for link in page.split("href=\"#").skip(1) {
@@ -239,27 +318,46 @@ fn the_page_stands_alone_and_escapes_everything() {
 /// What happens to the page when it is used; the outcome stands in an attribute of the page.
 const USE: &str = "<script>
 const errors = []; addEventListener('error', event => errors.push(event.message));
-addEventListener('load', () => {
-  const shown = () => [...document.querySelectorAll('li[data-s]')].filter(row => !row.hidden).length;
-  const search = document.getElementById('q');
+addEventListener('load', async () => {
+  const tests = () => [...document.querySelectorAll('details.t, details.r')];
+  const shown = () => tests().filter(test => !test.hidden).length;
+  const search = document.getElementById('q'), count = document.getElementById('count');
   const type = text => { search.value = text; search.dispatchEvent(new Event('input')); };
   const outcome = { title: document.title, tools: !document.querySelector('.tools').hidden, all: shown() };
-  outcome.folded = [...document.querySelectorAll('details')].filter(node => node.open).length;
-  type('DISK n2'); outcome.found = shown(); outcome.count = document.getElementById('count').textContent;
+  outcome.open = [...document.querySelectorAll('details')].filter(node => node.open).map(node => node.className);
+  type('DISK n2'); outcome.found = shown(); outcome.count = count.textContent;
+  outcome.sections = [...document.querySelectorAll('section')].filter(node => !node.hidden).map(node => node.id);
   outcome.unfolded = document.querySelectorAll('details.all[open]').length;
-  type('nothing like it'); outcome.none = shown();
+  type('two'); outcome.card = shown() + ' ' + document.querySelector('#failures').hidden;
+  type('nothing like it'); outcome.none = count.textContent;
   type('');
   const box = document.querySelector('.tools input[value=passed]'); box.click(); outcome.without = shown(); box.click();
-  outcome.again = shown();
-  const fail = document.querySelector('details.t'); fail.open = false; location.hash = fail.id;
-  dispatchEvent(new HashChangeEvent('hashchange')); outcome.revealed = fail.open;
+  outcome.again = shown() + count.textContent;
+  const fail = document.querySelector('details.t'); fail.parentElement.parentElement.open = false; location.hash = fail.id;
+  dispatchEvent(new HashChangeEvent('hashchange')); outcome.revealed = fail.open && fail.parentElement.parentElement.open;
   fail.querySelector('summary').click(); outcome.clicked = fail.open;
+  const row = document.querySelector('details.r.passed'); row.open = true;
+  await new Promise(done => setTimeout(done, 50));
+  outcome.link = row.querySelector('.copy').textContent;
   outcome.requests = performance.getEntriesByType('resource').map(entry => entry.name).filter(name => !name.startsWith('data:'));
   outcome.wide = document.documentElement.scrollWidth > innerWidth;
   outcome.errors = errors;
+  // Present where the checker of accessibility was put before this.
+  if (window.axe) {
+    document.querySelectorAll('details').forEach(node => { node.open = true; });
+    const found = await axe.run(document, { resultTypes: ['violations'] });
+    outcome.axe = found.violations.map(rule => rule.id + ': ' + rule.nodes[0].html);
+  }
   document.documentElement.dataset.outcome = JSON.stringify(outcome);
 });
 </script></body>";
+
+/// The checker of accessibility, as npm installs it: `npm install --no-save axe-core`.
+fn axe() -> Option<String> {
+    let folders =
+        [std::env::var_os("AXE_CORE").map(std::path::PathBuf::from), Some("node_modules/axe-core".into())];
+    folders.into_iter().flatten().find_map(|folder| std::fs::read_to_string(folder.join("axe.min.js")).ok())
+}
 
 #[test]
 fn the_page_is_searched_and_folded_in_a_browser() {
@@ -267,7 +365,9 @@ fn the_page_is_searched_and_folded_in_a_browser() {
     let Some(chromium) = support::any_program(&browsers) else { return };
     let folder = run();
     let page = results(&folder, "--format html").run_any().stdout;
-    let path = folder.write("page.html", page.replace("</body>", USE));
+    let axe = axe();
+    let checker = axe.as_ref().map(|script| format!("<script>{script}</script>")).unwrap_or_default();
+    let path = folder.write("page.html", page.replace("</body>", &(checker + USE)));
     let done = Command::new(chromium)
         .args([
             "--headless",
@@ -296,14 +396,17 @@ fn the_page_is_searched_and_folded_in_a_browser() {
     };
     let outcome: Value =
         serde_json::from_str(&outcome.replace("&quot;", "\"").replace("&amp;", "&")).unwrap();
-    assert_eq!(
-        outcome,
-        json!({
-            "title": "1 of 11 tests failed · Sonobuoy", "tools": true, "all": 11, "folded": 0,
-            "found": 1, "count": "1 test", "unfolded": 1, "none": 0, "without": 7, "again": 11,
-            "revealed": true, "clicked": false, "requests": [], "wide": false, "errors": [],
-        })
-    );
+    let mut expected = json!({
+        "title": "1 failed of 10 that ran (1 skipped) · Sonobuoy", "tools": true, "all": 11,
+        "open": ["cause failed", "cause unknown"], "found": 1, "count": "1 of 11 tests",
+        "sections": ["plugin-check"], "unfolded": 1, "card": "1 false", "none": "0 of 11 tests", "without": 7,
+        "again": "11", "revealed": true, "clicked": false, "link": "Copy link", "requests": [], "wide": false, "errors": [],
+    });
+    match axe {
+        Some(_) => expected["axe"] = json!([]),
+        None => support::skipped("axe-core is not installed; `npm install --no-save axe-core` brings it"),
+    }
+    assert_eq!(outcome, expected);
 }
 
 #[test]
@@ -334,7 +437,7 @@ fn a_diff_names_what_changed() {
     assert_eq!(json["unchanged"], 4);
     diff("").stdout_has("Newly failing: 2\n  check [n4] (unknown -> failed): dns\n").run();
     diff("-p e2e").stdout_has("e2e: 1 newly failing, 1 fixed\nUnchanged: 1\n").run();
-    diff("--fail-on failed").stdout_has("Newly failing: 2\n").status(3).run();
+    diff("--fail-on failed").stdout_has("Newly failing: 2\n").stderr_has("exit 3: 2 tests newly failing\n").status(3).run();
     diff("-p absent").stderr_has("neither archive has results of the plugin `absent`").status(1).run();
     Sonobuoy::new("results diff").arg(before.path()).arg(before.path()).arg("--fail-on=failed").stdout("Still failing: 1\n  e2e: <b>bold</b> & 'quoted' \"name\"\n\ne2e: 1 still failing\nUnchanged: 10\n").run();
 }

@@ -167,7 +167,8 @@ fn wrong_values_are_named_with_what_would_be_right() {
         "query --redact x --no-redact",
         "Error: --redact and --no-redact exclude each other; leave one out",
     );
-    check("results one two", "\"sonobuoy results\" takes no argument \"two\"");
+    check("results one two", "could not process archive: one: ");
+    check("results one --mode detail", "it is one of summary, report, detailed, dump, readable");
     check("run --rbac maybe", "it is one of Enable, Disable, Detect");
     check("run --redact x -f y", "Error: --redact and --file exclude each other; leave one out");
     check("gen --file y --no-redact", "--file and --no-redact exclude each other");

@@ -1,5 +1,6 @@
 //! What follows the end of a run in one command: fetching, reports, a verdict, cleaning up.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,6 +24,7 @@ const TRANSFER: u8 = 2;
 /// What was asked for.
 pub(crate) struct Afterwards<'a> {
     matches: &'a ArgMatches,
+    outputs: report::Outputs,
     retrieve: Option<PathBuf>,
     /// Whether the archive itself is looked into.
     reads: bool,
@@ -35,9 +37,15 @@ impl<'a> Afterwards<'a> {
     pub(crate) fn asked(matches: &'a ArgMatches) -> Result<Self> {
         let text =
             |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
-        let reads = ["junit", "html"].iter().any(|id| text(id).is_some());
+        if let Some(folder) = text("retrieve") {
+            // Files may be asked for inside it.
+            fs::create_dir_all(folder).with_context(|| format!("cannot make `{folder}`"))?;
+        }
+        let outputs = report::Outputs::open(matches)?;
+        let reads = outputs.is_any();
         Ok(Self {
             matches,
+            outputs,
             retrieve: text("retrieve").map(PathBuf::from),
             reads: reads || text("fail-on").is_some_and(|limit| limit != "never"),
             delete: if matches.get_flag("delete") { Some(request::rbac(matches)?) } else { None },
@@ -89,7 +97,7 @@ impl<'a> Afterwards<'a> {
         // A claim that outlives runs holds the archives of all; names begin with the time.
         let newest = paths.iter().max().filter(|_| self.reads);
         if let Some(path) = newest {
-            return report::report(self.matches, path, None, self.retrieve.is_some())
+            return report::report(self.matches, &self.outputs, path, None, self.retrieve.is_some())
                 .with_context(|| format!("could not process archive: {}", path.display()));
         }
         for path in paths {

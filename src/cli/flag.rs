@@ -104,6 +104,11 @@ pub(crate) fn redaction() -> [Arg; 2] {
     ]
 }
 
+/// `--color`.
+pub(crate) fn color() -> Arg {
+    choice("color", &["auto", "always", "never"], "Colours of the report for people").default_value("auto")
+}
+
 /// `--fail-on`.
 pub(crate) fn fail_on() -> Arg {
     choice(

@@ -54,6 +54,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         )
     })?;
 
+    let outputs = report::Outputs::open(matches)?;
+
     let stop = Stop::new();
     let asked = stop.clone();
     let mut first: Option<Instant> = None;
@@ -69,7 +71,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let ended = local.run(|status| tell(status, &mut told), &stop)?;
     let names: Vec<String> = definitions.iter().map(|definition| definition.name().to_owned()).collect();
     // There is no cluster whose health could be shown.
-    let code = report::report(matches, &ended.archive, Some(&names), true)?;
+    let code = report::report(matches, &outputs, &ended.archive, Some(&names), true)?;
     if stop.stopped() {
         return Ok(ExitCode::from(INTERRUPTED));
     }

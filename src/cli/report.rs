@@ -1,42 +1,108 @@
 //! What `run` and `wait` make of an archive once they have it: the report, files for other programs, the exit code.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal as _, Write};
 use std::path::Path;
 
 use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::output;
-use crate::report::{self, Depth, Mode, Opened, Overview, View};
+use crate::report::{self, Depth, Look, Mode, Opened, Overview, View};
+use base::sys;
 
-/// Shows `plugins`, or all and the health of the cluster, writes what `--junit` and `--html` name, and says which
-/// exit code `--fail-on` wants. `kept` is whether the archive stays where it is.
+/// The files that were asked for. They are opened before anything runs: hours of work are not lost to a folder that
+/// could have been looked at before.
+pub(crate) struct Outputs {
+    junit: Option<(String, File)>,
+    html: Option<(String, File)>,
+}
+
+impl Outputs {
+    /// Opens what `--junit` and `--html` name.
+    pub(crate) fn open(matches: &ArgMatches) -> anyhow::Result<Self> {
+        let open = |id: &str| {
+            let path = matches.get_one::<String>(id).filter(|path| !path.is_empty());
+            path.map(|path| {
+                // What it holds of an earlier run stays until there is something new.
+                let file = File::options().write(true).create(true).truncate(false).open(path);
+                let file = file.with_context(|| format!("cannot write `{path}`, which --{id} names"))?;
+                anyhow::Ok((path.clone(), file))
+            })
+            .transpose()
+        };
+        Ok(Self { junit: open("junit")?, html: open("html")? })
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_any(&self) -> bool {
+        self.junit.is_some() || self.html.is_some()
+    }
+
+    fn write(&self, overview: &Overview<'_>) -> anyhow::Result<()> {
+        let junit = self.junit.as_ref().map(|file| write(file, |out| report::write_junit(overview, out)));
+        let html = self.html.as_ref().map(|file| write(file, |out| report::write_html(overview, out)));
+        junit.into_iter().chain(html).collect()
+    }
+}
+
+/// Shows `plugins`, or all and the health of the cluster, writes `outputs`, and says which exit code `--fail-on` wants.
+/// `kept` is whether the archive stays where it is.
 pub(crate) fn report(
     matches: &ArgMatches,
+    outputs: &Outputs,
     archive: &Path,
     plugins: Option<&[String]>,
     kept: bool,
 ) -> anyhow::Result<u8> {
     let path = archive.display().to_string();
-    let text =
-        |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
     let opened = report::open(&path, None, Depth::Whole)?;
     let overview = Overview::whole(&opened, None)?;
-    if let Some(file) = text("junit") {
-        write(file, |out| report::write_junit(&overview, out))?;
-    }
-    if let Some(file) = text("html") {
-        write(file, |out| report::write_html(&overview, out))?;
-    }
-    let mut out = BufWriter::with_capacity(64 << 10, output::stdout());
-    let shown = show(&opened, plugins.unwrap_or(&opened.plugins), &mut out);
+    let people = std::io::stdout().is_terminal();
+    let mut out = BufWriter::with_capacity(64 << 10, if people { output::raw() } else { output::stdout() });
+    let shown = if people {
+        report::write_people(&overview, look(matches), &mut out)
+    } else {
+        show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
+    };
+    // Whatever else goes wrong, this is known.
     if kept {
         writeln!(out, "\nArchive: {path}")?;
     }
     out.flush()?;
+    outputs.write(&overview)?;
     shown.with_context(|| format!("cannot show all of `{path}`"))?;
-    Ok(overview.exit_code(text("fail-on").unwrap_or("never")))
+    let limit = matches.get_one::<String>("fail-on").map_or("never", String::as_str);
+    Ok(ending(overview.ending(limit)))
+}
+
+/// Says why the exit code is not 0.
+pub(crate) fn ending(ending: Option<(u8, String)>) -> u8 {
+    match ending {
+        Some((code, reason)) => {
+            // Nobody may be there to read it, and the code tells it too.
+            let line = format!("exit {code}: {}\n", base::visible::line(&reason));
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            code
+        }
+        None => 0,
+    }
+}
+
+/// Colours and a width only for a terminal, unless `--color` says otherwise; `NO_COLOR` leaves the colours out.
+pub(crate) fn look(matches: &ArgMatches) -> Look {
+    let width = sys::stdout_width();
+    let asked = matches.try_get_one::<String>("color").ok().flatten().map_or("auto", String::as_str);
+    let colour = match asked {
+        "always" => true,
+        "never" => false,
+        _ => {
+            width.is_some()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+                && sys::colours()
+        }
+    };
+    Look { colour, width: width.filter(|width| *width > 0) }
 }
 
 fn show(opened: &Opened, plugins: &[String], out: &mut impl Write) -> anyhow::Result<()> {
@@ -44,9 +110,14 @@ fn show(opened: &Opened, plugins: &[String], out: &mut impl Write) -> anyhow::Re
     report::show(&opened.source, &opened.files, plugins, view, out)
 }
 
-fn write(path: &str, content: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn write(
+    (path, file): &(String, File),
+    content: impl FnOnce(&mut BufWriter<&File>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let describe = || format!("cannot write `{path}`");
-    let mut out = BufWriter::new(File::create(path).with_context(describe)?);
+    // A pipe or a device has no length.
+    let _ = file.set_len(0);
+    let mut out = BufWriter::with_capacity(64 << 10, file);
     content(&mut out).with_context(describe)?;
     out.flush().with_context(describe)
 }

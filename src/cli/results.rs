@@ -1,14 +1,20 @@
 //! `sonobuoy results`: an archive for people and for programs.
 
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal as _, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::ArgMatches;
+use clap::parser::ValueSource;
 
-use super::output;
-use crate::report::{self, Depth, Diff, Look, Mode, Objects, Overview, View};
-use base::sys;
+use super::report::look as report_look;
+use super::{output, usage};
+use crate::layout;
+use crate::report::{self, Depth, Diff, Look, Many, Mode, Objects, Overview, View};
+
+/// The newest archive of the current folder.
+const LATEST: &str = "latest";
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -17,43 +23,130 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let text =
         |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
-    let archive = text("archive").context("no archive given")?;
-    let mut out = BufWriter::with_capacity(64 << 10, output::stdout());
+    text("mode").map(mode).transpose()?;
+    let names = matches.get_many::<String>("archive").context("no archive given")?;
+    let archives = names.map(|name| newest(name)).collect::<anyhow::Result<Vec<_>>>()?;
+    let [archive] = &archives[..] else { return many(matches, &archives) };
+    let people = is_for_people(matches);
+    let mut out = BufWriter::with_capacity(64 << 10, if people { output::raw() } else { output::stdout() });
     let fail_on = text("fail-on").unwrap_or("never");
     let result = match text("format") {
-        None | Some("text") => show(matches, archive, fail_on, &mut out),
-        Some(format) => export(archive, text("plugin"), text("node"), format, fail_on, &mut out),
+        None | Some("text") if !people => show(matches, archive, fail_on, &mut out),
+        format => {
+            let format = format.filter(|format| *format != "text");
+            let look = report_look(matches);
+            export(archive, text("plugin"), text("node"), format, look, fail_on, &mut out)
+        }
     };
     // What was found out before an error is shown before it.
     out.flush()?;
     result.map(ExitCode::from).with_context(|| format!("could not process archive: {archive}"))
 }
 
+/// Whether the report is the one for people: asked for, or by default where a terminal shows it.
+fn is_for_people(matches: &ArgMatches) -> bool {
+    let given = matches.value_source("mode") == Some(ValueSource::CommandLine);
+    let mode = matches.get_one::<String>("mode").map_or("", String::as_str);
+    let is_text = matches.get_one::<String>("format").is_none_or(|format| format == "text");
+    is_text && (mode == "summary" || !given && std::io::stdout().is_terminal())
+}
+
+/// The archive that a name means: itself, or the newest of a folder that is not an unpacked one.
+fn newest(name: &str) -> anyhow::Result<String> {
+    let folder = match name {
+        LATEST if !Path::new(name).exists() => Path::new("."),
+        name => Path::new(name),
+    };
+    let unpacked =
+        || [layout::META, layout::PLUGINS, layout::RESOURCES].iter().any(|part| folder.join(part).exists());
+    if !folder.is_dir() || unpacked() {
+        return Ok(name.to_owned());
+    }
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
+    // Names begin with the time of the run.
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let newest = names.filter(|name| name.contains("_sonobuoy_") && name.ends_with(".tar.gz")).max();
+    let newest = newest.with_context(|| {
+        format!(
+            "could not process archive: there is none in `{}`; `sonobuoy retrieve` fetches one",
+            folder.display()
+        )
+    })?;
+    Ok(if folder == Path::new(".") { newest } else { folder.join(newest).display().to_string() })
+}
+
+/// Several archives beside each other.
+fn many(matches: &ArgMatches, archives: &[String]) -> anyhow::Result<ExitCode> {
+    let text =
+        |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
+    let mut many = Many::default();
+    let mut worst = None::<(u8, String)>;
+    for archive in archives {
+        let describe = || format!("could not process archive: {archive}");
+        let opened = report::open(archive, text("plugin"), Depth::Whole).with_context(describe)?;
+        let overview = Overview::whole(&opened, text("node")).with_context(describe)?;
+        many.add(&overview).with_context(describe)?;
+        let ending = overview.ending(text("fail-on").unwrap_or("never"));
+        // 3, that something failed, is worse than 4.
+        worst = match (worst, ending) {
+            (Some(a), Some(b)) => Some(if b.0 < a.0 { b } else { a }),
+            (a, b) => a.or(b.map(|(code, reason)| (code, format!("{archive}: {reason}")))),
+        };
+    }
+    let mut out = BufWriter::with_capacity(64 << 10, output::stdout());
+    match text("format") {
+        Some("json") => many.write_json(&mut out)?,
+        None | Some("text") => many.write_text(report_look(matches), &mut out)?,
+        Some(format) => {
+            return Err(usage::error(format!(
+                "several archives are a table: --format is text or json, not {format}"
+            )));
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::from(super::report::ending(worst)))
+}
+
+/// What `--mode` may say, with what it shows here; the first is another report.
+const MODES: [(&str, Mode); 5] = [
+    ("summary", Mode::Report),
+    ("report", Mode::Report),
+    ("detailed", Mode::Detailed),
+    ("dump", Mode::Dump),
+    ("readable", Mode::Readable),
+];
+
+/// The mode that a word means.
+fn mode(word: &str) -> anyhow::Result<Mode> {
+    let known = MODES.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode);
+    known.ok_or_else(|| {
+        let names = MODES.map(|(name, _)| name).join(", ");
+        usage::error(format!("invalid argument {word:?} for \"--mode\": it is one of {names}"))
+    })
+}
+
 /// The modes of the original.
 fn show(matches: &ArgMatches, archive: &str, fail_on: &str, out: &mut impl Write) -> anyhow::Result<u8> {
     let text =
         |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
-    let mode = match text("mode") {
-        Some("detailed") => Mode::Detailed,
-        Some("dump") => Mode::Dump,
-        Some("readable") => Mode::Readable,
-        _ => Mode::Report,
-    };
+    let mode = text("mode").map_or(Ok(Mode::Report), mode)?;
     let view = View { mode, node: text("node"), skip_prefix: matches.get_flag("skip-prefix") };
     let opened = report::open(archive, text("plugin"), Depth::Trees)?;
     report::show(&opened.source, &opened.files, &opened.plugins, view, out)?;
     if fail_on == "never" {
         return Ok(0);
     }
-    Ok(Overview::read(&opened, view.node)?.exit_code(fail_on))
+    out.flush()?;
+    Ok(super::report::ending(Overview::read(&opened, view.node)?.ending(fail_on)))
 }
 
-/// The other formats.
+/// The report for people, or another format.
 fn export(
     archive: &str,
     plugin: Option<&str>,
     node: Option<&str>,
-    format: &str,
+    format: Option<&str>,
+    look: Look,
     fail_on: &str,
     out: &mut impl Write,
 ) -> anyhow::Result<u8> {
@@ -66,12 +159,14 @@ fn export(
         anyhow::bail!("nothing is known of {node:?}: {error}");
     }
     match format {
-        "json" => report::write_json(&overview, out)?,
-        "html" => report::write_html(&overview, out)?,
-        "junit" => report::write_junit(&overview, out)?,
-        _ => anyhow::bail!("unknown format `{format}`"),
+        None => report::write_people(&overview, look, out)?,
+        Some("json") => report::write_json(&overview, out)?,
+        Some("html") => report::write_html(&overview, out)?,
+        Some("junit") => report::write_junit(&overview, out)?,
+        Some(format) => anyhow::bail!("unknown format `{format}`"),
     }
-    Ok(overview.exit_code(fail_on))
+    out.flush()?;
+    Ok(super::report::ending(overview.ending(fail_on)))
 }
 
 /// `sonobuoy results diff`.
@@ -105,7 +200,7 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some("json") => diff.write_json(&before, &after, objects.as_ref(), &mut out)?,
         _ => {
             if tests {
-                diff.write_text(look(), &mut out)?;
+                diff.write_text(report_look(matches), &mut out)?;
             }
             if tests && objects.is_some() {
                 writeln!(out)?;
@@ -114,12 +209,5 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         }
     }
     out.flush()?;
-    Ok(ExitCode::from(diff.exit_code(text("fail-on").unwrap_or("never"))))
-}
-
-/// Colours and a width only for a terminal; `NO_COLOR` leaves the colours out.
-fn look() -> Look {
-    let Some(width) = sys::stdout_width() else { return Look::default() };
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && sys::colours();
-    Look { colour, width: Some(width).filter(|width| *width > 0) }
+    Ok(ExitCode::from(super::report::ending(diff.ending(text("fail-on").unwrap_or("never")))))
 }

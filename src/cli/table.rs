@@ -6,8 +6,8 @@
 use clap::{Arg, Command};
 
 use super::flag::{
-    accepting_values, choice, cluster, command, credentials, fail_on, global, kubernetes_version, list,
-    namespace, number, plugin_env, rbac, redaction, repositories, switch, text, waiting,
+    accepting_values, choice, cluster, color, command, credentials, fail_on, global, kubernetes_version,
+    list, namespace, number, plugin_env, rbac, redaction, repositories, switch, text, waiting,
 };
 use super::run_flag;
 use crate::names;
@@ -168,16 +168,22 @@ fn results() -> Command {
     command("results", "Report on an archive")
         .args_conflicts_with_subcommands(true)
         .subcommand_negates_reqs(true)
-        .arg(path("archive", "ARCHIVE").help("Archive, unpacked folder, or - for stdin").required(true))
+        .arg(
+            path("archive", "ARCHIVE")
+                .help("Archive, unpacked folder, folder of archives, `latest`, or - for stdin; several give a table")
+                .num_args(1..)
+                .required(true),
+        )
         .arg(text("plugin", "NAME", "Only this plugin; `sonobuoy` is the health of the cluster").short('p'))
         .arg(
-            choice("mode", &["report", "detailed", "dump", "readable"], "How much is shown")
+            text("mode", "WORD", "How much: summary (the default on a terminal), report, detailed, dump or readable")
                 .short('m')
                 .default_value("report"),
         )
         .arg(text("node", "NAME", "Only this item of the tree, such as a node").short('n'))
         .arg(switch("skip-prefix", "With --mode=detailed: no file names before lines").short('s'))
         .arg(format(&["text", "json", "junit", "html"]))
+        .arg(color())
         .arg(fail_on())
         .subcommand(
             command("diff", "What changed between two archives")
@@ -185,6 +191,7 @@ fn results() -> Command {
                 .arg(path("after", "AFTER").required(true))
                 .arg(text("plugin", "NAME", "Only this plugin").short('p'))
                 .arg(format(&["text", "json"]).help("What is printed: text for people, or json"))
+                .arg(color())
                 .arg(fail_on()),
         )
 }

@@ -34,6 +34,10 @@ const DISTINCT: usize = 1_000;
 const STATUS_BYTES: usize = 256;
 /// The detail that says how long an item took, in seconds.
 pub(crate) const DURATION: &str = "duration";
+/// The detail that says what helps, and the one that says where more stands.
+pub(crate) const REMEDY: &str = "remedy";
+/// See [`REMEDY`].
+pub(crate) const LINK: &str = "link";
 /// The detail that says why it failed.
 pub(crate) const FAILURE: &str = "failure";
 

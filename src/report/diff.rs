@@ -16,6 +16,7 @@ use super::leaf::{self, Leaf};
 use super::open::Opened;
 use super::overview::FAILED_CODE;
 use super::snapshot::Objects;
+use super::words::count;
 use crate::item::{FAILED, PASSED, TIMEOUT};
 use crate::layout;
 use base::json::json;
@@ -158,9 +159,11 @@ impl Diff {
         self.changes.push(change(kind, plugin, leaf, before, Some(after.to_owned())));
     }
 
-    /// The exit code of a command that was told `--fail-on limit`: only what newly fails counts.
-    pub(crate) fn exit_code(&self, limit: &str) -> u8 {
-        if limit != "never" && self.of(Kind::NewlyFailing).next().is_some() { FAILED_CODE } else { 0 }
+    /// The exit code of a command that was told `--fail-on limit`, with the reason: only what newly fails counts.
+    pub(crate) fn ending(&self, limit: &str) -> Option<(u8, String)> {
+        let failing = self.of(Kind::NewlyFailing).count();
+        let told = || (FAILED_CODE, format!("{} newly failing", count(failing as u64, "test")));
+        (limit != "never" && failing > 0).then(told)
     }
 
     fn of(&self, kind: Kind) -> impl Iterator<Item = &Change> {
@@ -274,7 +277,8 @@ fn each(opened: &Opened, mut visit: impl FnMut(&mut Keys, &str, &Leaf<'_>)) -> a
     Ok(())
 }
 
-fn fit(line: &str, width: Option<usize>) -> String {
+/// Cuts a line to a width.
+pub(super) fn fit(line: &str, width: Option<usize>) -> String {
     match width {
         Some(width) if width > 20 && line.chars().count() > width => {
             let cut: String = line.chars().take(width - 1).collect();

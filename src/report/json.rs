@@ -47,6 +47,9 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     field(out, "status", &json!(overview.verdict().word()))?;
     field(out, "counts", &counts(&overview.counts()))?;
     field(out, "health", &health(overview))?;
+    let (failed, unknown) = overview.causes()?;
+    field(out, "causes", &json!(failed))?;
+    field(out, "unknownCauses", &json!(unknown))?;
     writeln!(out, "\"plugins\": [")?;
     for (at, plugin) in overview.plugins.iter().enumerate() {
         write_plugin(overview, plugin, out)?;

@@ -3,8 +3,11 @@
 use super::overview::{Overview, Plugin, open_tree};
 use super::source::Files;
 use super::text::Select;
+use serde_json::Value;
+
+use crate::causes::Failure;
 use crate::item::read::Visit;
-use crate::item::{Item, UNKNOWN};
+use crate::item::{DURATION, FAILURE, Item, LINK, REMEDY, UNKNOWN};
 
 /// A leaf and its place.
 #[derive(Clone, Copy)]
@@ -33,6 +36,34 @@ impl<'a> Leaf<'a> {
             (Some(node), [first, rest @ ..]) if first == node => rest,
             (_, path) => path,
         }
+    }
+}
+
+impl Leaf<'_> {
+    /// What is said about a failure: the parts that tell a reason, else all details.
+    pub(crate) fn complaint(&self) -> String {
+        let details = &self.item.details;
+        let known = [FAILURE, "error"].iter().filter_map(|key| details.get(*key)?.as_str());
+        let known: Vec<&str> =
+            self.item.meta.get("error").map(String::as_str).into_iter().chain(known).collect();
+        if !known.is_empty() {
+            return known.join("\n");
+        }
+        let aside = |key: &str| key.starts_with("system-") || [DURATION, REMEDY, LINK].contains(&key);
+        let rest = details.iter().filter(|(key, _)| !aside(key));
+        let lines = rest.map(|(key, value)| match value {
+            Value::String(text) => format!("{key}: {text}"),
+            other => format!("{key}: {other}"),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Tells `take` of it as of a failure.
+    pub(crate) fn failure<T>(&self, plugin: &str, take: impl FnOnce(&Failure<'_>) -> T) -> T {
+        let text = self.complaint();
+        let detail = |key| self.item.details.get(key).and_then(Value::as_str);
+        let (test, node) = (&self.item.name, self.node);
+        take(&Failure { plugin, node, test, text: &text, remedy: detail(REMEDY), link: detail(LINK) })
     }
 }
 

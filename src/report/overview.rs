@@ -12,6 +12,8 @@ use super::source::Files;
 use super::survey::Survey;
 use super::text::Select;
 use super::times::Times;
+use super::words::count;
+use crate::causes::{Cause, Causes};
 use crate::item::read::Visit;
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 use crate::layout;
@@ -126,16 +128,75 @@ impl<'a> Overview<'a> {
         self.plugins.iter().map(Plugin::verdict).max().unwrap_or(Verdict::Unknown)
     }
 
-    /// The exit code of a command that was told `--fail-on limit`; see the table in `docs/results.md`.
-    pub(crate) fn exit_code(&self, limit: &str) -> u8 {
+    /// The exit code of a command that was told `--fail-on limit`, with the reason; see the table in `docs/results.md`.
+    pub(crate) fn ending(&self, limit: &str) -> Option<(u8, String)> {
         let incomplete =
             || self.plugins.iter().any(|plugin| plugin.error.is_some() || plugin.status == UNKNOWN);
         match (self.verdict(), limit) {
-            (Verdict::Failed, "failed" | "unknown" | "incomplete") => FAILED_CODE,
-            (Verdict::Unknown, "unknown") => UNKNOWN_CODE,
-            (Verdict::Unknown, "incomplete") if incomplete() => UNKNOWN_CODE,
-            _ => 0,
+            (Verdict::Failed, "failed" | "unknown" | "incomplete") => {
+                Some((FAILED_CODE, self.told(Verdict::Failed, FAILED)))
+            }
+            (Verdict::Unknown, "unknown") => Some((UNKNOWN_CODE, self.told(Verdict::Unknown, UNKNOWN))),
+            (Verdict::Unknown, "incomplete") if incomplete() => {
+                Some((UNKNOWN_CODE, self.told(Verdict::Unknown, UNKNOWN)))
+            }
+            _ => None,
         }
+    }
+
+    /// How many tests of which plugins have come to a verdict: `4 tests failed in e2e`.
+    fn told(&self, verdict: Verdict, column: &str) -> String {
+        let bad: Vec<&Plugin> = self.plugins.iter().filter(|plugin| plugin.verdict() == verdict).collect();
+        let counted = |plugin: &Plugin| {
+            columns(&plugin.counts).iter().find(|(name, _)| *name == column).map_or(0, |(_, count)| *count)
+        };
+        let tests: u64 = bad.iter().map(|plugin| counted(plugin)).sum();
+        let named = bad.iter().filter(|plugin| tests == 0 || counted(plugin) > 0);
+        let names: Vec<&str> = named.map(|plugin| plugin.name.as_str()).collect();
+        let verb = if column == FAILED {
+            "failed"
+        } else if tests == 1 {
+            "is unknown"
+        } else {
+            "are unknown"
+        };
+        match (tests, &names[..]) {
+            (_, []) => "the archive has no results".into(),
+            (0, _) => format!("the results of {} {verb}", names.join(", ")),
+            (tests, _) => format!("{} {verb} in {}", count(tests, "test"), names.join(", ")),
+        }
+    }
+
+    /// Plugins from bad to good, equal ones as they were stored.
+    pub(crate) fn by_severity(&self) -> Vec<&Plugin> {
+        let mut plugins: Vec<&Plugin> = self.plugins.iter().collect();
+        plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.verdict()));
+        plugins
+    }
+
+    /// The names of all nodes.
+    pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
+        self.plugins.iter().flat_map(|plugin| &plugin.nodes).map(|node| node.name.as_str())
+    }
+
+    /// Why tests failed, and why results are unknown.
+    pub(crate) fn causes(&self) -> anyhow::Result<(Vec<Cause>, Vec<Cause>)> {
+        let mut causes = [Causes::new(self.node_names()), Causes::new(self.node_names())];
+        for plugin in
+            self.plugins.iter().filter(|plugin| plugin.error.is_none() && plugin.verdict() != Verdict::Passed)
+        {
+            self.leaves(plugin, |leaf| {
+                let at = match leaf.status() {
+                    FAILED | TIMEOUT => 0,
+                    UNKNOWN => 1,
+                    _ => return Ok(()),
+                };
+                leaf.failure(&plugin.name, |failure| causes[at].add(failure));
+                Ok(())
+            })?;
+        }
+        let [failed, unknown] = causes;
+        Ok((failed.list(), unknown.list()))
     }
 
     /// The leaves of all plugins.

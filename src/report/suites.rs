@@ -137,7 +137,7 @@ fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Res
         time(leaf.duration.unwrap_or_default())
     )?;
     let status = leaf.status();
-    let text = complaint(leaf);
+    let text = leaf.complaint();
     match status {
         PASSED => {}
         SKIPPED => write!(out, "<skipped/>")?,
@@ -163,22 +163,6 @@ fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Res
         }
     }
     Ok(writeln!(out, "</testcase>")?)
-}
-
-/// What is said about a failure: the parts that JUnit knows, else all details.
-fn complaint(leaf: &Leaf<'_>) -> String {
-    let details = &leaf.item.details;
-    let known: Vec<&str> =
-        ["failure", "error"].iter().filter_map(|key| details.get(*key)?.as_str()).collect();
-    if !known.is_empty() {
-        return known.join("\n");
-    }
-    let rest = details.iter().filter(|(key, _)| !key.starts_with("system-"));
-    let lines = rest.map(|(key, value)| match value {
-        Value::String(text) => format!("{key}: {text}"),
-        other => format!("{key}: {other}"),
-    });
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Text between tags.

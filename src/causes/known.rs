@@ -1,0 +1,172 @@
+//! The causes that everybody meets, and what helps.
+
+use super::{LOOKED_AT, head};
+
+/// A cause that is known, and what helps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    /// What it is.
+    pub title: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+    /// Parts of texts that tell it, in small letters; `a&b` needs both.
+    needles: &'static [&'static str],
+}
+
+/// The known causes; the first that fits counts, so the special stand before the general.
+const KNOWN: &[Known] = &[
+    Known {
+        title: "an image cannot be pulled",
+        remedy: "check the image's name and tag, the registry and the pull secret; `sonobuoy images` lists what a run needs",
+        needles: &[
+            "imagepullbackoff",
+            "errimagepull",
+            "errimageneverpull",
+            "pull access denied",
+            "manifest unknown",
+            "toomanyrequests",
+            "failed to pull image",
+            "failed to pull and unpack",
+        ],
+    },
+    Known {
+        title: "the image is for another architecture",
+        remedy: "use an image that is built for the architecture of every node",
+        needles: &["exec format error", "no match for platform"],
+    },
+    Known {
+        title: "a name cannot be resolved",
+        remedy: "check that the cluster's DNS pods run, that pods may reach them, and the name servers of the node",
+        needles: &[
+            "no such host",
+            "server misbehaving",
+            "name resolution",
+            "nxdomain",
+            "servfail",
+            "lookup &i/o timeout",
+        ],
+    },
+    Known {
+        title: "the clock of a node is wrong",
+        remedy: "let NTP or chrony keep the node's clock; `sonobuoy run -p network` measures it",
+        needles: &["clock skew", "not yet valid", "clock is", "clock offset"],
+    },
+    Known {
+        title: "a certificate is not trusted",
+        remedy: "check the certificate's names, its dates and the authorities that the client trusts",
+        needles: &["x509:", "certificate has expired", "certificate verify failed", "unknown authority"],
+    },
+    Known {
+        title: "nothing listens there",
+        remedy: "check that the service has ready endpoints, and that the port is right",
+        needles: &["connection refused"],
+    },
+    Known {
+        title: "no way leads there",
+        remedy: "check routes, network policies and firewalls between the node and the address",
+        needles: &["no route to host", "network is unreachable", "host is unreachable"],
+    },
+    Known {
+        title: "a connection was cut",
+        remedy: "look for a proxy, firewall or load balancer between both that closes connections",
+        needles: &["connection reset", "broken pipe", "unexpected eof"],
+    },
+    Known {
+        title: "no place for a pod",
+        remedy: "check the nodes' free CPU and memory, their taints and the pod's node selector",
+        needles: &[
+            "unschedulable",
+            "insufficient cpu",
+            "insufficient memory",
+            "untolerated taint",
+            "nodes are available",
+            "no pod was scheduled",
+        ],
+    },
+    Known {
+        title: "a quota is used up",
+        remedy: "raise the namespace's ResourceQuota, or ask for less in the plugin's resources",
+        needles: &["exceeded quota"],
+    },
+    Known {
+        title: "admission refused a pod",
+        remedy: "give the namespace the Pod Security level that the plugin needs, or look at the webhook that refused it",
+        needles: &["violates podsecurity", "admission webhook", "podsecurity \""],
+    },
+    Known {
+        title: "memory ran out",
+        remedy: "raise the container's memory limit, or find what uses the node's memory",
+        needles: &["oomkilled", "out of memory", "exit code 137", "cannot allocate memory"],
+    },
+    Known {
+        title: "a disk is full",
+        remedy: "free room on the node's disk, or move what fills it",
+        needles: &["no space left", "disk pressure", "diskpressure", "quota exceeded"],
+    },
+    Known {
+        title: "too many files are open",
+        remedy: "raise the limit of open files or of inotify watches on the node",
+        needles: &["too many open files"],
+    },
+    Known {
+        title: "a permission is missing",
+        remedy: "give the service account the rights it lacks, or check the file's owner and the security context",
+        needles: &[
+            "is forbidden",
+            "forbidden:",
+            "permission denied",
+            "unauthorized",
+            "operation not permitted",
+            "cannot list resource",
+            "cannot get resource",
+        ],
+    },
+    Known {
+        title: "a program is missing",
+        remedy: "check the command of the container and what the image holds",
+        needles: &["executable file not found", "command not found", "no such file or directory"],
+    },
+    Known {
+        title: "the node went away",
+        remedy: "look at the node's state and its kubelet; run the plugin again once it is ready",
+        needles: &["node is not ready", "nodenotready", "node was deleted", "nodelost", "node deleted"],
+    },
+    Known {
+        title: "something took too long",
+        remedy: "look at what it waited for: pods that do not become ready, a slow network or an overloaded node; `--timeout` gives more time",
+        needles: &["i/o timeout", "deadline exceeded", "timed out", "timeout"],
+    },
+];
+
+/// The known cause that a text tells of.
+pub(super) fn known(text: &str) -> Option<&'static Known> {
+    let text = head(text, LOOKED_AT).to_lowercase();
+    let tells = |needle: &&str| needle.split('&').all(|part| text.contains(part));
+    KNOWN.iter().find(|known| known.needles.iter().any(|needle| tells(&needle)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_causes_have_a_remedy() {
+        for (text, title) in [
+            ("Back-off: ImagePullBackOff", "an image cannot be pulled"),
+            ("lookup x on 10.0.0.1:53: read udp: i/o timeout", "a name cannot be resolved"),
+            ("dial tcp 1.2.3.4:1: connect: connection refused", "nothing listens there"),
+            ("pods is forbidden: User cannot list resource", "a permission is missing"),
+            ("context deadline exceeded", "something took too long"),
+            ("x509: certificate has expired or is not yet valid", "the clock of a node is wrong"),
+            ("the clock is 340 s ahead", "the clock of a node is wrong"),
+            ("0/3 nodes are available: 3 Insufficient cpu", "no place for a pod"),
+        ] {
+            assert_eq!(known(text).map(|known| known.title), Some(title), "{text}");
+        }
+        assert_eq!(known("expected 5 to equal 7"), None);
+        for known in KNOWN {
+            let in_small_letters = |needle: &&str| **needle == needle.to_lowercase();
+            assert!(known.needles.iter().all(|needle| in_small_letters(&needle)), "{}", known.title);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Why things fail: texts that mean the same become one cause, and the causes that everybody meets have a remedy.
+//!
+//! Pure: texts in, values out. Owns what is masked (numbers, addresses, identifiers, times, names of nodes), which
+//! line of a failure speaks for it, and the table of remedies. Does not know where texts come from or how they are shown.
+
+mod known;
+mod mask;
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hasher as _};
+
+use serde::Serialize;
+
+use known::known;
+use mask::mask;
+
+/// How long the text of a cause may be.
+const CAUSE: usize = 200;
+/// How many lines of an example are kept, and how long each may be.
+const LINES: usize = 6;
+const LINE: usize = 300;
+/// How many causes are told apart; what comes beyond is one more.
+const CAUSES: usize = 2_000;
+/// How much of a failure is looked at for the line that speaks for it.
+const LOOKED_AT: usize = 64 << 10;
+
+/// One failure.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Failure<'a> {
+    /// The plugin.
+    pub plugin: &'a str,
+    /// The node, if it belongs to one.
+    pub node: Option<&'a str>,
+    /// The name of the test.
+    pub test: &'a str,
+    /// Everything that is said about it; empty if nothing is.
+    pub text: &'a str,
+    /// What its plugin says helps.
+    pub remedy: Option<&'a str>,
+    /// Where its plugin says more stands.
+    pub link: Option<&'a str>,
+}
+
+/// Failures that have one cause.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cause {
+    /// What they have in common.
+    pub cause: String,
+    /// How many there are.
+    pub count: u64,
+    /// Of how many tests, by name.
+    pub tests: usize,
+    /// On how many nodes; 0 where none is known.
+    pub nodes: usize,
+    /// Of which plugins.
+    pub plugins: Vec<String>,
+    /// One of them.
+    pub example: Example,
+    /// What helps.
+    pub remedy: Option<String>,
+    /// Where more stands.
+    pub link: Option<String>,
+    /// Its number, in the order in which causes were met.
+    #[serde(skip)]
+    pub place: usize,
+    #[serde(skip)]
+    seen: [HashSet<u64>; 2],
+}
+
+/// One failure of a cause.
+#[derive(Debug, Serialize)]
+pub(crate) struct Example {
+    /// Its plugin.
+    pub plugin: String,
+    /// Its node.
+    pub node: Option<String>,
+    /// Its test.
+    pub test: String,
+    /// Its first lines, from the one that speaks for it.
+    pub lines: Vec<String>,
+}
+
+/// Failures, grouped by their causes.
+#[derive(Default)]
+pub(crate) struct Causes {
+    of: HashMap<String, usize>,
+    list: Vec<Cause>,
+    nodes: HashSet<String>,
+}
+
+impl Causes {
+    /// Begins; `nodes` are names that are masked.
+    pub(crate) fn new<'n>(nodes: impl IntoIterator<Item = &'n str>) -> Self {
+        Self { nodes: nodes.into_iter().map(str::to_owned).collect(), ..Self::default() }
+    }
+
+    /// The cause of a text, as it groups.
+    pub(crate) fn name(&self, failure: &Failure<'_>) -> String {
+        let text = head(failure.text, LOOKED_AT);
+        let line = text.lines().nth(speaking(text)).unwrap_or_default();
+        if line.trim().is_empty() {
+            return format!("{}: no reason given", cut(&mask(failure.test, &self.nodes), CAUSE));
+        }
+        cut(&mask(line, &self.nodes), CAUSE).into_owned()
+    }
+
+    /// Takes a failure in; returns the place of its cause.
+    pub(crate) fn add(&mut self, failure: &Failure<'_>) -> usize {
+        let mut name = self.name(failure);
+        if self.list.len() >= CAUSES && !self.of.contains_key(&name) {
+            name = "other causes".into();
+        }
+        let place = *self.of.entry(name.clone()).or_insert_with(|| {
+            let place = self.list.len();
+            self.list.push(Cause::new(name, place, failure));
+            place
+        });
+        self.list[place].count(failure);
+        place
+    }
+
+    /// The causes, those of most failures first.
+    pub(crate) fn list(mut self) -> Vec<Cause> {
+        self.list.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.cause.cmp(&b.cause)));
+        self.list
+    }
+}
+
+impl Cause {
+    fn new(cause: String, place: usize, failure: &Failure<'_>) -> Self {
+        let text = head(failure.text, LOOKED_AT);
+        let lines =
+            text.lines().skip(speaking(text)).map(str::trim_end).filter(|line| !line.trim().is_empty());
+        let example = Example {
+            plugin: failure.plugin.to_owned(),
+            node: failure.node.map(str::to_owned),
+            test: failure.test.to_owned(),
+            lines: lines.take(LINES).map(|line| cut(line, LINE).into_owned()).collect(),
+        };
+        let remedy = failure.remedy.or_else(|| known(text).map(|known| known.remedy));
+        Self {
+            cause,
+            count: 0,
+            tests: 0,
+            nodes: 0,
+            plugins: Vec::new(),
+            example,
+            remedy: remedy.map(str::to_owned),
+            link: failure.link.map(str::to_owned),
+            place,
+            seen: [HashSet::new(), HashSet::new()],
+        }
+    }
+
+    fn count(&mut self, failure: &Failure<'_>) {
+        self.count += 1;
+        if self.seen[0].insert(digest(&(failure.plugin, failure.test))) {
+            self.tests += 1;
+        }
+        if failure.node.is_some_and(|node| self.seen[1].insert(digest(&node))) {
+            self.nodes += 1;
+        }
+        if !self.plugins.iter().any(|plugin| plugin == failure.plugin) {
+            self.plugins.push(failure.plugin.to_owned());
+        }
+    }
+
+    /// How many tests on how many nodes, for people.
+    pub(crate) fn extent(&self) -> String {
+        let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        match self.nodes {
+            0 => of(self.tests, "test"),
+            nodes => format!("{} on {}", of(self.tests, "test"), of(nodes, "node")),
+        }
+    }
+}
+
+fn digest(value: &impl std::hash::Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Which line of a failure speaks for it: the first that tells a known cause, else the first that is no frame around it.
+fn speaking(text: &str) -> usize {
+    let lines = || text.lines().enumerate().take(400);
+    let told = lines().find(|(_, line)| !frame(line) && known(line).is_some());
+    told.or_else(|| lines().find(|(_, line)| !frame(line))).map_or(0, |(at, _)| at)
+}
+
+/// Whether a line says where something happened and not what.
+fn frame(line: &str) -> bool {
+    let line = line.trim().trim_end_matches([':', '{', '}', ',']).trim();
+    let place = |word: &str| {
+        let (file, number) = word.split_once(':').unwrap_or((word, "1"));
+        let number = number.trim_end_matches(':');
+        [".go", ".rs", ".py", ".sh", ".js"].iter().any(|end| file.ends_with(end))
+            && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b':')
+    };
+    line.is_empty()
+        || ["Unexpected error", "occurred", "Full Stack Trace", "Expected", "to equal", "goroutine "]
+            .contains(&line)
+        || line.starts_with("goroutine ")
+        || line.starts_with("<*") && !line.contains(' ')
+        || line.starts_with('<') && line.contains(" | 0x") && line.ends_with('>')
+        || line
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .is_some_and(|word| !word.contains(' '))
+        || place(line.strip_prefix("In [It] at: ").unwrap_or(line).split(' ').next().unwrap_or_default())
+            && line.split(' ').count() <= 3
+}
+
+/// At most `limit` bytes from the beginning.
+fn head(text: &str, limit: usize) -> &str {
+    let mut end = text.len().min(limit);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+fn cut(text: &str, limit: usize) -> Cow<'_, str> {
+    match head(text, limit) {
+        whole if whole.len() == text.len() => text.into(),
+        part => format!("{part}…").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_tells_the_cause_speaks() {
+        for (text, cause) in [
+            (
+                "test/e2e/framework/pod.go:123\nUnexpected error:\n    <*errors.errorString | 0xc0001>: {\n  timed out waiting for the condition\n}\noccurred",
+                "timed out waiting for the condition",
+            ),
+            ("[FAILED] something odd\nIn [It] at: test/e2e/a.go:12 @ 01/02/26", "[FAILED] something odd"),
+            (
+                "first\nGet \"https://10.0.0.1:443/api\": dial tcp 10.0.0.1:443: connect: connection refused",
+                "Get \"https://<ip>:443/api\": dial tcp <ip>:443: connect: connection refused",
+            ),
+            ("", "a test 7: no reason given"),
+            ("\n  \n", "a test 7: no reason given"),
+        ] {
+            let failure = Failure { test: "a test 7", text, ..Failure::default() };
+            let expected = cause.replace("a test 7", "a test <n>");
+            assert_eq!(Causes::default().name(&failure), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn failures_of_one_cause_are_counted_together() {
+        let mut causes = Causes::new(["n1", "n2"]);
+        for (node, test, text) in [
+            ("n1", "a", "dial tcp 10.0.0.1:443: i/o timeout"),
+            ("n2", "a", "dial tcp 10.0.0.2:443: i/o timeout"),
+            ("n2", "b", "dial tcp 10.0.0.3:443: i/o timeout\nmore"),
+            ("n1", "c", "odd"),
+        ] {
+            causes.add(&Failure { plugin: "p", node: Some(node), test, text, ..Failure::default() });
+        }
+        causes.add(&Failure {
+            plugin: "q",
+            test: "d",
+            text: "odd",
+            remedy: Some("help"),
+            ..Failure::default()
+        });
+        let list = causes.list();
+        let shown: Vec<_> = list.iter().map(|c| (c.cause.as_str(), c.count, c.extent())).collect();
+        assert_eq!(
+            shown,
+            [
+                ("dial tcp <ip>:443: i/o timeout", 3, "2 tests on 2 nodes".to_owned()),
+                ("odd", 2, "2 tests on 1 node".to_owned()),
+            ]
+        );
+        assert_eq!(list[0].example.lines, ["dial tcp 10.0.0.1:443: i/o timeout"]);
+        assert!(list[0].remedy.as_ref().unwrap().contains("waited for"));
+        assert_eq!(list[1].plugins, ["p", "q"]);
+    }
+}

@@ -1,0 +1,159 @@
+//! Several archives beside each other, a column each: of clusters, or of days.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use serde::Serialize;
+
+use super::diff::{self, Look};
+use super::json::SCHEMA_VERSION;
+use super::overview::{Overview, columns};
+use super::times::spoken;
+use crate::item::{FAILED, TIMEOUT};
+use base::visible;
+
+/// How many tests that failed anywhere are listed in text.
+const LISTED: usize = 50;
+/// How many are remembered.
+const REMEMBERED: usize = 20_000;
+
+/// One archive.
+#[derive(Serialize)]
+struct Column {
+    archive: String,
+    started: Option<String>,
+    status: &'static str,
+    duration: Option<f64>,
+    /// By plugin.
+    plugins: BTreeMap<String, Cell>,
+}
+
+/// A plugin in an archive.
+#[derive(Serialize)]
+struct Cell {
+    status: String,
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+    duration: Option<f64>,
+}
+
+/// The archives, in the order given.
+#[derive(Default)]
+pub(crate) struct Many {
+    columns: Vec<Column>,
+    /// Tests that failed anywhere: plugin, node and name, with the status in each archive.
+    failed: BTreeMap<(String, String, String), BTreeMap<usize, String>>,
+}
+
+impl Many {
+    /// Takes the next archive in.
+    pub(crate) fn add(&mut self, overview: &Overview<'_>) -> anyhow::Result<()> {
+        let at = self.columns.len();
+        let seconds = |plugin: Option<&str>| {
+            let span =
+                plugin.map_or_else(|| overview.times.whole(), |plugin| overview.times.of(plugin, None));
+            span.map(|span| span.length().as_secs_f64())
+        };
+        let plugins = overview.plugins.iter().map(|plugin| {
+            let [(_, failed), _, (_, passed), _, (_, skipped)] = columns(&plugin.counts);
+            let duration = seconds(Some(&plugin.name));
+            (plugin.name.clone(), Cell { status: plugin.status.clone(), passed, failed, skipped, duration })
+        });
+        self.columns.push(Column {
+            archive: overview.opened.source.label().to_owned(),
+            started: overview.times.run.as_ref().map(|(from, _)| from.clone()),
+            status: overview.verdict().word(),
+            duration: seconds(None),
+            plugins: plugins.collect(),
+        });
+        for plugin in overview.plugins.iter().filter(|plugin| plugin.error.is_none()) {
+            overview.leaves(plugin, |leaf| {
+                let key =
+                    (plugin.name.clone(), leaf.node.unwrap_or_default().to_owned(), leaf.item.name.clone());
+                if let FAILED | TIMEOUT = leaf.status()
+                    && (self.failed.len() < REMEMBERED || self.failed.contains_key(&key))
+                {
+                    self.failed.entry(key).or_default().insert(at, leaf.status().to_owned());
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes a table for people.
+    pub(crate) fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
+        for (at, column) in self.columns.iter().enumerate() {
+            let took = column.duration.map(|seconds| format!(", {}", spoken(seconds))).unwrap_or_default();
+            let started = column.started.as_deref().unwrap_or("unknown start");
+            let line = format!("{:>3}  {}  ({started}{took})", at + 1, column.archive);
+            writeln!(out, "{}", diff::fit(&visible::line(&line), look.width))?;
+        }
+        writeln!(out)?;
+        let numbers = (1..=self.columns.len()).map(|number| number.to_string());
+        let mut rows = vec![std::iter::once("PLUGIN".to_owned()).chain(numbers).collect::<Vec<_>>()];
+        let all = std::iter::once("all".to_owned())
+            .chain(self.columns.iter().map(|column| column.status.to_owned()));
+        rows.push(all.collect());
+        let mut names: Vec<&String> = self.columns.iter().flat_map(|column| column.plugins.keys()).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let cells = self.columns.iter().map(|column| match column.plugins.get(name) {
+                Some(cell) if cell.failed > 0 => format!("{} failed", cell.failed),
+                Some(cell) => cell.status.clone(),
+                None => "-".into(),
+            });
+            rows.push(std::iter::once(name.clone()).chain(cells).collect());
+        }
+        table(&rows, look, out)?;
+        if self.failed.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nFailed anywhere (x), by number of the archive:")?;
+        let mut failed: Vec<_> = self.failed.iter().collect();
+        failed.sort_by_key(|(key, statuses)| (std::cmp::Reverse(statuses.len()), *key));
+        for ((plugin, node, test), statuses) in failed.iter().take(LISTED) {
+            let marks: String = (0..self.columns.len())
+                .map(|at| if statuses.contains_key(&at) { 'x' } else { '.' })
+                .collect();
+            let node = if node.is_empty() { String::new() } else { format!(" [{node}]") };
+            let line = format!("  {marks}  {plugin}{node}: {}", test.trim());
+            writeln!(out, "{}", diff::fit(&visible::line(&line), look.width))?;
+        }
+        if failed.len() > LISTED {
+            writeln!(out, "  and {} more", failed.len() - LISTED)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one JSON document.
+    pub(crate) fn write_json(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let failed: Vec<_> = self
+            .failed
+            .iter()
+            .map(|((plugin, node, test), statuses)| {
+                let statuses: Vec<_> = (0..self.columns.len()).map(|at| statuses.get(&at)).collect();
+                base::json::json!({"plugin": plugin, "node": node, "test": test, "statuses": statuses})
+            })
+            .collect();
+        let document = base::json::json!({
+            "schemaVersion": SCHEMA_VERSION, "archives": self.columns, "failed": failed,
+        });
+        Ok(writeln!(out, "{document:#}")?)
+    }
+}
+
+/// Columns as wide as what they hold.
+fn table(rows: &[Vec<String>], look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{:width$}", visible::line(cell)));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(out, "{}", diff::fit(line.trim_end(), look.width))?;
+    }
+    Ok(())
+}

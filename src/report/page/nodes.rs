@@ -1,0 +1,176 @@
+//! Nodes against plugins: a table for few, a picture for many, and those that are not like most.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use super::super::overview::{Node, Overview, Plugin};
+use super::super::words::{count, number};
+use super::escape::{anchor, escape};
+use super::{TABLE, colour, of_plugin, plugin_class};
+
+/// So many nodes are a table; more are a picture.
+const ROWS: usize = 60;
+/// The squares of the picture, and how many stand in a row.
+const SIDE: usize = 9;
+const ACROSS: usize = 100;
+
+fn class(node: &Node) -> &'static str {
+    colour(node.verdict(), &node.counts)
+}
+
+/// How good each node is, from bad to good, so that a place in the list is a place in the picture.
+type Matrix<'o> = BTreeMap<&'o str, Vec<Option<&'o Node>>>;
+
+/// Writes the section, if any plugin ran on nodes.
+pub(super) fn matrix(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let plugins: Vec<&Plugin> =
+        overview.by_severity().into_iter().filter(|plugin| !plugin.nodes.is_empty()).collect();
+    let mut matrix = Matrix::new();
+    for (at, plugin) in plugins.iter().enumerate() {
+        for node in &plugin.nodes {
+            matrix.entry(&node.name).or_insert_with(|| vec![None; plugins.len()])[at] = Some(node);
+        }
+    }
+    if matrix.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "<section id=\"nodes\">\n<h2>{}</h2>", count(matrix.len() as u64, "node"))?;
+    if matrix.len() <= ROWS {
+        table(&plugins, &matrix, out)?
+    } else {
+        picture(&plugins, &matrix, out)?
+    }
+    Ok(writeln!(out, "</section>")?)
+}
+
+fn table(plugins: &[&Plugin], matrix: &Matrix<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    write!(out, "<div class=\"scroll\" tabindex=\"0\"><table class=\"matrix\"><tr><th>Node</th>")?;
+    for plugin in plugins {
+        write!(out, "<th><a href=\"#{}\">{}</a></th>", of_plugin(plugin), escape(&plugin.name))?;
+    }
+    writeln!(out, "</tr>")?;
+    for (name, cells) in matrix {
+        write!(out, "<tr id=\"{}\"><th scope=\"row\">{}</th>", anchor("node", &[name]), escape(name))?;
+        for node in cells {
+            match node {
+                Some(node) => {
+                    let class = class(node);
+                    write!(out, "<td><span class=\"dot s-{class}\"></span> {}</td>", escape(&summary(node)))?;
+                }
+                None => write!(out, "<td class=\"soft\">did not run</td>")?,
+            }
+        }
+        writeln!(out, "</tr>")?;
+    }
+    Ok(writeln!(out, "</table></div>")?)
+}
+
+/// What a node came to, in few words.
+fn summary(node: &Node) -> String {
+    let worth: Vec<String> = node
+        .counts
+        .iter()
+        .filter(|(status, _)| !["passed", "skipped"].contains(&status.as_str()))
+        .map(|(status, count)| format!("{} {status}", number(*count)))
+        .collect();
+    if worth.is_empty() { node.status.clone() } else { worth.join(", ") }
+}
+
+/// One square a node, in the same place for every plugin; one path for each colour.
+fn picture(plugins: &[&Plugin], matrix: &Matrix<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let across = ACROSS.min(matrix.len());
+    let (width, height) = (across * SIDE, matrix.len().div_ceil(across) * SIDE);
+    for (at, plugin) in plugins.iter().enumerate() {
+        let mut paths = BTreeMap::<&str, String>::new();
+        let mut counts = BTreeMap::<&str, u64>::new();
+        for (place, cells) in matrix.values().enumerate() {
+            let class = cells[at].map_or("none", class);
+            let (x, y) = (place % across * SIDE, place / across * SIDE);
+            let side = SIDE - 1;
+            paths.entry(class).or_default().push_str(&format!("M{x} {y}h{side}v{side}h-{side}z"));
+            *counts.entry(class).or_default() += 1;
+        }
+        let told: Vec<String> = counts
+            .iter()
+            .map(|(class, count)| {
+                format!("{} {}", number(*count), if *class == "none" { "did not run" } else { class })
+            })
+            .collect();
+        writeln!(
+            out,
+            "<h3 class=\"{}\"><span class=\"dot\"></span> <a href=\"#{}\">{}</a> <small>{}</small></h3>\n\
+             <svg class=\"nodes\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}: {}\" data-across=\"{across}\">",
+            plugin_class(plugin),
+            of_plugin(plugin),
+            escape(&plugin.name),
+            told.join(", "),
+            escape(&plugin.name),
+            told.join(", ")
+        )?;
+        for (class, path) in &paths {
+            writeln!(out, "<path class=\"f-{class}\" d=\"{path}\"/>")?;
+        }
+        writeln!(out, "</svg>")?;
+    }
+    let names: Vec<String> = matrix.keys().map(|name| escape(name)).collect();
+    // The names under the squares, for the script.
+    Ok(writeln!(
+        out,
+        "<p class=\"soft\" id=\"under\" role=\"status\">One square is one node, in the same place for every plugin.</p>\n\
+         <template id=\"names\">{}</template>",
+        names.join("\n")
+    )?)
+}
+
+/// Which nodes of a plugin are not like most, in a sentence and a table.
+pub(super) fn odd(plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
+    let total = plugin.nodes.len() as u64;
+    if total == 0 {
+        return Ok(());
+    }
+    let (alike, odd) = plugin.odd_nodes();
+    if odd.is_empty() {
+        let text = match (total, alike as u64 == total) {
+            (1, _) => format!("It ran on one node, {}.", escape(&plugin.nodes[0].name)),
+            (_, true) => format!("All {} nodes gave the same results.", number(total)),
+            (_, false) => format!("{} nodes, and no majority of them gave the same results.", number(total)),
+        };
+        return Ok(writeln!(out, "<p>{text}</p>")?);
+    }
+    let named: Vec<String> =
+        odd.iter().take(5).map(|node| format!("<b>{}</b>", escape(&node.name))).collect();
+    let more = if odd.len() > named.len() {
+        format!(" and {} more", number((odd.len() - named.len()) as u64))
+    } else {
+        String::new()
+    };
+    writeln!(
+        out,
+        "<p>{} of {} nodes gave the same results; {} did not: {}{more}.</p>\n<details class=\"all\"><summary>How they differ</summary>\
+         <div class=\"scroll\" tabindex=\"0\"><table><tr><th>Node</th><th>Status</th><th>Results</th></tr>",
+        number(alike as u64),
+        number(total),
+        number(odd.len() as u64),
+        named.join(", ")
+    )?;
+    for node in odd.iter().take(TABLE) {
+        let shares: Vec<String> = node
+            .counts
+            .iter()
+            .map(|(status, count)| format!("{} {}", number(*count), escape(status)))
+            .collect();
+        writeln!(
+            out,
+            "<tr><td>{}</td><td><span class=\"badge {}\">{}</span></td><td>{}</td></tr>",
+            escape(&node.name),
+            class(node),
+            escape(&node.status),
+            shares.join(", ")
+        )?;
+    }
+    writeln!(out, "</table></div></details>")?;
+    if odd.len() > TABLE {
+        writeln!(out, "<p class=\"soft\">and {} more</p>", number((odd.len() - TABLE) as u64))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+'use strict';
+(() => {
+  const one = (selector, under = document) => under.querySelector(selector);
+  const all = (selector, under = document) => [...under.querySelectorAll(selector)];
+  const tools = one('.tools'), query = one('#q'), count = one('#count');
+  const boxes = all('.tools input[type=checkbox]');
+  const kind = node => ['failed', 'unknown', 'passed', 'skipped', 'other'].find(word => node.classList.contains(word));
+  // A test is counted once: as its card where it failed, else as its row; rows of cards only follow.
+  const tests = all('details.t, details.r').map(node => ({node, kind: kind(node), above: one('.key', node.parentElement), text: null}));
+  const follow = all('p.r');
+  const text = row => row.text ??= (row.node.textContent + ' ' + (row.node.closest('section').querySelector('h2').textContent) +
+    ' ' + (row.node.classList.contains('r') && row.above ? row.above.textContent : '')).toLowerCase();
+  const filter = () => {
+    const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = new Set(boxes.filter(box => box.checked).map(box => box.value));
+    const narrowed = words.length > 0 || wanted.size < boxes.length;
+    let shown = 0;
+    for (const row of tests) {
+      const hit = wanted.has(row.kind) && words.every(word => text(row).includes(word));
+      row.node.hidden = !hit;
+      shown += hit;
+    }
+    for (const row of follow) {
+      const of = document.getElementById(row.dataset.of);
+      row.hidden = !of || of.hidden;
+    }
+    const visible = node => one('details.t:not([hidden]), .r:not([hidden])', node);
+    for (const group of all('.group, details.cause')) group.hidden = narrowed && !visible(group);
+    for (const section of all('section')) section.hidden = narrowed && !visible(section);
+    for (const list of all('details.all')) if (words.length > 0 && visible(list)) list.open = true;
+    for (const cause of all('details.cause')) if (words.length > 0 && !cause.hidden) cause.open = true;
+    count.textContent = narrowed ? `${shown.toLocaleString('en')} of ${tests.length.toLocaleString('en')} tests` : '';
+  };
+  query.addEventListener('input', filter);
+  boxes.forEach(box => box.addEventListener('change', filter));
+  tools.hidden = false;
+  // A link into something folded or filtered away shows it.
+  const reveal = () => {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let node = target; node; node = node.parentElement) {
+      if (node.localName === 'details') node.open = true;
+      node.hidden = false;
+    }
+    if (target) target.scrollIntoView();
+  };
+  addEventListener('hashchange', reveal);
+  reveal();
+  // What is opened can be linked to.
+  addEventListener('toggle', event => {
+    const node = event.target;
+    if (!node.open || !node.id || one(':scope > .copy', node)) return;
+    const button = document.createElement('button');
+    button.className = 'copy';
+    button.type = 'button';
+    button.textContent = 'Copy link';
+    button.addEventListener('click', async () => {
+      const link = location.href.split('#')[0] + '#' + node.id;
+      try { await navigator.clipboard.writeText(link); button.textContent = 'Copied'; } catch { location.hash = node.id; button.textContent = 'In the address bar'; }
+    });
+    node.append(button);
+  }, true);
+  // The name of the node under the pointer, and its results in every plugin.
+  const names = one('#names'), under = one('#under');
+  if (names) {
+    const list = names.content.textContent.split('\n');
+    for (const picture of all('svg.nodes')) picture.addEventListener('pointermove', event => {
+      const box = picture.viewBox.baseVal, point = new DOMPoint(event.clientX, event.clientY).matrixTransform(picture.getScreenCTM().inverse());
+      const place = Math.floor(point.y / (box.width / picture.dataset.across)) * picture.dataset.across + Math.floor(point.x / (box.width / picture.dataset.across));
+      if (list[place]) under.textContent = list[place] + ': ' + (event.target.getAttribute('class') || '').replace('f-none', 'did not run').replace('f-', '').replace('nodes', '');
+    });
+  }
+  addEventListener('beforeprint', () => all('details.cause, details.t').forEach(node => { node.open = true; }));
+  addEventListener('keydown', event => {
+    if (/^(INPUT|TEXTAREA)$/.test(event.target.tagName)) {
+      if (event.key === 'Escape') { query.value = ''; filter(); query.blur(); }
+    } else if (event.key === '/') { event.preventDefault(); query.focus(); }
+  });
+})();

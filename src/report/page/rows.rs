@@ -1,0 +1,104 @@
+//! Every test of a plugin, a row each that opens; those that are shown as failures are links to there.
+
+use std::io::Write;
+
+use super::super::leaf::Leaf;
+use super::super::overview::{Overview, Plugin};
+use super::super::times::spoken;
+use super::super::words::number;
+use super::digest::{Digest, Places, class, details};
+use super::escape::escape;
+
+/// How many tests of a plugin are listed, and of all; browsers on phones give up at about five times as many.
+const ROWS: u64 = 10_000;
+const ALL_ROWS: u64 = 24_000;
+/// How much of the details of tests that did not fail is shown.
+const DETAILS: usize = 300 << 10;
+
+/// Writes the list.
+pub(super) fn write(
+    overview: &Overview<'_>,
+    plugin: &Plugin,
+    digest: &Digest,
+    written: &mut u64,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let total = plugin.total();
+    let title =
+        if total == 1 { "The one result".to_owned() } else { format!("All {} results", number(total)) };
+    writeln!(out, "<details class=\"all\"><summary>{title}</summary>\n<div class=\"rows\">")?;
+    let mut list = List {
+        places: Places::default(),
+        written: 0,
+        limit: ROWS.min(ALL_ROWS - *written),
+        room: DETAILS,
+        above: None,
+        digest,
+    };
+    overview.leaves(plugin, |leaf| list.row(&plugin.name, leaf, out))?;
+    if list.above.is_some() {
+        writeln!(out, "</div>")?;
+    }
+    writeln!(out, "</div>")?;
+    *written += list.written;
+    if total > list.written {
+        writeln!(out, "<p class=\"soft\">and {} more in the archive</p>", number(total - list.written))?;
+    }
+    Ok(writeln!(out, "</details>")?)
+}
+
+struct List<'d> {
+    places: Places,
+    written: u64,
+    limit: u64,
+    room: usize,
+    /// What stands over the rows at hand.
+    above: Option<String>,
+    digest: &'d Digest,
+}
+
+impl List<'_> {
+    fn row(&mut self, plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+        let place = self.places.of(plugin, leaf);
+        // What the slowest link to is listed whatever there is.
+        let linked = || {
+            self.digest.slowest.iter().any(|slow| slow.anchor == place && !self.digest.shown.contains(&place))
+        };
+        if self.written >= self.limit && !linked() {
+            return Ok(());
+        }
+        self.written += 1;
+        let above = leaf
+            .node
+            .into_iter()
+            .chain(leaf.group().iter().map(String::as_str))
+            .collect::<Vec<_>>()
+            .join(" › ");
+        if self.above.as_ref() != Some(&above) {
+            if self.above.is_some() {
+                writeln!(out, "</div>")?;
+            }
+            writeln!(out, "<div class=\"group\"><p class=\"key\">{}</p>", escape(&above))?;
+            self.above = Some(above);
+        }
+        let class = class(leaf);
+        let name = escape(leaf.item.name.trim());
+        let took = leaf.duration.map(|seconds| format!(" <i>{}</i>", spoken(seconds))).unwrap_or_default();
+        if self.digest.shown.contains(&place) {
+            // Counted where it is shown in full.
+            return Ok(writeln!(
+                out,
+                "<p class=\"r {class}\" data-of=\"{place}\"><a href=\"#{place}\">{name}</a>{took}</p>"
+            )?);
+        }
+        let status =
+            if class == "other" { format!(" <i>{}</i>", escape(leaf.status())) } else { String::new() };
+        let told = if self.room > 0 { details(leaf, &mut self.room) } else { None };
+        // What is the same for most rows the style sheet says.
+        let body = told.map(|told| format!("<div>{told}</div>")).unwrap_or_default();
+        Ok(writeln!(
+            out,
+            "<details class=\"r {class}\" id=\"{place}\"><summary>{name}{took}{status}</summary>{body}</details>"
+        )?)
+    }
+}

@@ -1,0 +1,216 @@
+//! The report for people: the verdict first, a row for each plugin, failures by their causes, what could not be read, and
+//! what to do next.
+//!
+//! It makes its own colours, so it shows no control character of what it reports on.
+
+use std::io::Write;
+
+use super::diff::Look;
+use super::overview::{Overview, Plugin, Verdict, columns};
+use super::times::spoken;
+use super::words::{count, headline, number};
+use crate::causes::Cause;
+
+/// How many causes are shown.
+const CAUSES: usize = 12;
+/// How many lines of an example are shown.
+const LINES: usize = 3;
+
+const BOLD: &str = "1";
+const SOFT: &str = "2";
+
+/// Writes the report.
+pub(crate) fn write(overview: &Overview<'_>, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
+    let page = Page { look };
+    page.verdict(overview, out)?;
+    page.plugins(overview, out)?;
+    let (failed, unknown) = overview.causes()?;
+    page.causes("Why it failed", &failed, out)?;
+    page.causes("What is unknown, and why", &unknown, out)?;
+    for plugin in overview.plugins.iter().filter(|plugin| plugin.error.is_some()) {
+        let reason = plugin.error.as_deref().unwrap_or_default();
+        page.line(out, &format!("The results of {} cannot be read: {reason}", plugin.name))?;
+    }
+    if let Some(health) = &overview.health {
+        let unwell = [("node", &health.node_health), ("pod", &health.pod_health)];
+        for (name, part) in unwell {
+            let missing = part.total_nodes.saturating_sub(part.healthy_nodes);
+            if let Ok(missing @ 1..) = u64::try_from(missing) {
+                let total = u64::try_from(part.total_nodes).unwrap_or_default();
+                page.line(out, &format!("{} of {} not healthy", number(missing), count(total, name)))?;
+            }
+        }
+    }
+    page.next(overview, out)
+}
+
+struct Page {
+    look: Look,
+}
+
+impl Page {
+    fn paint(&self, colour: &str, text: &str) -> String {
+        if self.look.colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// One line, cut to the width of the terminal.
+    fn line(&self, out: &mut dyn Write, text: &str) -> anyhow::Result<()> {
+        Ok(writeln!(out, "{}", self.fit(text))?)
+    }
+
+    fn fit(&self, text: &str) -> String {
+        super::diff::fit(&plain(text), self.look.width)
+    }
+
+    fn verdict(&self, overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+        let verdict = overview.verdict();
+        let took = overview.times.whole().map(|span| spoken(span.length().as_secs_f64()));
+        let rest = [
+            Some(headline(overview)),
+            took,
+            Some(overview.kubernetes.clone())
+                .filter(|version| !version.is_empty())
+                .map(|v| format!("Kubernetes {v}")),
+        ];
+        let rest = rest.into_iter().flatten().collect::<Vec<_>>().join(" · ");
+        let word = self.paint(&format!("{BOLD};{}", colour(verdict)), &verdict.word().to_uppercase());
+        Ok(writeln!(out, "{word}  {}\n", plain(&rest))?)
+    }
+
+    fn plugins(&self, overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+        let head =
+            ["PLUGIN", "STATUS", "PASSED", "FAILED", "SKIPPED", "NODES", "DURATION"].map(str::to_owned);
+        let plugins = overview.by_severity();
+        let rows: Vec<[String; 7]> = plugins.iter().map(|plugin| row(overview, plugin)).collect();
+        let width = |at: usize| {
+            rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or_default().min(60)
+        };
+        let widths = [0, 1, 2, 3, 4, 5, 6].map(width);
+        writeln!(out, "{}", self.paint(SOFT, &cells(&head, &widths)))?;
+        for (plugin, row) in plugins.iter().zip(&rows) {
+            let line = self.fit(&cells(row, &widths));
+            let painted = match plugin.verdict() {
+                Verdict::Passed => line,
+                verdict => self.paint(colour(verdict), &line),
+            };
+            writeln!(out, "{painted}")?;
+        }
+        Ok(writeln!(out)?)
+    }
+
+    fn causes(&self, title: &str, causes: &[Cause], out: &mut dyn Write) -> anyhow::Result<()> {
+        if causes.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "{}", self.paint(BOLD, title))?;
+        for cause in causes.iter().take(CAUSES) {
+            let times = format!("{} x ", number(cause.count));
+            self.line(out, &format!("{times:>6}{}  ({})", cause.cause, cause.extent()))?;
+            let node = cause.example.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+            let example = &cause.example;
+            let line = self.fit(&format!("       {}{node}: {}", example.plugin, example.test.trim()));
+            writeln!(out, "{}", self.paint(SOFT, &line))?;
+            // One that only repeats the cause says nothing.
+            let repeats = example.lines.len() == 1 && example.lines[0].trim() == cause.cause;
+            for line in example.lines.iter().take(LINES).filter(|_| !repeats) {
+                writeln!(out, "{}", self.paint(SOFT, &self.fit(&format!("         {}", line.trim()))))?;
+            }
+            let help = [cause.remedy.as_deref(), cause.link.as_deref()];
+            for text in help.into_iter().flatten() {
+                wrapped(&format!("-> {}", plain(text)), "       ", self.look.width, out)?;
+            }
+        }
+        if causes.len() > CAUSES {
+            writeln!(out, "       and {}", count((causes.len() - CAUSES) as u64, "further cause"))?;
+        }
+        Ok(writeln!(out)?)
+    }
+
+    fn next(&self, overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+        let archive = shell(overview.opened.source.label());
+        let text = match overview.verdict() {
+            Verdict::Passed => format!("sonobuoy results {archive} --format html > report.html"),
+            _ if overview
+                .plugins
+                .iter()
+                .any(|plugin| plugin.name == "e2e" && plugin.verdict() == Verdict::Failed) =>
+            {
+                format!("sonobuoy run --rerun-failed {archive}")
+            }
+            _ => format!("sonobuoy results {archive} --format html > report.html, and open it in a browser"),
+        };
+        Ok(writeln!(out, "Next: {}", plain(&text))?)
+    }
+}
+
+/// Texts that are longer than a line go on below their beginning.
+fn wrapped(text: &str, indent: &str, width: Option<usize>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let width = width.unwrap_or(100).clamp(40, 120) - indent.len();
+    let (mut line, mut first) = (String::new(), true);
+    for word in text.split(' ') {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            writeln!(out, "{indent}{line}")?;
+            line = "  ".into();
+            first = false;
+        }
+        if !line.trim().is_empty() {
+            line.push(' ');
+        } else if !first {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    Ok(writeln!(out, "{indent}{line}")?)
+}
+
+fn row(overview: &Overview<'_>, plugin: &Plugin) -> [String; 7] {
+    let [(_, failed), _, (_, passed), _, (_, skipped)] = columns(&plugin.counts);
+    let nodes = if plugin.nodes.is_empty() { "-".into() } else { number(plugin.nodes.len() as u64) };
+    let span = overview.times.of(&plugin.name, None);
+    let took = span.map_or_else(|| "-".into(), |span| spoken(span.length().as_secs_f64()));
+    [
+        plain(&plugin.name).into_owned(),
+        plain(&plugin.status).into_owned(),
+        number(passed),
+        number(failed),
+        number(skipped),
+        nodes,
+        took,
+    ]
+}
+
+/// Names to the left, numbers to the right.
+fn cells(row: &[String; 7], widths: &[usize; 7]) -> String {
+    let mut line = String::from(" ");
+    for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
+        match at {
+            0 | 1 => line.push_str(&format!(" {cell:<width$}  ")),
+            _ => line.push_str(&format!("{cell:>width$}  ")),
+        }
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+fn colour(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Passed => "32",
+        Verdict::Unknown => "33",
+        Verdict::Failed => "31",
+    }
+}
+
+/// A word as a shell reads it back.
+fn shell(word: &str) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
+    if !word.is_empty() && word.chars().all(harmless) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// Without what a terminal would obey.
+fn plain(text: &str) -> std::borrow::Cow<'_, str> {
+    base::visible::line(text)
+}
