@@ -142,7 +142,7 @@ const KNOWN: &[Known] = &[
 pub(super) fn known(text: &str) -> Option<&'static Known> {
     let text = head(text, LOOKED_AT).to_lowercase();
     let tells = |needle: &&str| needle.split('&').all(|part| text.contains(part));
-    KNOWN.iter().find(|known| known.needles.iter().any(|needle| tells(&needle)))
+    KNOWN.iter().find(|known| known.needles.iter().any(&tells))
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(known("expected 5 to equal 7"), None);
         for known in KNOWN {
             let in_small_letters = |needle: &&str| **needle == needle.to_lowercase();
-            assert!(known.needles.iter().all(|needle| in_small_letters(&needle)), "{}", known.title);
+            assert!(known.needles.iter().all(in_small_letters), "{}", known.title);
         }
     }
 }

@@ -66,9 +66,9 @@ fn piece(part: &str, before: &str, nodes: &HashSet<String>, out: &mut String) {
         match number {
             Some(port) if at > 0 && host => {
                 if port < EPHEMERAL {
-                    out.push_str(word)
+                    out.push_str(word);
                 } else {
-                    out.push_str("<port>")
+                    out.push_str("<port>");
                 }
             }
             _ if word.is_empty() => {}

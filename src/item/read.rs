@@ -4,7 +4,7 @@
 //! YAML 1.1 says they are. Unknown keys are ignored, of keys that occur twice the last counts.
 
 use std::cell::Cell;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Seek};
 use std::rc::Rc;
 
 use libyaml_safer::{EventData, ScalarStyle};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::tree::DEPTH;
 use super::utf16::Utf16;
 use crate::item::Item;
-use base::yaml;
+use base::yaml::{self, Quick, Unusual};
 
 /// How much text one item may have.
 const ITEM_LIMIT: u64 = 32 << 20;
@@ -39,8 +39,58 @@ pub(crate) enum Writer {
     Aggregator,
 }
 
-/// Tells `visitor` of the tree in the first document of `input`.
-pub(crate) fn read(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyhow::Result<()> {
+/// Tells `visitor` of the tree in the first document of `input`, which is at its start.
+///
+/// What programs write is read fast. Where a text has anything else in it all is read once more by the whole parser, and
+/// what the visitor was told before is left out.
+pub(crate) fn read(
+    mut input: impl Read + Seek,
+    writer: Writer,
+    visitor: &mut impl Visit,
+) -> anyhow::Result<()> {
+    let mut teller = Teller { visitor, told: 0, skip: 0 };
+    let taken = Rc::new(Cell::new(0));
+    let metered = Metered { input: &mut input, taken: taken.clone() };
+    let source = Quick::new(io::BufReader::with_capacity(32 << 10, metered));
+    match (Reader { source, taken, writer }).document(&mut teller) {
+        Err(error) if error.is::<Unusual>() => {}
+        other => return other,
+    }
+    input.rewind()?;
+    (teller.skip, teller.told) = (teller.told, 0);
+    read_any(input, writer, &mut teller)
+}
+
+/// Passes on what was not told before.
+struct Teller<'v, V> {
+    visitor: &'v mut V,
+    told: u64,
+    skip: u64,
+}
+
+impl<V> Teller<'_, V> {
+    fn is_new(&mut self) -> bool {
+        self.told += 1;
+        self.told > self.skip
+    }
+}
+
+impl<V: Visit> Visit for Teller<'_, V> {
+    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
+        if self.is_new() { self.visitor.enter(item) } else { Ok(()) }
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        if self.is_new() { self.visitor.leave() } else { Ok(()) }
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        if self.is_new() { self.visitor.leaf(item) } else { Ok(()) }
+    }
+}
+
+/// The same with the whole parser.
+fn read_any(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyhow::Result<()> {
     let taken = Rc::new(Cell::new(0));
     let mut input = io::BufReader::with_capacity(32 << 10, Metered { input, taken: taken.clone() });
     let big_endian = match input.fill_buf()? {
@@ -57,8 +107,8 @@ pub(crate) fn read(input: impl Read, writer: Writer, visitor: &mut impl Visit) -
     };
     // The parser gives up on a block of text that ends without a line feed.
     let mut input = input.chain(&b"\n"[..]);
-    let mut reader = Reader { parser: yaml::Events::new(), taken, writer };
-    reader.parser.set_input(&mut input);
+    let mut reader = Reader { source: yaml::Events::new(), taken, writer };
+    reader.source.set_input(&mut input);
     loop {
         match reader.event()? {
             EventData::StreamEnd => anyhow::bail!("EOF"),
@@ -66,12 +116,28 @@ pub(crate) fn read(input: impl Read, writer: Writer, visitor: &mut impl Visit) -
             _ => {}
         }
     }
-    match reader.event()? {
-        EventData::MappingStart { .. } => reader.item(visitor, 0),
-        EventData::Scalar { value, .. } if matches!(yaml::resolve(&value), Ok(yaml::Content::Null)) => {
-            visitor.leaf(Item::default())
+    reader.document(visitor)
+}
+
+/// Where events come from.
+trait Source {
+    fn event(&mut self) -> anyhow::Result<EventData>;
+}
+
+impl<R: BufRead> Source for Quick<R> {
+    fn event(&mut self) -> anyhow::Result<EventData> {
+        Ok(Quick::event(self)?)
+    }
+}
+
+impl Source for yaml::Events<'_> {
+    fn event(&mut self) -> anyhow::Result<EventData> {
+        match yaml::next_event(self) {
+            // Its sources say the same again.
+            Ok(Some(event)) => Ok(event.map_err(|error| anyhow::anyhow!("{error}"))?.data),
+            Ok(None) => Ok(EventData::StreamEnd),
+            Err(yaml::Unreadable) => anyhow::bail!("not a result: it cannot be read as YAML"),
         }
-        _ => anyhow::bail!("not a result: the document is no map"),
     }
 }
 
@@ -93,8 +159,8 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-struct Reader<'t> {
-    parser: yaml::Events<'t>,
+struct Reader<S> {
+    source: S,
     taken: Rc<Cell<u64>>,
     writer: Writer,
 }
@@ -138,7 +204,7 @@ impl Children<'_> {
         self.held_size += size_of::<Step>();
         if let Step::Enter(item) | Step::Leaf(item) = &step {
             self.held_size += item.name.len();
-            self.held_size += item.details.values().map(|value| value.to_string().len()).sum::<usize>();
+            self.held_size += item.details.values().map(size).sum::<usize>();
         }
         self.held.push(step);
         if self.held_size > HELD_LIMIT { self.let_go() } else { Ok(()) }
@@ -167,6 +233,17 @@ impl Children<'_> {
     }
 }
 
+/// About how much memory a value takes.
+fn size(value: &Value) -> usize {
+    let below = match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(size).sum(),
+        Value::Object(map) => map.iter().map(|(key, value)| key.len() + size(value)).sum(),
+        _ => 0,
+    };
+    size_of::<Value>() + below
+}
+
 fn tell(step: Step, visitor: &mut dyn Visit) -> anyhow::Result<()> {
     match step {
         Step::Enter(item) => visitor.enter(item),
@@ -175,7 +252,18 @@ fn tell(step: Step, visitor: &mut dyn Visit) -> anyhow::Result<()> {
     }
 }
 
-impl Reader<'_> {
+impl<S: Source> Reader<S> {
+    /// The document, whose root comes next.
+    fn document(&mut self, visitor: &mut impl Visit) -> anyhow::Result<()> {
+        match self.event()? {
+            EventData::MappingStart { .. } => self.item(visitor, 0),
+            EventData::Scalar { value, .. } if matches!(yaml::resolve(&value), Ok(yaml::Content::Null)) => {
+                visitor.leaf(Item::default())
+            }
+            _ => anyhow::bail!("not a result: the document is no map"),
+        }
+    }
+
     /// The rest of an item whose map was just begun.
     fn item(&mut self, visitor: &mut dyn Visit, depth: usize) -> anyhow::Result<()> {
         anyhow::ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");
@@ -360,12 +448,7 @@ impl Reader<'_> {
     }
 
     fn event(&mut self) -> anyhow::Result<EventData> {
-        match yaml::next_event(&mut self.parser) {
-            // Its sources say the same again.
-            Ok(Some(event)) => Ok(event.map_err(|error| anyhow::anyhow!("{error}"))?.data),
-            Ok(None) => Ok(EventData::StreamEnd),
-            Err(yaml::Unreadable) => anyhow::bail!("not a result: it cannot be read as YAML"),
-        }
+        self.source.event()
     }
 }
 
@@ -422,3 +505,7 @@ fn value_item(value: &Value, visitor: &mut dyn Visit, depth: usize) -> anyhow::R
         }
     }
 }
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;

@@ -297,7 +297,7 @@ pub(crate) fn columns(counts: &Counts) -> [(&'static str, u64); 5] {
 }
 
 /// Reads a plugin's tree.
-pub(crate) fn open_tree<'f>(files: &'f Files, plugin: &str) -> anyhow::Result<Box<dyn std::io::Read + 'f>> {
+pub(crate) fn open_tree<'f>(files: &'f Files, plugin: &str) -> anyhow::Result<Box<dyn source::Content + 'f>> {
     let name = layout::tree(plugin);
     files.open(&name)?.ok_or_else(|| source::absent(&name))
 }

@@ -146,16 +146,13 @@ impl Page {
 /// Texts that are longer than a line go on below their beginning.
 fn wrapped(text: &str, indent: &str, width: Option<usize>, out: &mut dyn Write) -> anyhow::Result<()> {
     let width = width.unwrap_or(100).clamp(40, 120) - indent.len();
-    let (mut line, mut first) = (String::new(), true);
+    let mut line = String::new();
     for word in text.split(' ') {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
             writeln!(out, "{indent}{line}")?;
             line = "  ".into();
-            first = false;
         }
-        if !line.trim().is_empty() {
-            line.push(' ');
-        } else if !first {
+        if !line.is_empty() {
             line.push(' ');
         }
         line.push_str(word);

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -29,6 +29,11 @@ enum Place {
     /// A file that can be read from its start again.
     File(File),
 }
+
+/// A file that can be read twice.
+pub(crate) trait Content: Read + Seek {}
+
+impl<R: Read + Seek> Content for R {}
 
 /// What is known of a file beside its content.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +136,7 @@ impl Source {
 
 impl Files {
     /// Reads a file from its start; `None` if there is none of that name.
-    pub(crate) fn open(&self, name: &str) -> anyhow::Result<Option<Box<dyn Read + '_>>> {
+    pub(crate) fn open(&self, name: &str) -> anyhow::Result<Option<Box<dyn Content + '_>>> {
         match &self.folder {
             None => Ok(self.spool.open(name).map(|content| Box::new(content) as _)),
             Some(folder) => Ok(open_in(folder, name)?.map(|file| Box::new(file) as _)),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use anyhow::Context as _;
 
@@ -55,7 +55,7 @@ impl Spool {
     /// Reads a content from its start.
     pub(crate) fn open(&self, name: &str) -> Option<Content<'_>> {
         let (at, left) = *self.places.get(name)?;
-        Some(Content { spool: self, at, left })
+        Some(Content { spool: self, at, left, start: at })
     }
 
     fn write(&mut self, data: &[u8]) -> io::Result<()> {
@@ -79,6 +79,7 @@ pub(crate) struct Content<'s> {
     spool: &'s Spool,
     at: u64,
     left: u64,
+    start: u64,
 }
 
 impl Read for Content<'_> {
@@ -94,6 +95,18 @@ impl Read for Content<'_> {
         self.at += count as u64;
         self.left -= count as u64;
         Ok(count)
+    }
+}
+
+/// Only back to its start: that is all that anybody needs.
+impl Seek for Content<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        if to != SeekFrom::Start(0) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.left += self.at - self.start;
+        self.at = self.start;
+        Ok(0)
     }
 }
 

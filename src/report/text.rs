@@ -1,7 +1,7 @@
 //! The modes in which the original shows an archive: report, detailed, dump, readable.
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 
 use serde_json::Value;
 
@@ -180,7 +180,7 @@ impl<'a, V: Visit> Select<'a, V> {
     }
 
     /// Reads a tree; it is an error if the item is not there.
-    pub(crate) fn run(&mut self, input: impl Read) -> anyhow::Result<()> {
+    pub(crate) fn run(&mut self, input: impl Read + Seek) -> anyhow::Result<()> {
         read::read(input, Writer::Aggregator, self)?;
         match self.name {
             Some(name) if !self.done => Err(NoSuchItem(name.to_owned()).into()),

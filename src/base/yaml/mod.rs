@@ -5,6 +5,7 @@
 //! Knows nothing of plugins or Kubernetes. Bounded: depth and what aliases may expand to.
 
 mod json;
+mod quick;
 mod read;
 mod scalar;
 mod write;
@@ -12,6 +13,7 @@ mod write;
 use serde_json::{Number, Value};
 
 pub use json::read as json;
+pub use quick::{Quick, Unusual};
 pub use read::{BINARY, Events, Unreadable, document, documents, meaning, next_event};
 pub use scalar::resolve;
 pub use write::{entry, escaped, key_text, sorted, write};

@@ -17,6 +17,14 @@ const DEPTH: usize = 250;
 #[derive(Debug)]
 pub struct Unusual;
 
+impl std::fmt::Display for Unusual {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("no program of ours writes such YAML")
+    }
+}
+
+impl std::error::Error for Unusual {}
+
 impl From<io::Error> for Unusual {
     fn from(_: io::Error) -> Self {
         Self
@@ -126,11 +134,13 @@ impl<R: BufRead> Quick<R> {
             self.over = true;
             return Ok(false);
         }
-        if self.bytes.iter().any(|byte| *byte < b' ' || *byte == 0x7f) {
+        if self.bytes.iter().any(|byte| *byte < b' ' && *byte != b'\t' || *byte == 0x7f) {
             return Err(Unusual);
         }
         let text = std::str::from_utf8(&self.bytes).map_err(|_| Unusual)?;
-        let odd = |c: char| matches!(c, '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+        let odd = |c: char| {
+            matches!(c, '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+        };
         if !text.is_ascii() && text.chars().any(odd) || text.starts_with("---") || text.starts_with("...") {
             return Err(Unusual);
         }
@@ -158,7 +168,9 @@ impl<R: BufRead> Quick<R> {
     }
 
     fn begin_line(&mut self) -> Result<EventData> {
-        let Some(column) = self.next_indent()? else { return Ok(self.close()) };
+        let Some(column) = self.next_indent()? else {
+            return if self.open.is_empty() { Err(Unusual) } else { Ok(self.close()) };
+        };
         match self.open.last().copied() {
             None if self.is_dash(column) => Err(Unusual),
             None => self.begin_map(column),
@@ -219,7 +231,8 @@ impl<R: BufRead> Quick<R> {
             Some(quote @ (b'"' | b'\'')) => {
                 let mut text = String::new();
                 let Some(length) = quoted(&rest[1..], *quote, &mut text)? else { return Ok(None) };
-                let style = if *quote == b'"' { ScalarStyle::DoubleQuoted } else { ScalarStyle::SingleQuoted };
+                let style =
+                    if *quote == b'"' { ScalarStyle::DoubleQuoted } else { ScalarStyle::SingleQuoted };
                 (text, style, length + 1)
             }
             _ => {
@@ -229,7 +242,7 @@ impl<R: BufRead> Quick<R> {
                     None => return Ok(None),
                 };
                 let key = rest[..end].trim_end();
-                if !is_plain(key) || key.contains(" #") {
+                if !is_plain(key) || key.contains(" #") || key.contains('\t') {
                     return Err(Unusual);
                 }
                 (key.to_owned(), ScalarStyle::Plain, end)
@@ -315,6 +328,10 @@ impl<R: BufRead> Quick<R> {
                 self.at_hand = false;
                 return Ok(scalar(text, style));
             }
+            // Tabs around a break would go with it.
+            if self.line.contains('\t') {
+                return Err(Unusual);
+            }
             // The break between two lines is a blank, unless a backslash stands before it.
             let escaped = quote == b'"' && text.ends_with(ESCAPED_BREAK);
             if escaped {
@@ -330,6 +347,9 @@ impl<R: BufRead> Quick<R> {
                     return Err(Unusual);
                 }
                 from = indent(&self.line);
+                if self.line.contains('\t') {
+                    return Err(Unusual);
+                }
                 if from < self.line.len() {
                     break;
                 }
@@ -372,6 +392,9 @@ impl<R: BufRead> Quick<R> {
                 }
                 blank += 1;
             } else if spaces >= inner && spaces > parent {
+                if column.is_none() && self.line[spaces..].starts_with('\t') {
+                    return Err(Unusual);
+                }
                 column = Some(inner);
                 text.extend(std::iter::repeat_n('\n', std::mem::take(&mut blank)));
                 text.push_str(&self.line[inner..]);
@@ -419,7 +442,7 @@ fn is_plain(text: &str) -> bool {
 
 /// Whether a line may be part of a plain scalar.
 fn continues(text: &str) -> bool {
-    !text.ends_with(':') && !text.contains(": ") && !text.contains(" #")
+    !text.ends_with(':') && !text.contains(": ") && !text.contains(" #") && !text.contains('\t')
 }
 
 /// Adds what stands before the closing quote; the length with that, or `None` if the line ends before it.
@@ -466,7 +489,8 @@ fn escape(rest: &str, text: &mut String) -> Result<usize> {
         _ => 0,
     };
     if digits > 0 {
-        let number = rest.get(1..=digits).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let number =
+            rest.get(1..=digits).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let code = number.and_then(|digits| u32::from_str_radix(digits, 16).ok()).and_then(char::from_u32);
         text.push(code.filter(|c| *c != ESCAPED_BREAK).ok_or(Unusual)?);
         return Ok(1 + digits);

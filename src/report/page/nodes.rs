@@ -36,9 +36,9 @@ pub(super) fn matrix(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Re
     }
     writeln!(out, "<section id=\"nodes\">\n<h2>{}</h2>", count(matrix.len() as u64, "node"))?;
     if matrix.len() <= ROWS {
-        table(&plugins, &matrix, out)?
+        table(&plugins, &matrix, out)?;
     } else {
-        picture(&plugins, &matrix, out)?
+        picture(&plugins, &matrix, out)?;
     }
     Ok(writeln!(out, "</section>")?)
 }
