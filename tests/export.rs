@@ -404,7 +404,10 @@ fn the_page_is_searched_and_folded_in_a_browser() {
     });
     match axe {
         Some(_) => expected["axe"] = json!([]),
-        None => support::skipped("axe-core is not installed; `npm install --no-save axe-core` brings it"),
+        None => support::skipped(
+            "axe-core",
+            "axe-core is not installed; `npm install --no-save axe-core` brings it",
+        ),
     }
     assert_eq!(outcome, expected);
 }
@@ -437,7 +440,11 @@ fn a_diff_names_what_changed() {
     assert_eq!(json["unchanged"], 4);
     diff("").stdout_has("Newly failing: 2\n  check [n4] (unknown -> failed): dns\n").run();
     diff("-p e2e").stdout_has("e2e: 1 newly failing, 1 fixed\nUnchanged: 1\n").run();
-    diff("--fail-on failed").stdout_has("Newly failing: 2\n").stderr_has("exit 3: 2 tests newly failing\n").status(3).run();
+    diff("--fail-on failed")
+        .stdout_has("Newly failing: 2\n")
+        .stderr_has("exit 3: 2 tests newly failing\n")
+        .status(3)
+        .run();
     diff("-p absent").stderr_has("neither archive has results of the plugin `absent`").status(1).run();
     Sonobuoy::new("results diff").arg(before.path()).arg(before.path()).arg("--fail-on=failed").stdout("Still failing: 1\n  e2e: <b>bold</b> & 'quoted' \"name\"\n\ne2e: 1 still failing\nUnchanged: 10\n").run();
 }
