@@ -18,6 +18,10 @@ pub(crate) const CONFIG_MAP: &str = "sonobuoy-config-cm";
 pub(crate) const CONFIG_KEY: &str = "config.json";
 /// The config map with its plugins.
 pub(crate) const PLUGINS_MAP: &str = "sonobuoy-plugins-cm";
+/// The role of that account in its namespace, whatever both are called.
+pub(crate) const RUN_ROLE: &str = "sonobuoy-serviceaccount-sonobuoy";
+/// The service account of the aggregator, where it has one of its own.
+pub(crate) const AGGREGATOR_ACCOUNT: &str = "sonobuoy-aggregator";
 /// The service account of a run unless told otherwise.
 pub(crate) const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
 /// The status service, its secret, and the name in its certificate, whatever address it is reached at.

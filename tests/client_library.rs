@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::support::Folder;
 use super::support::receiver::Certificates;
+use super::support::{Archive, Folder, Sonobuoy};
 
 #[test]
 fn a_program_with_nothing_but_the_client_reports_by_itself() {
@@ -52,6 +52,24 @@ fn a_program_with_nothing_but_the_client_reports_by_itself() {
             None => assert_eq!(got.headers["content-type"], "application/gzip"),
         }
         assert_eq!(got.headers.contains_key("x-sonobuoy-error"), argument.is_none());
+    }
+
+    // The same in a run: it asks for its certificate, and no worker is beside it.
+    for (driver, node) in [("Job", Some("global")), ("DaemonSet", None)] {
+        let definition = format!(
+            "sonobuoy-config: {{driver: {driver}, plugin-name: own, worker: none}}\n\
+             spec: {{name: plugin, command: [{}, {}]}}\n",
+            program.display(),
+            file.display()
+        );
+        let run = Sonobuoy::new("run --local --local-nodes=2 -p own.yaml").file("own.yaml", &definition);
+        let done = run.run_any();
+        let archive = Archive::only_one_in(done.folder.path());
+        match node {
+            Some(node) => assert_eq!(archive.text(&format!("plugins/own/results/{node}/report.json")), "{}"),
+            None => assert_eq!(archive.names().filter(|name| name.ends_with("/report.json")).count(), 2),
+        }
+        assert!(!archive.names().any(|name| name.ends_with("/sonobuoy-worker.txt")), "there is no worker");
     }
 
     let output = Command::new(&program).env_clear().output().unwrap();

@@ -59,6 +59,48 @@ fn the_plugin_of_the_readme_brings_its_result_home() {
 }
 
 #[test]
+fn a_plugin_speaks_for_itself_with_curl_and_openssl() {
+    for tool in ["curl", "openssl"] {
+        if program(tool).is_none() {
+            return skipped(&format!("`{tool}` is not on this machine"));
+        }
+    }
+    let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/by-itself.yaml");
+    let run = within(Sonobuoy::new("run --local -p").arg(definition)).stdout_has("by-itself");
+    let (archive, _) = archive(run);
+    assert!(archive.text("plugins/by-itself/sonobuoy_results.yaml").contains("status: passed"));
+    assert!(archive.text("plugins/by-itself/results/global/by-itself.yaml").contains("greeting from"));
+}
+
+#[test]
+fn a_plugin_without_a_worker_that_sends_nothing_fails_at_once() {
+    for (script, words) in [
+        ("echo nothing to say", "left no result; it said last:\\nnothing to say"),
+        ("echo broken; exit 3", "it said last:\\nbroken"),
+    ] {
+        let (archive, _) = archive(local(&plugin("mute", "driver: Job\n  worker: none", script)));
+        let error = archive.text("plugins/mute/errors/global/error.json");
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn no_key_is_in_the_environment_of_a_process() {
+    let script = "for process in /proc/[0-9]*/environ; do\n\
+                    if tr '\\0' '\\n' < $process 2> /dev/null | grep -q '^RESULT_TYPE=snoop$'; then\n\
+                      tr '\\0' '\\n' < $process >> $RESULTS_DIR/worker\n\
+                    fi\n\
+                  done\n\
+                  ls -l $SONOBUOY_RESULTS_DIR/../token > $RESULTS_DIR/token\n\
+                  echo $RESULTS_DIR > $RESULTS_DIR/done";
+    let (archive, _) = archive(local(&plugin("snoop", "driver: Job", script)));
+    let worker = archive.text("plugins/snoop/results/global/worker");
+    assert!(worker.contains("SONOBUOY_TOKEN_FILE=") && !worker.contains("PRIVATE KEY"), "{worker}");
+    let token = archive.text("plugins/snoop/results/global/token");
+    assert!(token.starts_with("-rw------- "), "{token}");
+}
+
+#[test]
 fn one_command_gives_reports_and_a_verdict() {
     let script = r#"printf 'name: s\nstatus: failed\nitems: [{name: "a <b>", status: failed}]\n' > $RESULTS_DIR/r.yaml
 echo $RESULTS_DIR/r.yaml > $RESULTS_DIR/done"#;

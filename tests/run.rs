@@ -61,8 +61,13 @@ fn everything_that_gen_prints_is_created_in_order_and_tried_before() {
     let order = [
         "namespaces",
         "serviceaccounts",
+        "serviceaccounts",
         "clusterrolebindings",
         "clusterroles",
+        "clusterrolebindings",
+        "clusterroles",
+        "rolebindings",
+        "roles",
         "configmaps",
         "configmaps",
         "pods",
@@ -171,7 +176,7 @@ fn in_a_new_namespace_rights_are_asked_for_and_what_was_made_is_told() {
         .stderr_has("exist now: Namespace `sonobuoy`, ServiceAccount `sonobuoy-serviceaccount`")
         .stderr_has("sonobuoy delete -n sonobuoy --wait")
         .run();
-    assert_eq!(created(&api), ["namespaces", "serviceaccounts"]);
+    assert_eq!(created(&api), ["namespaces", "serviceaccounts", "serviceaccounts"]);
 }
 
 #[test]
@@ -512,4 +517,53 @@ fn a_load_balancer_without_an_address_holds_up_no_run() {
         assert!(done.stderr.contains("credentials are in"), "{}", done.stderr);
     });
     assert!(folder.read("c.json").contains("https://192.0.2.9:8443/"));
+}
+
+#[test]
+fn plugins_that_do_not_say_what_they_need_are_named_and_can_be_refused() {
+    let definition = |permissions: &str| {
+        format!(
+            "sonobuoy-config: {{driver: Job, plugin-name: p{permissions}}}\nspec: {{name: plugin, image: i}}\n"
+        )
+    };
+    let silent = definition("");
+    let start = |flags: &str, text: &str| {
+        let (api, folder, config) = cluster();
+        (run(&config, flags).file("p.yaml", text), api, folder)
+    };
+    let (silently, api, _folder) = start("", &silent);
+    silently.stderr_has("`p` runs as cluster-admin: its definition does not say what it needs").run();
+    let account = |name: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/serviceaccounts/{name}"));
+    assert!(account("sonobuoy-plugin-p").is_none() && account("sonobuoy-serviceaccount").is_some());
+    assert_eq!(api.get(POD).unwrap()["spec"]["serviceAccountName"], "sonobuoy-aggregator");
+
+    let (refused, api, _folder) = start("--plugin-permissions declared", &silent);
+    refused.status(1).stderr_has("plugin `p` does not say what it needs").stderr_has("`permissions`").run();
+    assert_eq!(created(&api), [""; 0]);
+
+    let rules = definition(", permissions: [{apiGroups: [''], resources: [pods], verbs: [get]}]");
+    let (declared, api, _folder) = start("--plugin-permissions=declared", &rules);
+    let said = declared.run_any().stderr;
+    assert!(!said.contains("does not say what it needs"), "{said}");
+    let role = api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/sonobuoy-plugin-p-sonobuoy").unwrap();
+    assert_eq!(role["rules"][0], json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}));
+    assert_eq!(
+        role["metadata"]["labels"],
+        json!({"component": "sonobuoy", "namespace": "sonobuoy"}),
+        "for `delete`"
+    );
+    let account = |name: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/serviceaccounts/{name}"));
+    assert!(account("sonobuoy-plugin-p").is_some() && account("sonobuoy-serviceaccount").is_none());
+    let settings = api.get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm").unwrap();
+    assert!(settings["data"]["config.json"].as_str().unwrap().contains("\"PluginAccounts\":true"));
+
+    for (wrong, words) in [
+        ("permissions: all", "none, read, admin or a list of rules"),
+        ("permissions: [{verb: [get]}]", "`sonobuoy-config.permissions[0].verb` is not part of a rule"),
+        ("permissions: [{resources: [pods]}]", "has no `verbs`"),
+        ("worker: some", "can only be none"),
+    ] {
+        let (refused, ..) = start("", &definition(&format!(", {wrong}")));
+        refused.status(1).stderr_has(words).run();
+    }
 }

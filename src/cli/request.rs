@@ -149,7 +149,8 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         // Only our own definition takes its image from the version; another's is left as it is.
         changes.retain(|change| !is_version_image(change));
     }
-    let plugins = found.into_iter().map(|found| adopt(found, &run, place)).collect();
+    let harden = text(matches, "harden") == Some("on");
+    let plugins = found.into_iter().map(|found| adopt(found, &run, place, harden)).collect();
     let ssh_key = text(matches, "ssh-key").map(read_file).transpose()?;
     if let Some(user) = text(matches, "ssh-user") {
         env.entry(builtin::E2E.into()).or_default().insert("KUBE_SSH_USER".into(), user.into());
@@ -180,7 +181,8 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         node_selector: node_selector(matches)?,
         show_default_pod_spec: matches.get_flag("show-default-podspec"),
         level: text(matches, "level").unwrap_or("info").to_lowercase(),
-        harden: text(matches, "harden") == Some("on"),
+        harden,
+        declared_only: text(matches, "plugin-permissions") == Some("declared"),
         status_service: None,
         results_pvc: text(matches, "results-pvc").unwrap_or_default().to_owned(),
         run,
@@ -207,7 +209,7 @@ fn selected(matches: &ArgMatches, run: &config::Run) -> Result<Vec<Vec<plugin::F
 }
 
 /// What the settings say about our own definitions; notes about others go to the user.
-fn adopt(found: plugin::Found, run: &config::Run, place: Place) -> Definition {
+fn adopt(found: plugin::Found, run: &config::Run, place: Place, harden: bool) -> Definition {
     for note in &found.notes {
         log::warn!("{note}");
     }
@@ -221,6 +223,10 @@ fn adopt(found: plugin::Found, run: &config::Run, place: Place) -> Definition {
         return own;
     }
     definition.set_pull_policy(&run.image_pull_policy);
+    if harden && definition.name() == builtin::SYSTEMD_LOGS {
+        // As the original prints it, it says nothing of the kind; it only reads its node's journal.
+        definition.config.permissions = Some(plugin::Permissions::None);
+    }
     if let Some(spec) = &mut definition.pod_spec
         && spec["serviceAccountName"] == names::SERVICE_ACCOUNT
     {

@@ -51,6 +51,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
                 plan.run.server.status_port = names::STATUS_PORT.into();
                 plan.status_service = Some(service.clone());
             }
+            for note in plan.notes()? {
+                log::warn!("{note}");
+            }
             (plan.manifest()?, plan.run.namespace)
         }
     };

@@ -136,6 +136,11 @@ fn plugins() -> Vec<Arg> {
         )
         .short('p'),
         plugin_env(),
+        choice(
+            "plugin-permissions",
+            &["any", "declared"],
+            "Whether plugins run that do not say what they need, with all that the run may [default: any]",
+        ),
         repeated("plugin-image", "PLUGIN:IMAGE", "Image of a plugin"),
         show_default_pod_spec(),
     ]
@@ -222,7 +227,7 @@ fn the_run(made: Made) -> Vec<Arg> {
         choice(
             "harden",
             &["on", "off"],
-            "Make the aggregator's pod resume, bound its needs and drop its rights; off is the original's pod",
+            "Make the aggregator's pod resume, bound its needs and drop its rights, and give plugins accounts of their own; off is as the original",
         )
         .default_value(harden),
         redact,

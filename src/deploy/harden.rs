@@ -37,7 +37,7 @@ pub(super) fn harden(pod: &mut Value, run: &config::Run) {
 }
 
 /// Whether an image is the original's, in whatever registry and version.
-fn is_original(image: &str) -> bool {
+pub(super) fn is_original(image: &str) -> bool {
     let name = image.split('@').next().unwrap_or(image);
     let end = name.rfind('/').unwrap_or(0);
     let name = match name[end..].find(':') {

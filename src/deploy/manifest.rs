@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use anyhow::{Result, bail};
 use serde_json::{Map, Value};
 
+use super::rights::Rights;
 use super::{Plan, harden};
 use crate::config;
 use crate::names::{self, LABEL_ALL, LABEL_PART, SONOBUOY};
@@ -17,31 +18,18 @@ use base::json::json;
 pub(crate) const SSH_KEY: &str = "ssh-key";
 /// The key's file.
 pub(crate) const SSH_KEY_FILE: &str = "id_rsa";
-/// The name that a role and its binding in the run's namespace have.
-const ROLE: &str = "sonobuoy-serviceaccount-sonobuoy";
-const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// Kubernetes takes no larger ConfigMap.
 const CONFIG_MAP_BYTES: usize = 1 << 20;
 
 /// All objects, in the order in which they must be created.
 pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>> {
     let run = &plan.run;
-    let permissions = Permissions::parse(&run.aggregator_permissions)?;
+    let rights = Rights::new(plan, plugins)?;
     let mut objects = Vec::new();
-    if permissions == Permissions::ClusterAdmin {
+    if rights.makes_namespace() {
         objects.push(namespace(run));
     }
-    if !run.existing_service_account {
-        objects.push(json!({
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {
-                "labels": names::labels(),
-                "name": run.service_account_name,
-                "namespace": run.namespace,
-            },
-        }));
-    }
+    objects.extend(rights.accounts());
     if let Some(credentials) = &plan.docker_config {
         objects.push(json!({
             "apiVersion": "v1",
@@ -52,9 +40,10 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
         }));
     }
     if plan.rbac {
-        objects.extend(rbac(run, permissions));
+        objects.extend(rights.roles());
     }
-    objects.push(config_map(run, names::CONFIG_MAP, json!({(names::CONFIG_KEY): run.to_json()}), true)?);
+    let settings = config::Run { plugin_accounts: rights.of_plugins(), ..run.clone() };
+    objects.push(config_map(run, names::CONFIG_MAP, json!({(names::CONFIG_KEY): settings.to_json()}), true)?);
     if let Some(key) = &plan.ssh_key {
         objects.push(json!({
             "apiVersion": "v1",
@@ -73,32 +62,10 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
         objects.push(config_map(run, &names::plugin_map(plugin.name()), json!(plugin.config_map), false)?);
     }
     objects.extend(plan.status_service.as_ref().map(|service| service.secret(&run.namespace)));
-    objects.push(aggregator(plan));
+    objects.push(aggregator(plan, rights.aggregator()));
     objects.push(service(run));
     objects.extend(plan.status_service.as_ref().map(|service| service.service(&run.namespace)));
     Ok(objects)
-}
-
-/// What the aggregator, and with it every plugin, may do.
-#[derive(Clone, Copy, PartialEq)]
-enum Permissions {
-    ClusterAdmin,
-    ClusterRead,
-    NamespaceAdmin,
-}
-
-impl Permissions {
-    fn parse(text: &str) -> Result<Self> {
-        Ok(match text {
-            "clusterAdmin" => Self::ClusterAdmin,
-            "clusterRead" => Self::ClusterRead,
-            // The documentation of the original has long said `namespaced`.
-            "namespaceAdmin" | "namespaced" => Self::NamespaceAdmin,
-            _ => bail!(
-                "aggregator permissions `{text}` are unknown; choose clusterAdmin, clusterRead or namespaceAdmin"
-            ),
-        })
-    }
 }
 
 fn namespace(run: &config::Run) -> Value {
@@ -107,47 +74,6 @@ fn namespace(run: &config::Run) -> Value {
         metadata["labels"] = json!({"pod-security.kubernetes.io/enforce": run.namespace_psa_enforce_level});
     }
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-}
-
-fn rbac(run: &config::Run, permissions: Permissions) -> Vec<Value> {
-    let everything = |verbs: Value| json!({"apiGroups": ["*"], "resources": ["*"], "verbs": verbs});
-    let urls = json!({"nonResourceURLs": ["/metrics", "/logs", "/logs/*"], "verbs": ["get"]});
-    let cluster = |verbs: Value| {
-        let name = format!("{}-{}", names::SERVICE_ACCOUNT, run.namespace);
-        role(run, "ClusterRole", &name, &json!([everything(verbs), urls]))
-    };
-    let namespaced = || role(run, "Role", ROLE, &json!([everything(json!(["*"]))]));
-    match permissions {
-        Permissions::ClusterAdmin => cluster(json!(["*"])).into(),
-        Permissions::ClusterRead => [cluster(json!(["get", "list", "watch"])), namespaced()].concat(),
-        Permissions::NamespaceAdmin => namespaced().into(),
-    }
-}
-
-/// A binding to the run's service account, and the role it binds.
-fn role(run: &config::Run, kind: &str, name: &str, rules: &Value) -> [Value; 2] {
-    let mut metadata = json!({
-        "labels": {LABEL_ALL: SONOBUOY, "namespace": run.namespace},
-        "name": name,
-    });
-    if kind == "Role" {
-        metadata["namespace"] = json!(run.namespace);
-    }
-    let version = format!("{RBAC_GROUP}/v1");
-    [
-        json!({
-            "apiVersion": version,
-            "kind": format!("{kind}Binding"),
-            "metadata": metadata,
-            "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
-            "subjects": [{
-                "kind": "ServiceAccount",
-                "name": run.service_account_name,
-                "namespace": run.namespace,
-            }],
-        }),
-        json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}),
-    ]
 }
 
 fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Result<Value> {
@@ -170,7 +96,7 @@ fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Res
     Ok(object)
 }
 
-fn aggregator(plan: &Plan) -> Value {
+fn aggregator(plan: &Plan, account: &str) -> Value {
     let run = &plan.run;
     let mut metadata = json!({
         "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: names::AGGREGATOR, "tier": "analysis"},
@@ -189,7 +115,7 @@ fn aggregator(plan: &Plan) -> Value {
     let mut spec = json!({
         "containers": [aggregator_container(plan)],
         "restartPolicy": "Never",
-        "serviceAccountName": run.service_account_name,
+        "serviceAccountName": account,
         "tolerations": tolerations,
         "volumes": [
             {"name": "sonobuoy-config-volume", "configMap": {"name": names::CONFIG_MAP}},

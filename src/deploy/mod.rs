@@ -10,6 +10,7 @@ mod preflight;
 mod prepare;
 mod remedy;
 mod remove;
+mod rights;
 
 use std::collections::BTreeMap;
 
@@ -50,8 +51,10 @@ pub(crate) struct Plan {
     pub docker_config: Option<Vec<u8>>,
     /// How much the aggregator logs.
     pub level: String,
-    /// Whether the aggregator's pod is made to survive more than the original's.
+    /// Whether the aggregator's pod is made to survive more than the original's, and plugins have accounts of their own.
     pub harden: bool,
+    /// Refuses plugins that do not say what they need.
+    pub declared_only: bool,
     /// How the run serves its status to the outside, if it does.
     pub status_service: Option<service::Service>,
     /// The volume claim that keeps results; empty is the pod's own disk.
@@ -99,6 +102,11 @@ impl Plan {
     /// The plugins with everything done to them that happens before they are sent to the cluster.
     pub(crate) fn prepared(&self) -> Result<Vec<Definition>> {
         prepare::plugins(self)
+    }
+
+    /// Sentences about plugins that may do more than they say.
+    pub(crate) fn notes(&self) -> Result<Vec<String>> {
+        Ok(rights::Rights::new(self, &self.plugins)?.notes())
     }
 
     /// The objects of the run, in the order in which they must be created.

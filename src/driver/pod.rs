@@ -20,6 +20,10 @@ use client::protocol::ResultId;
 /// The volume with the pod's token, and the token in it.
 const TOKEN_VOLUME: &str = "sonobuoy-identity";
 const TOKEN: &str = "token";
+/// The volume that stands for an account's in pods without one: the cluster's authority and the namespace.
+const CLUSTER_VOLUME: &str = "sonobuoy-cluster";
+/// Where an account's is.
+const ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How long a token counts; the kubelet puts a new one there in time.
 const TOKEN_SECONDS: u32 = 3600;
 
@@ -125,7 +129,7 @@ impl Launch<'_> {
             Some(spec) => spec.clone(),
             None => default_spec(self.definition.config.driver, self.service_account),
         };
-        if self.own_account && self.definition.config.permissions.is_some() {
+        if self.own_account && self.definition.config.permissions.is_some() && self.has_own_account() {
             self.set_account(&mut spec);
         }
         push(&mut spec, "containers", [self.plugin()]);
@@ -136,6 +140,12 @@ impl Launch<'_> {
             push(&mut spec, "imagePullSecrets", [json!({"name": self.image_pull_secret})]);
         }
         push(&mut spec, "volumes", [json!({"name": RESULTS_VOLUME, "emptyDir": {}})]);
+        if self.is_bare() {
+            let authority = json!({"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}], "optional": true});
+            let namespace = json!([{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]);
+            let sources = json!([{"configMap": authority}, {"downwardAPI": {"items": namespace}}]);
+            push(&mut spec, "volumes", [json!({"name": CLUSTER_VOLUME, "projected": {"sources": sources}})]);
+        }
         if let Some(audience) = self.audience {
             let token = json!({
                 "audience": audience, "expirationSeconds": TOKEN_SECONDS, "path": TOKEN,
@@ -158,6 +168,16 @@ impl Launch<'_> {
             plugin["env"].as_array().into_iter().flatten().any(|variable| variable["name"] == var::NODE_NAME);
         if !told {
             push(&mut plugin, "env", [json!({"name": var::NODE_NAME, "valueFrom": node_name()})]);
+        }
+        if self.is_bare() {
+            // Without an account it still has to know whom to trust, and cannot ask where the aggregator is.
+            let told = plugin["env"].as_array().into_iter().flatten();
+            if told.into_iter().all(|variable| variable["name"] != env::AGGREGATOR_URL) {
+                let url = format!("https://{}", self.aggregator);
+                push(&mut plugin, "env", [json!({"name": env::AGGREGATOR_URL, "value": url})]);
+            }
+            let mount = json!({"name": CLUSTER_VOLUME, "mountPath": ACCOUNT_DIR, "readOnly": true});
+            push(&mut plugin, "volumeMounts", [mount]);
         }
         if !self.definition.config.worker {
             // It speaks for itself. What refers to another variable stands behind it.
@@ -204,18 +224,27 @@ impl Launch<'_> {
         env.into_iter().map(named).collect()
     }
 
-    /// Runs the pod as the plugin's own account, unless its definition names one that is not the run's.
+    /// Runs the pod as the plugin's own account.
     fn set_account(&self, spec: &mut Value) {
-        let named = spec["serviceAccountName"].as_str().unwrap_or_default();
-        if !["", self.service_account, SERVICE_ACCOUNT].contains(&named) {
-            return;
-        }
         spec["serviceAccountName"] = json!(plugin_account(self.definition.name()));
-        if self.definition.config.permissions == Some(Permissions::None)
-            && spec["automountServiceAccountToken"].is_null()
-        {
+        if self.is_bare() {
             spec["automountServiceAccountToken"] = json!(false);
         }
+    }
+
+    /// Whether the pod has no token of an account.
+    fn is_bare(&self) -> bool {
+        let automount = |pod: &Value| pod["automountServiceAccountToken"] == true;
+        self.own_account
+            && self.definition.config.permissions == Some(Permissions::None)
+            && !self.definition.pod_spec.as_ref().is_some_and(automount)
+            && self.has_own_account()
+    }
+
+    /// Whether the pod runs as the plugin's own account: unless its definition names one that is not the run's.
+    fn has_own_account(&self) -> bool {
+        let named = self.definition.pod_spec.as_ref().and_then(|pod| pod["serviceAccountName"].as_str());
+        ["", self.service_account, SERVICE_ACCOUNT].contains(&named.unwrap_or_default())
     }
 
     fn worker(&self) -> Value {
@@ -496,5 +525,28 @@ mod tests {
             let key = env.iter().find(|entry| entry["name"] == "CLIENT_KEY").unwrap();
             assert_eq!(key["valueFrom"]["secretKeyRef"]["name"], "sonobuoy-plugin-p-0123456789abcdef");
         });
+    }
+
+    #[test]
+    fn a_plugin_that_needs_nothing_has_no_token_and_one_with_an_account_of_its_own_keeps_it() {
+        let check = |permissions: Option<Permissions>, named: Value, account: &str, bare: bool| {
+            let mut definition = Definition::new("p", Driver::Job, json!({"name": "main"}));
+            definition.config.permissions = permissions;
+            definition.pod_spec = Some(json!({"serviceAccountName": named}));
+            with_launch(&definition, |launch| {
+                let launch = Launch { own_account: true, ..launch };
+                let spec = launch.pod_spec();
+                assert_eq!(spec["serviceAccountName"].as_str().unwrap_or_default(), account);
+                assert_eq!(spec["automountServiceAccountToken"] == false, bare);
+                let mounts = spec["containers"][0]["volumeMounts"].to_string();
+                assert_eq!(mounts.contains(ACCOUNT_DIR), bare, "{mounts}");
+            });
+        };
+        for named in [json!(null), json!("account"), json!(SERVICE_ACCOUNT)] {
+            check(Some(Permissions::None), named.clone(), "sonobuoy-plugin-p", true);
+            check(Some(Permissions::Read), named, "sonobuoy-plugin-p", false);
+        }
+        check(Some(Permissions::None), json!("theirs"), "theirs", false);
+        check(None, json!("account"), "account", false);
     }
 }

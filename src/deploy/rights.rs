@@ -1,0 +1,341 @@
+//! Who may do what in the cluster: accounts, roles and their bindings.
+//!
+//! The original has one account, for the aggregator and every plugin alike. A run of ours gives the aggregator one of
+//! its own with the verbs that it uses, and one to each plugin that says what it needs; what says nothing keeps the
+//! original's. Names and labels let `delete` find all of it.
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+use super::{Plan, harden};
+use crate::config;
+use crate::names::{self, LABEL_ALL, SONOBUOY};
+use crate::plugin::{Definition, Permissions};
+use base::json::json;
+
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+const READ: [&str; 3] = ["get", "list", "watch"];
+
+/// What the run as a whole may do, as `--aggregator-permissions` says it.
+#[derive(Clone, Copy, PartialEq)]
+enum Level {
+    ClusterAdmin,
+    ClusterRead,
+    NamespaceAdmin,
+}
+
+impl Level {
+    fn parse(text: &str) -> Result<Self> {
+        Ok(match text {
+            "clusterAdmin" => Self::ClusterAdmin,
+            "clusterRead" => Self::ClusterRead,
+            // The documentation of the original has long said `namespaced`.
+            "namespaceAdmin" | "namespaced" => Self::NamespaceAdmin,
+            _ => bail!(
+                "aggregator permissions `{text}` are unknown; choose clusterAdmin, clusterRead or namespaceAdmin"
+            ),
+        })
+    }
+
+    /// In words for people.
+    fn described(self) -> &'static str {
+        match self {
+            Self::ClusterAdmin => "cluster-admin",
+            Self::ClusterRead => "a reader of the whole cluster and admin of its namespace",
+            Self::NamespaceAdmin => "admin of its namespace",
+        }
+    }
+}
+
+/// The accounts of a run.
+pub(super) struct Rights<'a> {
+    run: &'a config::Run,
+    plugins: &'a [Definition],
+    level: Level,
+    /// Whether accounts are apart.
+    apart: bool,
+}
+
+impl<'a> Rights<'a> {
+    pub(super) fn new(plan: &'a Plan, plugins: &'a [Definition]) -> Result<Self> {
+        let run = &plan.run;
+        let level = Level::parse(&run.aggregator_permissions)?;
+        // The original's aggregator starts plugins by its own account.
+        let apart = plan.harden && !harden::is_original(&run.worker_image);
+        let rights = Self { run, plugins, level, apart };
+        if plan.declared_only {
+            if !apart {
+                bail!(
+                    "--plugin-permissions=declared needs accounts for plugins: use `--harden on` and our own image"
+                );
+            }
+            if let Some(plugin) = rights.undeclared().next() {
+                bail!(
+                    "the definition of plugin `{0}` does not say what it needs: write `permissions` (none, read, admin or a \
+                     list of rules) below its `sonobuoy-config`, or leave out --plugin-permissions",
+                    plugin.name()
+                );
+            }
+        }
+        Ok(rights)
+    }
+
+    /// Sentences about plugins that may do all that the run may, only because they do not say what they need.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let level = self.level.described();
+        let note = |plugin: &Definition| {
+            format!("`{}` runs as {level}: its definition does not say what it needs", plugin.name())
+        };
+        self.undeclared().filter(|_| self.apart).map(note).collect()
+    }
+
+    /// Whether the namespace is the run's own.
+    pub(super) fn makes_namespace(&self) -> bool {
+        self.level == Level::ClusterAdmin
+    }
+
+    /// Whether plugins that say what they need have accounts of their own.
+    pub(super) fn of_plugins(&self) -> bool {
+        self.declared().next().is_some()
+    }
+
+    /// The account of the aggregator.
+    pub(super) fn aggregator(&self) -> &str {
+        if self.apart && !self.run.existing_service_account {
+            names::AGGREGATOR_ACCOUNT
+        } else {
+            &self.run.service_account_name
+        }
+    }
+
+    /// All accounts that are made.
+    pub(super) fn accounts(&self) -> Vec<Value> {
+        let account = |name: &str, has_token: bool| {
+            let mut account = json!({
+                "apiVersion": "v1",
+                "kind": "ServiceAccount",
+                "metadata": {"labels": names::labels(), "name": name, "namespace": self.run.namespace},
+            });
+            if !has_token {
+                account["automountServiceAccountToken"] = json!(false);
+            }
+            account
+        };
+        let mut accounts = Vec::new();
+        if !self.run.existing_service_account {
+            if self.is_shared() {
+                accounts.push(account(&self.run.service_account_name, true));
+            }
+            if self.apart {
+                accounts.push(account(names::AGGREGATOR_ACCOUNT, true));
+            }
+        }
+        for (plugin, permissions) in self.declared() {
+            accounts.push(account(&names::plugin_account(plugin.name()), *permissions != Permissions::None));
+        }
+        accounts
+    }
+
+    /// All bindings and roles.
+    pub(super) fn roles(&self) -> Vec<Value> {
+        let mut roles = Vec::new();
+        if self.is_shared() {
+            roles.extend(self.everything(
+                &self.run.service_account_name,
+                names::SERVICE_ACCOUNT,
+                names::RUN_ROLE,
+            ));
+        }
+        if self.apart && !self.run.existing_service_account {
+            roles.extend(self.of_aggregator());
+        }
+        for (plugin, permissions) in self.declared() {
+            roles.extend(self.of_plugin(plugin, permissions));
+        }
+        roles
+    }
+
+    /// Plugins with accounts of their own.
+    fn declared(&self) -> impl Iterator<Item = (&'a Definition, &'a Permissions)> {
+        let plugins = self.plugins.iter().filter(|_| self.apart);
+        plugins.filter_map(|plugin| Some((plugin, plugin.config.permissions.as_ref()?)))
+    }
+
+    fn undeclared(&self) -> impl Iterator<Item = &'a Definition> {
+        self.plugins.iter().filter(|plugin| plugin.config.permissions.is_none())
+    }
+
+    /// Whether anybody still runs by the run's one account.
+    fn is_shared(&self) -> bool {
+        !self.apart || self.undeclared().next().is_some()
+    }
+
+    /// All that the run may, for one account.
+    fn everything(&self, account: &str, cluster: &str, role: &str) -> Vec<Value> {
+        let rules = |verbs: &[&str]| json!([any(verbs), urls()]);
+        let cluster = |verbs: &[&str]| self.cluster_role(account, cluster, &rules(verbs));
+        let own = || self.role(account, role, &json!([any(&["*"])]));
+        match self.level {
+            Level::ClusterAdmin => cluster(&["*"]).into(),
+            Level::ClusterRead => [cluster(&READ), own()].concat(),
+            Level::NamespaceAdmin => own().into(),
+        }
+    }
+
+    /// The verbs that the aggregator uses: it looks at everything for the snapshot, has tokens reviewed, starts and
+    /// removes what plugins are made of, and writes its status on its pod.
+    fn of_aggregator(&self) -> Vec<Value> {
+        let name = names::AGGREGATOR_ACCOUNT;
+        let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+        let own = json!([
+            any(&READ),
+            rule("", "pods", &["create", "patch", "delete", "deletecollection"]),
+            rule("apps", "daemonsets", &["create", "delete", "deletecollection"]),
+            rule("", "secrets", &["create", "delete"]),
+        ]);
+        let mut roles = Vec::new();
+        if self.level != Level::NamespaceAdmin {
+            let mut rules =
+                vec![any(&READ), urls(), rule("authentication.k8s.io", "tokenreviews", &["create"])];
+            rules.extend(self.pod_policies());
+            roles.extend(self.cluster_role(name, name, &json!(rules)));
+        }
+        roles.extend(self.role(name, name, &own));
+        roles
+    }
+
+    fn of_plugin(&self, plugin: &Definition, permissions: &Permissions) -> Vec<Value> {
+        let account = names::plugin_account(plugin.name());
+        let rules = match permissions {
+            Permissions::Admin => return self.everything(&account, &account, &account),
+            Permissions::None => Vec::new(),
+            Permissions::Read if self.level == Level::NamespaceAdmin => vec![any(&READ)],
+            Permissions::Read => vec![any(&READ), urls()],
+            Permissions::Rules(rules) => rules.clone(),
+        };
+        let rules: Vec<Value> = rules.into_iter().chain(self.pod_policies()).collect();
+        match self.level {
+            _ if rules.is_empty() => Vec::new(),
+            Level::NamespaceAdmin => self.role(&account, &account, &json!(rules)).into(),
+            _ => self.cluster_role(&account, &account, &json!(rules)).into(),
+        }
+    }
+
+    /// Lets pods of an account be as privileged as their definition says, where the cluster asks for that: OpenShift, and
+    /// Kubernetes before v1.25. It is the right of whoever runs, and gives no access to anything.
+    fn pod_policies(&self) -> Option<Value> {
+        (self.level == Level::ClusterAdmin).then(|| {
+            json!({
+                "apiGroups": ["security.openshift.io", "policy"],
+                "resources": ["securitycontextconstraints", "podsecuritypolicies"],
+                "verbs": ["use"],
+            })
+        })
+    }
+
+    fn cluster_role(&self, account: &str, name: &str, rules: &Value) -> [Value; 2] {
+        self.bound(account, "ClusterRole", &format!("{name}-{}", self.run.namespace), rules)
+    }
+
+    fn role(&self, account: &str, name: &str, rules: &Value) -> [Value; 2] {
+        self.bound(account, "Role", name, rules)
+    }
+
+    /// A binding to an account, and the role it binds.
+    fn bound(&self, account: &str, kind: &str, name: &str, rules: &Value) -> [Value; 2] {
+        let namespace = &self.run.namespace;
+        let mut metadata = json!({"labels": {LABEL_ALL: SONOBUOY, "namespace": namespace}, "name": name});
+        if kind == "Role" {
+            metadata["namespace"] = json!(namespace);
+        }
+        let version = format!("{RBAC_GROUP}/v1");
+        [
+            json!({
+                "apiVersion": version,
+                "kind": format!("{kind}Binding"),
+                "metadata": metadata,
+                "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
+                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+            }),
+            json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}),
+        ]
+    }
+}
+
+fn any(verbs: &[&str]) -> Value {
+    json!({"apiGroups": ["*"], "resources": ["*"], "verbs": verbs})
+}
+
+fn urls() -> Value {
+    json!({"nonResourceURLs": ["/metrics", "/logs", "/logs/*"], "verbs": ["get"]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::Driver;
+
+    /// The accounts, and for each role its name and rules, of a run with these plugins.
+    fn made(level: &str, plugins: &[(&str, Option<Permissions>)]) -> (Vec<String>, Vec<(String, String)>) {
+        let plugins: Vec<_> = plugins
+            .iter()
+            .map(|(name, permissions)| {
+                let mut plugin = Definition::new(*name, Driver::Job, json!({}));
+                plugin.config.permissions.clone_from(permissions);
+                plugin
+            })
+            .collect();
+        let run = config::Run { aggregator_permissions: level.into(), ..config::Run::default() };
+        let plan = Plan { run, harden: true, ..Plan::default() };
+        let rights = Rights::new(&plan, &plugins).unwrap();
+        let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+        let roles =
+            rights.roles().chunks(2).map(|pair| (name(&pair[1]), pair[1]["rules"].to_string())).collect();
+        (rights.accounts().iter().map(name).collect(), roles)
+    }
+
+    #[test]
+    fn whoever_says_what_it_needs_gets_that_and_the_rest_what_it_had() {
+        let rules = Permissions::Rules(vec![json!({"resources": ["pods"], "verbs": ["get"]})]);
+        let plugins = [
+            ("a", Some(Permissions::None)),
+            ("b", Some(Permissions::Read)),
+            ("c", Some(Permissions::Admin)),
+            ("d", Some(rules)),
+        ];
+        let (accounts, roles) = made("clusterAdmin", &plugins);
+        let own = [
+            "sonobuoy-aggregator",
+            "sonobuoy-plugin-a",
+            "sonobuoy-plugin-b",
+            "sonobuoy-plugin-c",
+            "sonobuoy-plugin-d",
+        ];
+        assert_eq!(accounts, own);
+        let of = |name: &str| roles.iter().find(|(known, _)| known == name).map(|(_, rules)| rules.as_str());
+        let aggregator = of("sonobuoy-aggregator-sonobuoy").unwrap();
+        assert!(aggregator.contains("tokenreviews") && !aggregator.contains(r#""*"]}"#), "{aggregator}");
+        assert!(!of("sonobuoy-aggregator").unwrap().contains(r#""verbs":["*"]"#));
+        assert!(!of("sonobuoy-plugin-a-sonobuoy").unwrap().contains("get"));
+        assert!(of("sonobuoy-plugin-b-sonobuoy").unwrap().contains(r#"["get","list","watch"]"#));
+        assert!(of("sonobuoy-plugin-c-sonobuoy").unwrap().contains(r#""verbs":["*"]"#));
+        assert!(of("sonobuoy-plugin-d-sonobuoy").unwrap().contains("pods"));
+        assert_eq!(of(names::RUN_ROLE), None, "nobody needs it");
+        let (accounts, roles) = made("clusterAdmin", &[("e", None), ("a", Some(Permissions::None))]);
+        assert_eq!(accounts, [names::SERVICE_ACCOUNT, names::AGGREGATOR_ACCOUNT, "sonobuoy-plugin-a"]);
+        assert_eq!(roles[0].0, names::RUN_ROLE);
+    }
+
+    #[test]
+    fn no_plugin_gets_more_than_the_run_has() {
+        let all =
+            [("a", Some(Permissions::None)), ("b", Some(Permissions::Read)), ("c", Some(Permissions::Admin))];
+        let (_, roles) = made("namespaceAdmin", &all);
+        let names: Vec<_> = roles.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["sonobuoy-aggregator", "sonobuoy-plugin-b", "sonobuoy-plugin-c"]);
+        let (_, roles) = made("clusterRead", &all);
+        let of = |name: &str| &roles.iter().find(|(known, _)| known == name).unwrap().1;
+        assert!(!of("sonobuoy-plugin-c-sonobuoy").contains(r#""verbs":["*"]"#), "{roles:?}");
+        assert!(of("sonobuoy-plugin-c").contains(r#""verbs":["*"]"#));
+    }
+}
