@@ -535,7 +535,7 @@ fn plugins_that_do_not_say_what_they_need_are_named_and_can_be_refused() {
     silently.stderr_has("`p` runs as cluster-admin: its definition does not say what it needs").run();
     let account = |name: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/serviceaccounts/{name}"));
     assert!(account("sonobuoy-plugin-p").is_none() && account("sonobuoy-serviceaccount").is_some());
-    assert_eq!(api.get(POD).unwrap()["spec"]["serviceAccountName"], "sonobuoy-aggregator");
+    assert_eq!(api.get(AGGREGATOR).unwrap()["spec"]["serviceAccountName"], "sonobuoy-aggregator");
 
     let (refused, api, _folder) = start("--plugin-permissions declared", &silent);
     refused.status(1).stderr_has("plugin `p` does not say what it needs").stderr_has("`permissions`").run();
@@ -563,7 +563,7 @@ fn plugins_that_do_not_say_what_they_need_are_named_and_can_be_refused() {
         ("permissions: [{resources: [pods]}]", "has no `verbs`"),
         ("worker: some", "can only be none"),
     ] {
-        let (refused, ..) = start("", &definition(&format!(", {wrong}")));
+        let (refused, _api, _folder) = start("", &definition(&format!(", {wrong}")));
         refused.status(1).stderr_has(words).run();
     }
 }
