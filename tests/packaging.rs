@@ -28,7 +28,19 @@ fn make(name: &str, out: &Path, binaries: &Path, arches: &str, image: &str) -> S
 /// Stand-ins for binaries, of one time or another.
 fn binaries(folder: &Folder) -> PathBuf {
     folder.write("bin/sonobuoy-amd64", "#!/bin/sh\necho amd64\n");
-    folder.write("bin/sonobuoy-arm64", "#!/bin/sh\necho arm64\n");
+    for name in [
+        "arm64",
+        "armv7",
+        "386",
+        "ppc64le",
+        "s390x",
+        "riscv64",
+        "darwin-arm64",
+        "darwin-amd64",
+        "windows-amd64.exe",
+    ] {
+        folder.write(&format!("bin/sonobuoy-{name}"), format!("#!/bin/sh\necho {name}\n"));
+    }
     folder.join("bin")
 }
 
@@ -41,7 +53,7 @@ fn text(command: &mut Command) -> String {
 #[test]
 fn the_same_files_make_the_same_image() {
     let (one, two) = (Folder::new(), Folder::new());
-    for arches in ["amd64", "amd64 arm64"] {
+    for arches in ["amd64", "amd64 arm64", "all"] {
         let made = [&one, &two].map(|folder| {
             script("image", &folder.join("image.tar"), &binaries(folder), arches);
             std::fs::read(folder.join("image.tar")).unwrap()
@@ -87,6 +99,92 @@ fn others_read_the_image() {
             assert!(config["config"]["Labels"]["org.opencontainers.image.version"].is_string());
         }
     }
+}
+
+#[test]
+fn one_image_has_all_of_linux_with_the_platforms_that_others_know() {
+    let folder = Folder::new();
+    let archive = folder.join("image.tar");
+    script("image", &archive, &binaries(&folder), "all");
+    let blob = |place: &str| text(Command::new("tar").arg("xOf").arg(&archive).arg(place));
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let place = |digest: &str| format!("blobs/{}", digest.replace(':', "/"));
+    let outer = read(&blob("index.json"));
+    let index = read(&blob(&place(outer["manifests"][0]["digest"].as_str().unwrap())));
+    let mut platforms = Vec::new();
+    for entry in index["manifests"].as_array().unwrap() {
+        let told = &entry["platform"];
+        assert_eq!(told["os"], "linux");
+        let manifest = read(&blob(&place(entry["digest"].as_str().unwrap())));
+        let config = read(&blob(&place(manifest["config"]["digest"].as_str().unwrap())));
+        for field in ["architecture", "variant"] {
+            assert_eq!(config[field], told[field], "{entry}");
+        }
+        let variant = told["variant"].as_str().unwrap_or_default();
+        platforms.push(format!("{}{variant}", told["architecture"].as_str().unwrap()));
+    }
+    assert_eq!(platforms, ["amd64", "arm64", "armv7", "386", "ppc64le", "s390x", "riscv64"]);
+    if has("skopeo") {
+        let place = format!("oci-archive:{}", archive.display());
+        for (arch, variant) in [("s390x", ""), ("riscv64", ""), ("arm", "v7")] {
+            let mut inspect = Command::new("skopeo");
+            inspect.args(["--override-arch", arch]);
+            if !variant.is_empty() {
+                inspect.args(["--override-variant", variant]);
+            }
+            let config = read(&text(inspect.args(["inspect", "--config", &place])));
+            assert_eq!(config["architecture"], arch);
+        }
+    }
+}
+
+#[test]
+fn a_release_has_the_names_of_the_original_and_the_same_bytes_twice() {
+    let made = [Folder::new(), Folder::new()].map(|folder| {
+        let out = folder.join("files");
+        script("release", &out, &binaries(&folder), "");
+        text(Command::new("sh").args(["-c", "sha256sum --quiet -c *_checksums.txt"]).current_dir(&out));
+        let names = Folder::names_of(&out);
+        let files: Vec<_> = names.iter().map(|name| std::fs::read(out.join(name)).unwrap()).collect();
+        if let Some(zip) = names.iter().find(|name| name.ends_with(".zip")) {
+            let listed = text(Command::new("python3").args(["-m", "zipfile", "-l", zip]).current_dir(&out));
+            assert!(listed.contains("sonobuoy.exe") && listed.contains("LICENSE"), "{listed}");
+        }
+        let packed = names.iter().find(|name| name.ends_with("linux_s390x.tar.gz")).unwrap();
+        let listed = text(Command::new("tar").args(["tzf", packed]).current_dir(&out));
+        assert_eq!(listed, "LICENSE\nsonobuoy\n");
+        let parts: serde_json::Value = serde_json::from_slice(
+            &std::fs::read(out.join(names.iter().find(|name| name.ends_with("cdx.json")).unwrap())).unwrap(),
+        )
+        .unwrap();
+        let has =
+            |name: &str| parts["components"].as_array().unwrap().iter().any(|part| part["name"] == name);
+        assert!(
+            has("rustls") && has("win32job") && !has("tiny_http"),
+            "what is linked, and not what only tests use"
+        );
+        (names, files)
+    });
+    assert!(made[0] == made[1], "two releases of the same files differ");
+    let version = env!("CARGO_PKG_VERSION");
+    let systems = [
+        "darwin_amd64.tar.gz",
+        "darwin_arm64.tar.gz",
+        "linux_386.tar.gz",
+        "linux_amd64.tar.gz",
+        "linux_arm64.tar.gz",
+        "linux_armv7.tar.gz",
+        "linux_ppc64le.tar.gz",
+        "linux_riscv64.tar.gz",
+        "linux_s390x.tar.gz",
+        "windows_amd64.tar.gz",
+        "windows_amd64.zip",
+    ];
+    let mut expected: Vec<_> = systems.iter().map(|system| format!("sonobuoy_{version}_{system}")).collect();
+    expected
+        .extend([format!("sonobuoy_{version}_checksums.txt"), format!("sonobuoy_{version}_sbom.cdx.json")]);
+    expected.sort();
+    assert_eq!(made[0].0, expected);
 }
 
 /// Where a daemon answers; `podman` needs none.

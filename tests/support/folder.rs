@@ -40,7 +40,12 @@ impl Folder {
 
     /// The names in it, sorted.
     pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = std::fs::read_dir(&self.0)
+        Self::names_of(&self.0)
+    }
+
+    /// The names in any folder, sorted.
+    pub fn names_of(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = std::fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
             .collect();
