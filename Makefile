@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 export SONOBUOY_GIT_SHA ?= $(shell git rev-parse HEAD 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test bench install man static image kit e2e clean
+.PHONY: help build check test bench install man static image kit release machines e2e clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -49,6 +49,12 @@ image: ## an image archive for any container runtime
 
 kit: ## one tar for a machine without network
 	./scripts/kit
+
+release: ## the command line for every system, checksums and the list of parts, in target/release-files
+	./scripts/release
+
+machines: ## the tests of other systems and architectures, under wine and qemu
+	./scripts/test-machines
 
 e2e: ## the tests that need a cluster: KUBECONFIG and IMAGE name it
 	./tests/e2e/run

@@ -32,4 +32,5 @@ mod run;
 mod status;
 mod support;
 mod tidy;
+mod windows;
 mod worker;

@@ -323,13 +323,12 @@ fn the_status_is_published_on_change_and_at_the_end() {
 
 #[test]
 fn the_authority_of_a_run_stays_and_is_private() {
-    use std::os::unix::fs::PermissionsExt as _;
     let scratch = Scratch::new();
     let open = || super::Aggregator::open(&scratch.run(), &[node("a")], settings()).unwrap();
     let before = open().authority().certificate_pem();
     assert_eq!(open().authority().certificate_pem(), before);
     let state = crate::layout::state_dir(&scratch.run());
-    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let mode = |path: &std::path::Path| base::sys::mode(&std::fs::metadata(path).unwrap()) & 0o777;
     assert_eq!((mode(&state), mode(&state.join("authority.pem"))), (0o700, 0o600));
 }
 

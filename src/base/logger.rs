@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Metadata, Record};
 
-use crate::{clock, visible};
+use crate::{clock, sys, visible};
 
 /// What `--level` takes.
 pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
@@ -38,8 +38,9 @@ enum Style {
 /// Begins to write messages of `level` and above; called once, by `cli`. Anything unknown is `info`.
 pub fn init(level: &str) {
     let terminal = std::io::stderr().is_terminal();
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    // Also without colours: some systems have to be told that lines will be moved over.
+    let understood = sys::colours();
+    let colour = understood && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     STYLE.get_or_init(|| if terminal { Style::Terminal { colour } } else { Style::Logfmt });
     LazyLock::force(&START);
     log::set_max_level(filter(level));

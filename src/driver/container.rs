@@ -13,9 +13,6 @@ use base::sys;
 
 use crate::plugin::{self, Definition, builtin};
 
-/// What of this machine's environment a process gets; a container has the like from its image.
-const INHERITED: [&str; 8] = ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
-
 /// What the fields of a pod would hold.
 pub(super) struct Facts<'a> {
     /// `spec.nodeName`
@@ -151,9 +148,10 @@ pub(super) fn resolve(
     // As the original sorts them, which decides what a reference between two of them finds.
     listed.sort_by_key(|(name, _)| name.to_ascii_lowercase());
     let mut env: Vec<(String, String)> = Vec::new();
-    for name in INHERITED {
+    // A container has the like from its image.
+    for name in sys::INHERITED {
         if let Ok(value) = std::env::var(name) {
-            env.push((name.to_owned(), value));
+            env.push(((*name).to_owned(), value));
         }
     }
     for (name, value) in listed {

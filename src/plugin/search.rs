@@ -101,9 +101,9 @@ mod tests {
         std::fs::write(mounted.join("plugin-1.yml"), plugin("a")).unwrap();
         std::fs::write(root.join("note.txt"), "[").unwrap();
         for name in ["plugin-0.yaml", "plugin-1.yml"] {
-            std::os::unix::fs::symlink(mounted.join(name), root.join(name)).unwrap();
+            base::sys::symlink(&mounted.join(name), &root.join(name)).unwrap();
         }
-        std::os::unix::fs::symlink(&mounted, root.join("..data")).unwrap();
+        base::sys::symlink(&mounted, &root.join("..data")).unwrap();
         let path = root.display().to_string();
         let folders = ["/nonexistent".to_owned(), path.clone(), path];
         let chosen = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();

@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn what_lies_outside_the_results_folder_is_the_plugins_error_unless_it_may() {
-        use std::os::unix::fs::symlink;
+        let symlink = |target: &str, path: PathBuf| base::sys::symlink(Path::new(target), &path);
         let outer = Folder::new();
         let dir = outer.0.join("results");
         fs::create_dir_all(dir.join("sub")).unwrap();
@@ -441,7 +441,7 @@ mod tests {
         let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
         let Found::Result(named) = found else { panic!("{found:?}") };
         fs::remove_file(folder.0.join("report")).unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", folder.0.join("report")).unwrap();
+        base::sys::symlink(Path::new("/etc/passwd"), &folder.0.join("report")).unwrap();
         assert!(named.open().is_err());
     }
 
@@ -542,6 +542,7 @@ mod tests {
         assert_eq!(waiter.join().unwrap(), Found::Stopped);
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_pipe_in_its_place_is_unusable_and_keeps_nobody() {
         let folder = Folder::new();

@@ -1,7 +1,8 @@
 //! Runs the program: a chain that says what goes in and what must come out.
 //!
 //! The program gets a folder of its own as working directory and HOME, and no other environment than PATH. One that
-//! does not end within the limit is killed and fails the test.
+//! does not end within the limit is killed and fails the test. `SONOBUOY_TEST_PROGRAM` names another build of it, behind
+//! what runs it here: `qemu-s390x-static /path/sonobuoy`, `wine /path/sonobuoy.exe`.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -11,6 +12,9 @@ use std::process::{Command, Stdio};
 use super::diff::{assert_golden, assert_same};
 use super::folder::Folder;
 use super::watchdog::{LIMIT, Watchdog};
+
+/// What wine and qemu are told by.
+const RUNNERS_OWN: &[&str] = &["WINEPREFIX", "WINEDEBUG", "QEMU_LD_PREFIX"];
 
 /// One call of the program.
 #[must_use = "nothing runs before `.run()`"]
@@ -126,9 +130,14 @@ impl Sonobuoy {
 
     /// The plain command, for tests that need the process itself; the folder must be kept as long as it runs.
     pub fn command(self) -> (Command, Folder) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
-        command.args(&self.args).current_dir(self.folder.path()).env_clear();
+        let other = std::env::var("SONOBUOY_TEST_PROGRAM").unwrap_or_default();
+        let mut words = other.split_whitespace();
+        let mut command = Command::new(words.next().unwrap_or(env!("CARGO_BIN_EXE_sonobuoy")));
+        command.args(words).args(&self.args).current_dir(self.folder.path()).env_clear();
         command.env("HOME", self.folder.path());
+        for name in RUNNERS_OWN {
+            command.envs(std::env::var_os(name).map(|value| (*name, value)));
+        }
         if let Some(path) = std::env::var_os("PATH") {
             command.env("PATH", path);
         }

@@ -18,6 +18,9 @@ use super::super::macos::bearing;
 #[cfg(target_os = "macos")]
 pub use super::super::macos::{adopt_strays, end_strays};
 
+/// What of the environment a program needs, whoever starts it.
+pub const INHERITED: &[&str] = &["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
+
 /// A process and what it has started, unless that has left the group; killed when this is dropped.
 #[derive(Debug)]
 pub struct Group(Pid);

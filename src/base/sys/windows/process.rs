@@ -10,6 +10,23 @@ use win32job::{ExtendedLimitInfo, Job};
 
 use super::super::Signal;
 
+/// What of the environment a program needs, whoever starts it: without `SystemRoot` not even sockets work.
+pub const INHERITED: &[&str] = &[
+    "COMPUTERNAME",
+    "COMSPEC",
+    "HOME",
+    "PATH",
+    "PATHEXT",
+    "SystemDrive",
+    "SystemRoot",
+    "TEMP",
+    "TMP",
+    "TZ",
+    "USERNAME",
+    "USERPROFILE",
+    "windir",
+];
+
 /// A process and all that it has started; killed when this is dropped.
 #[derive(Debug)]
 pub struct Group {

@@ -1,0 +1,104 @@
+//! The program of Windows under wine: homes, lists of paths, credential programs, local runs. Without wine (see
+//! `scripts/test-machines`) these say that they are skipped.
+
+use serde_json::{Value, json};
+
+use super::support::api_server::ApiServer;
+use super::support::{Archive, Folder, Sonobuoy, skipped};
+
+/// Whether the program under test is that of Windows.
+fn there() -> bool {
+    let there = std::env::var("SONOBUOY_TEST_PROGRAM").is_ok_and(|program| program.ends_with(".exe"));
+    if !there {
+        skipped("SONOBUOY_TEST_PROGRAM names no program of Windows");
+    }
+    there
+}
+
+/// A path as Windows writes it; wine has the root as drive `Z:`.
+fn windows(path: &std::path::Path) -> String {
+    format!("Z:{}", path.display().to_string().replace('/', "\\"))
+}
+
+/// A cluster with a run, and the file that leads there.
+fn cluster() -> (ApiServer, Folder, Value) {
+    let (api, folder) = (ApiServer::start(), Folder::new());
+    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    let told = json!({"plugins": [], "status": "running"}).to_string();
+    let metadata = json!({
+        "labels": {"sonobuoy-component": "aggregator"}, "annotations": {"sonobuoy.hept.io/status": told},
+    });
+    api.put(
+        "/api/v1/namespaces/sonobuoy/pods/sonobuoy",
+        json!({"metadata": metadata, "status": {"phase": "Running"}}),
+    );
+    api.kubeconfig(folder.path());
+    let config = serde_json::from_str(&folder.read("kubeconfig")).unwrap();
+    (api, folder, config)
+}
+
+/// `status`, which has to find its way.
+fn status(words: &str) -> Sonobuoy {
+    Sonobuoy::new(&format!("status --json --credentials none.json {words}"))
+        .without_env("HOME")
+        .stdout_has("\"status\":\"running\"")
+}
+
+#[test]
+fn a_kubeconfig_is_found_by_every_path_that_windows_has() {
+    if !there() {
+        return;
+    }
+    let (_api, folder, config) = cluster();
+    let path = folder.join("kubeconfig");
+    status("--kubeconfig").arg(windows(&path)).run_any();
+    let list = format!("{};{}", windows(&folder.join("absent")), windows(&path));
+    status("").env("KUBECONFIG", list).run_any();
+    folder.write("home/.kube/config", format!("{config:#}").replace('\n', "\r\n"));
+    status("").env("USERPROFILE", windows(&folder.join("home"))).run_any();
+}
+
+#[test]
+fn a_credential_program_may_be_a_script_named_without_its_ending() {
+    if !there() {
+        return;
+    }
+    let (api, folder, mut config) = cluster();
+    api.demand_token(Some("from-cmd"));
+    let answer = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "from-cmd"},
+    });
+    folder.write("tools/get-token.cmd", format!("@echo {answer}\r\n"));
+    config["users"][0]["user"] = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "get-token", "interactiveMode": "Never",
+    }});
+    let path = folder.write("with-program", config.to_string());
+    // Wine adds these folders to PATH.
+    let tools = windows(&folder.join("tools"));
+    status("--kubeconfig").arg(windows(&path)).env("WINEPATH", tools).run_any();
+}
+
+#[test]
+fn a_local_run_starts_commands_of_windows_and_ends_them() {
+    if !there() {
+        return;
+    }
+    let plugin = "sonobuoy-config:\n  plugin-name: here\n  driver: Job\nspec:\n  name: plugin\n  command: [cmd, /c, run.cmd]\n";
+    let script = "@echo off\r\necho result of windows> %RESULTS_DIR%\\out.txt\r\necho %RESULTS_DIR%\\out.txt> %RESULTS_DIR%\\done\r\n";
+    let run = Sonobuoy::new("run --local -p plugin.yaml").file("plugin.yaml", plugin).file("run.cmd", script);
+    let done = run.run_any();
+    let archive = Archive::only_one_in(done.folder.path());
+    assert!(archive.text("plugins/here/sonobuoy_results.yaml").contains("status: passed"), "{}", done.stderr);
+    assert_eq!(archive.text("plugins/here/results/global/out.txt").trim_end(), "result of windows");
+    let page = archive.text("meta/info.json");
+    assert!(!page.contains('\r'), "{page:?}");
+}
+
+#[test]
+fn facts_of_a_node_are_refused_in_one_sentence() {
+    if !there() {
+        return;
+    }
+    let done = Sonobuoy::new("gather host-facts").status(1).run_any();
+    assert!(done.stderr.contains("of a Linux node; this machine runs windows"), "{}", done.stderr);
+}
