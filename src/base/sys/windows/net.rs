@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
@@ -33,6 +34,12 @@ pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()
 
 /// A socket for that address, not connected yet.
 pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
+    // The standard library does this at its own first socket only.
+    static STARTED: OnceLock<()> = OnceLock::new();
+    if STARTED.get().is_none() {
+        rustix::net::wsa_startup()?;
+        let _ = STARTED.set(());
+    }
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
     Ok(TcpStream::from(socket))
