@@ -25,6 +25,7 @@ use crate::status;
 use base::archive::{self, Gunzip, Kind, Reader};
 use base::kube;
 use base::stop::Stop;
+use base::sys;
 
 /// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
 const QUEUE: usize = 16;
@@ -291,7 +292,10 @@ impl Landing<'_> {
             if entry.kind == Kind::Folder {
                 continue;
             }
-            let below = !name.contains("..") && !name.contains(['\\', '\0']) && !self.through_a_link(&name);
+            let below = !name.contains("..")
+                && !name.contains(['\\', '\0'])
+                && sys::can_have(&name)
+                && !self.through_a_link(&name);
             if entry.kind != Kind::File || !below {
                 log::warn!("left out `{name}`: not a file below this folder");
                 continue;

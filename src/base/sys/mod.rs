@@ -64,6 +64,11 @@ pub fn program(name: &Path) -> PathBuf {
     if cfg!(windows) { found().unwrap_or_else(|| name.to_owned()) } else { name.to_owned() }
 }
 
+/// Whether this system can have a file of that name, its parts joined by `/`, and by no other.
+pub fn can_have(name: &str) -> bool {
+    name.split('/').all(|part| *bytes_of(&file_name(part.as_bytes())) == *part.as_bytes())
+}
+
 /// How a file is opened, beyond what the standard library has for every system.
 pub trait Open {
     /// The permissions of a file that is made; where there are none, as on Windows, those of its folder count.

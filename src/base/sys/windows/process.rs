@@ -115,3 +115,22 @@ pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let given = [variable("HOME"), on_drive, variable("USERPROFILE")];
     given.into_iter().flatten().filter(|home| !home.is_empty()).map(PathBuf::from).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn homes_are_looked_for_as_kubernetes_does() {
+        let set = |known: &'static [(&str, &str)]| {
+            homes(&move |name| {
+                known.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(set(&[("USERPROFILE", "C:\\Users\\me")]), [PathBuf::from("C:\\Users\\me")]);
+        let all = [("HOME", "H:\\"), ("HOMEDRIVE", "D:"), ("HOMEPATH", "\\me"), ("USERPROFILE", "C:\\me")];
+        let all: &'static [(&str, &str)] = Box::leak(Box::new(all));
+        assert_eq!(set(all), ["H:\\", "D:\\me", "C:\\me"].map(PathBuf::from));
+        assert!(set(&[]).is_empty());
+    }
+}
