@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 
 use super::{Aggregator, Settings};
-use crate::backplane::server_config;
+use crate::backplane::{plugin_of, server_config};
 use base::http::{Limits, Server};
 use base::stop::Stop;
 use client::Access;
@@ -26,7 +26,8 @@ pub fn serve_alone(
     let aggregator = Aggregator::open(run_dir, &expected, Settings::default())?;
     let authority = aggregator.authority();
     let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1")?)?;
-    let server = Server::bind("127.0.0.1:0")?.tls(tls).limits(limits.unwrap_or_default());
+    let server =
+        Server::bind("127.0.0.1:0")?.tls(tls).principal(plugin_of).limits(limits.unwrap_or_default());
     let client = authority.client(plugin)?;
     ready(Access {
         aggregator_url: format!("https://{}", server.local_addr()),

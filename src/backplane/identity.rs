@@ -73,6 +73,14 @@ impl std::fmt::Display for Caller {
     }
 }
 
+/// The plugin that the holder of a certificate belongs to: what its workers take, they take together.
+pub(crate) fn plugin_of(certificate: &CertificateDer<'static>) -> Option<String> {
+    Some(match Caller::of(certificate)? {
+        Caller::Plugin(plugin) => plugin,
+        Caller::Result(id) => id.plugin,
+    })
+}
+
 /// The URI of the one that brings this result.
 pub(super) fn result_uri(id: &ResultId) -> String {
     format!("{PLUGIN_URI}{}/{NODE}/{}", escape(&id.plugin), escape(&id.node))

@@ -22,6 +22,7 @@ mod tests;
 pub use authority::Authority;
 pub(crate) use identity::Caller;
 pub use identity::Identity;
+pub(crate) use identity::plugin_of;
 pub(crate) use request::SigningRequest;
 pub(crate) use server::open_server_config;
 pub use server::server_config;

@@ -16,7 +16,7 @@ use super::conduct::{self, Conduct};
 use super::outlook::Outlook;
 use super::{launch, pack, process, review};
 use crate::aggregator::{self, Aggregator, Settings};
-use crate::backplane::{open_server_config, server_config};
+use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::driver::roster::Roster;
 use crate::driver::{self, Driver as _, Plugin, Proof};
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS};
@@ -130,7 +130,7 @@ impl Cluster<'_> {
         }
         let address =
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
-        let server = Server::bind(&address)?;
+        let server = Server::bind(&address)?.principal(plugin_of);
 
         let Some(owner) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
             bail!(

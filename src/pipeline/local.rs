@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use super::conduct::{self, Conduct};
 use super::{launch, pack, process, review};
 use crate::aggregator::{Aggregator, Settings};
-use crate::backplane::open_server_config;
+use crate::backplane::{open_server_config, plugin_of};
 use crate::driver::{self, Driver as _, Plugin, Proof};
 use crate::plugin::{Definition, Driver};
 use crate::{config, status};
@@ -116,7 +116,7 @@ impl Local<'_> {
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
         let identity = authority.server("127.0.0.1")?;
-        let server = Server::bind(ADDRESS)?.tls(open_server_config(&authority.certificate_pem(), &identity)?);
+        let server = Server::bind(ADDRESS)?.tls(open_server_config(&authority.certificate_pem(), &identity)?).principal(plugin_of);
         let driver = driver::local::Local {
             program: self.program.clone(),
             pods: work.join("pods"),

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::body::{Body, describe};
-use super::connections::Ticket;
 use super::head::{self, Framing, Head, Refusal};
-use super::wire::Input;
-use super::{Limits, Peer, Request, Response};
+use super::lobby::Session;
+use super::slots::{AT_HAND, Job, Turn};
+use super::{Limits, Request, Response};
 
 /// So much of a body that nobody wanted is read, so that the connection can go on, or the answer survive.
 const DRAIN: u64 = 256 * 1024;
@@ -18,98 +19,107 @@ const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// Whatever answers requests.
 pub(super) type Handler<'a> = dyn Fn(&mut Request<'_>) -> Response + Sync + 'a;
 
-enum Next {
+/// What a connection says next.
+pub(super) enum Next {
+    /// A whole head, and the whole body if that is short.
     Request(Box<Head>),
     Refuse(Refusal),
+    /// There is nothing more here yet.
+    Wait,
     End,
 }
 
-/// Serves until the connection ends.
+/// Answers a request whose turn it is, and gives the connection back if it can go on.
 pub(super) fn serve(
-    input: &mut Input,
-    peer: &Peer,
+    job: Job,
     limits: &Limits,
-    ticket: &Ticket<'_>,
+    turn: &mut Turn<'_>,
     handler: &Handler<'_>,
-) {
-    let mut first = true;
-    loop {
-        match next(input, limits, ticket, first) {
-            Next::End => return input.wire.close(false),
-            Next::Refuse(refusal) => {
-                log::debug!("refused a request from {}: {}", peer.address, refusal.reason);
-                let answer = Response::text(refusal.status, refusal.reason);
-                let told = answer.write(&mut input.wire, true, true);
-                return input.wire.close(told.is_ok());
-            }
-            Next::Request(head) => match answer(input, *head, peer, limits, ticket, handler) {
-                Ok(true) => first = false,
-                Ok(false) => return,
-                Err(error) => {
-                    log::debug!("lost the connection of {} within an answer: {error}", peer.address);
-                    return input.wire.close(false);
-                }
-            },
+) -> Option<Session> {
+    let Job { mut session, head } = job;
+    let address = session.peer.address;
+    let patient = session.input.wire.set_patient(Some(Arc::clone(&turn.meter)));
+    let answered = patient.and_then(|()| answer(&mut session, *head, limits, turn, handler));
+    match answered {
+        Ok(true) if session.input.wire.set_patient(None).is_ok() => {
+            session.greeted = true;
+            Some(session)
+        }
+        Ok(_) => None,
+        Err(error) => {
+            log::debug!("lost the connection of {address} within an answer: {error}");
+            session.input.wire.close(false);
+            None
         }
     }
 }
 
-/// Waits for a head and reads it.
-fn next(input: &mut Input, limits: &Limits, ticket: &Ticket<'_>, first: bool) -> Next {
-    if input.pending().is_empty() {
-        if !first && !ticket.idle() {
-            return Next::End;
+/// Reads on, as far as there is something: for a head, and behind it for a body that is short.
+pub(super) fn next(session: &mut Session, head_bytes: usize) -> Next {
+    loop {
+        let found = match session.head.take() {
+            None => find(session, head_bytes),
+            Some(head) => Ok(Some(head)),
+        };
+        match found {
+            Err(refusal) => return Next::Refuse(refusal),
+            Ok(Some(head)) if is_at_hand(&head, session.input.pending().len()) => return Next::Request(head),
+            Ok(head) => session.head = head,
         }
-        let limit = if first { limits.head } else { limits.idle };
-        input.wire.set_deadline(Instant::now().checked_add(limit));
-        if !matches!(input.fill(), Ok(1..)) {
-            return Next::End;
+        match session.input.fill() {
+            Ok(1..) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Wait,
+            // A body that was cut is a request all the same.
+            _ => return session.head.take().map_or(Next::End, Next::Request),
         }
     }
-    ticket.busy();
-    input.wire.set_deadline(Instant::now().checked_add(limits.head));
-    let (mut seen, mut blank) = (0, 0);
-    loop {
-        // An empty line or two before a request are left over from old clients.
-        while blank < 2 && seen == 0 && input.pending().starts_with(b"\r\n") {
-            input.consume(2);
-            blank += 1;
+}
+
+/// Whether whoever answers a request would wait for nothing that is worth waiting for here.
+fn is_at_hand(head: &Head, pending: usize) -> bool {
+    match head.framing {
+        Framing::Length(length @ ..=AT_HAND) if !head.expects_continue => pending as u64 >= length,
+        _ => true,
+    }
+}
+
+/// The head, if all of it is here.
+fn find(session: &mut Session, head_bytes: usize) -> Result<Option<Box<Head>>, Refusal> {
+    let Session { input, seen, blank, .. } = session;
+    // An empty line or two before a request are left over from old clients.
+    while *blank < 2 && *seen == 0 && input.pending().starts_with(b"\r\n") {
+        input.consume(2);
+        *blank += 1;
+    }
+    if *blank < 2 && input.pending() == b"\r" {
+        return Ok(None);
+    }
+    // Not a byte beyond the limit is looked at, so that the verdict does not hang on how the bytes arrive.
+    let within = &input.pending()[..input.pending().len().min(head_bytes)];
+    match head::end(within, *seen)? {
+        Some(end) => {
+            let parsed = head::parse(&input.pending()[..end]);
+            input.consume(end);
+            (*seen, *blank) = (0, 0);
+            parsed.map(|head| Some(Box::new(head)))
         }
-        let undecided = blank < 2 && input.pending() == b"\r";
-        // Not a byte beyond the limit is looked at, so that the verdict does not hang on how the bytes arrive.
-        let within = &input.pending()[..input.pending().len().min(limits.head_bytes)];
-        match if undecided { Ok(None) } else { head::end(within, seen) } {
-            Err(refusal) => return Next::Refuse(refusal),
-            Ok(Some(end)) => {
-                let parsed = head::parse(&input.pending()[..end]);
-                input.consume(end);
-                return parsed.map_or_else(Next::Refuse, |head| Next::Request(Box::new(head)));
-            }
-            Ok(None) if within.len() < limits.head_bytes => {}
-            Ok(None) => return Next::Refuse(Refusal { status: 431, reason: "the head is too long" }),
+        None if within.len() < head_bytes => {
+            *seen = within.len();
+            Ok(None)
         }
-        if !undecided {
-            seen = within.len();
-        }
-        match input.fill() {
-            Ok(1..) => {}
-            Err(error) if error.kind() == io::ErrorKind::TimedOut && seen > 0 => {
-                return Next::Refuse(Refusal { status: 408, reason: "the head came too slowly" });
-            }
-            _ => return Next::End,
-        }
+        None => Err(Refusal { status: 431, reason: "the head is too long" }),
     }
 }
 
 /// Answers one request; true if another may follow.
 fn answer(
-    input: &mut Input,
+    session: &mut Session,
     head: Head,
-    peer: &Peer,
     limits: &Limits,
-    ticket: &Ticket<'_>,
+    turn: &mut Turn<'_>,
     handler: &Handler<'_>,
 ) -> io::Result<bool> {
+    let Session { input, peer, .. } = session;
     input.wire.set_deadline(None);
     let is_head = head.method == "HEAD";
     let is_upload = head.method == "PUT";
@@ -147,8 +157,15 @@ fn answer(
         let status = if kind == io::ErrorKind::TimedOut { 408 } else { 400 };
         response = Response::text(status, describe(kind));
     }
+    if body.failure().is_some() && turn.meter.dismissed() {
+        response = Response::text(503, "others were waiting and this brought next to nothing; come again")
+            .header("retry-after", "5");
+    }
+    if response.is_file() && !turn.becomes_large() {
+        response = Response::text(503, "too many downloads at once; come again").header("retry-after", "5");
+    }
     // A worker uploads once; its connection makes room for the next worker's.
-    let go_on = keep_alive && sound && !is_upload && body.can_drain(DRAIN) && !ticket.closing();
+    let go_on = keep_alive && sound && !is_upload && body.can_drain(DRAIN) && !turn.closing();
     response.write(body.wire(), !is_head, !go_on)?;
     if body.is_done() && go_on {
         return Ok(true);

@@ -1,25 +1,33 @@
-//! The small blocking HTTP/1.1 server, over TLS or plain: a thread per connection, strict framing, limits.
+//! The small HTTP/1.1 server, over TLS or plain: a thread for each request that has its turn, strict framing, limits.
 //!
 //! Owns the wire: what a request is, where its body ends, how long a peer may take. Knows no route, no plugin, no
-//! file. `run` starts one thread per connection, up to a limit, and one that ends them; it joins all of them.
+//! file. Who connects waits in the `lobby`, where nobody holds a thread: one looks who has something to say, a few
+//! shake hands and read heads. A request whose head is here waits in `slots` for one of the threads of its sort, which
+//! reads and answers as if it were alone. `run` starts all of them, and one that ends them; it joins them all.
+//!
+//! What has shown no certificate lives in a pool of its own, and takes no place of what has. Whoever speaks is
+//! answered, if only with 503; who keeps us waiting while others wait for its place makes room for them.
 //!
 //! Every doubt about where a message ends is a refusal and the end of the connection. A body is never complete
 //! because the peer went away.
 
 mod body;
 mod connection;
-mod connections;
 mod head;
+mod lobby;
+mod poller;
 mod response;
 #[cfg(any(test, fuzzing))]
 mod script;
+mod slots;
+mod waiting;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,26 +39,43 @@ use crate::stop::Stop;
 use crate::sys;
 pub use body::Body;
 use connection::Handler;
-use connections::Connections;
 pub use head::Headers;
+use lobby::{Lobby, Session};
+use poller::Found;
 pub use response::Response;
 #[cfg(fuzzing)]
 pub use script::consistent;
-use wire::{Input, Socket, Tls, Wire};
+use slots::{Class, Job, Slots, Turn};
 
 /// How many peers the system lets wait to be accepted. The usual 128 costs a burst of workers seconds.
 const BACKLOG: i32 = 4096;
 /// The stack of a connection's thread; only what is touched costs memory.
 const STACK: usize = 512 * 1024;
-/// What is waited when the system has no descriptor, or no thread, for another connection.
-const BREATHER: Duration = Duration::from_millis(50);
+/// How often is looked who has kept us waiting too long.
+const TICK: Duration = Duration::from_millis(100);
+/// How many threads shake hands and read heads.
+const STEPS: usize = 2;
+/// What the poller calls the socket that listens; connections are counted from 1.
+const DOOR: u64 = 0;
 
-/// What a peer may take. Each is for one connection but `connections`.
+/// What peers may take.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// So many at once; more wait in the system's queue.
-    pub connections: usize,
-    /// For shaking hands.
+    /// Connections that have not said anything yet.
+    pub strangers: usize,
+    /// Connections that are shaking hands; more wait.
+    pub handshakes: usize,
+    /// Connections that have shaken hands and wait for a request; who idles makes room.
+    pub known: usize,
+    /// Requests without a body, or with a body that is here, answered at once.
+    pub ready: usize,
+    /// Requests with a small body, served at once.
+    pub small: usize,
+    /// Requests with a large body or answer, served at once.
+    pub large: usize,
+    /// Requests with a large body that wait for their turn; more are told to come again.
+    pub parked: usize,
+    /// How long a peer may keep us waiting until hands are shaken.
     pub handshake: Duration,
     /// For a whole head from its first byte, and for that byte after shaking hands.
     pub head: Duration,
@@ -62,6 +87,10 @@ pub struct Limits {
     pub stall: Duration,
     /// The least a body must bring, in bytes per second, beyond a start of `stall`; 0 for any.
     pub rate: u64,
+    /// The least it must bring while others wait for its place.
+    pub pressed_rate: u64,
+    /// Who has kept us waiting so long makes room for others.
+    pub yields: Duration,
     /// What requests that are under way get when the server stops.
     pub grace: Duration,
 }
@@ -69,17 +98,28 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 512,
-            handshake: Duration::from_secs(15),
+            strangers: 16_384,
+            handshakes: 2_048,
+            known: 6_144,
+            ready: 160,
+            small: 96,
+            large: 256,
+            parked: 4_096,
+            handshake: Duration::from_secs(10),
             head: Duration::from_secs(15),
             head_bytes: 64 * 1024,
             idle: Duration::from_secs(60),
             stall: Duration::from_secs(60),
             rate: 512,
+            pressed_rate: 8 * 1024,
+            yields: Duration::from_secs(1),
             grace: Duration::from_secs(10),
         }
     }
 }
+
+/// Whose a certificate is: those with the same name share what there is for one.
+pub type Principal = fn(&CertificateDer<'static>) -> Option<String>;
 
 /// Who sent a request.
 #[derive(Clone, Debug)]
@@ -123,6 +163,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     tls: Option<Arc<rustls::ServerConfig>>,
+    principal: Option<Principal>,
     limits: Limits,
 }
 
@@ -140,7 +181,7 @@ impl Server {
         };
         sys::listen(&listener, BACKLOG).with_context(|| format!("cannot listen at `{address}`"))?;
         let address = listener.local_addr().context("find out the port")?;
-        Ok(Self { listener, address, tls: None, limits: Limits::default() })
+        Ok(Self { listener, address, tls: None, principal: None, limits: Limits::default() })
     }
 
     /// Speaks TLS.
@@ -162,98 +203,158 @@ impl Server {
         self.address
     }
 
+    /// Tells whose a certificate is, so that nobody takes what is another's.
+    #[must_use]
+    pub fn principal(mut self, principal: Principal) -> Self {
+        self.principal = Some(principal);
+        self
+    }
+
     /// Answers requests until `stop`; then ends idle connections at once and gives the others a grace.
     pub fn run(
         &self,
         stop: &Stop,
         handler: impl Fn(&mut Request<'_>) -> Response + Sync,
     ) -> anyhow::Result<()> {
-        let connections = Connections::new(room(self.limits.connections));
+        let limits = room(self.limits.clone());
+        let slots = Slots::new(&limits);
+        let lobby = Lobby::new(&limits, self.tls.as_ref(), self.principal, &slots)
+            .context("cannot wait for connections")?;
+        self.listener.set_nonblocking(true).context("cannot wait for connections")?;
+        lobby.poller.add(&self.listener, DOOR).context("cannot wait for connections")?;
         let finished = Stop::new();
+        let handler: &Handler<'_> = &handler;
+        let serve = |class| {
+            while let Some((job, mut turn)) = slots.take(class) {
+                let session = serve(job, &limits, &mut turn, handler);
+                let moved = turn.class != class;
+                drop(turn);
+                if let Some(session) = session {
+                    lobby.return_to(session);
+                }
+                lobby.turn_over();
+                if moved {
+                    return slots.without(Class::Large);
+                }
+            }
+        };
         std::thread::scope(|scope| {
             let closer = || {
                 stop.wait_forever();
-                connections.close();
+                slots.close();
+                lobby.close();
                 // Wakes the thread that accepts.
                 if let Err(error) = sys::wake(&self.listener) {
                     log::debug!("cannot wake the thread that accepts: {error}");
                 }
-                if !finished.wait(self.limits.grace) {
-                    connections.abort();
+                if !finished.wait(limits.grace) {
+                    slots.abort();
                 }
             };
             std::thread::Builder::new()
                 .name("http-close".into())
                 .spawn_scoped(scope, closer)
                 .context("start the thread that ends connections")?;
-            while connections.wait_for_room() {
-                let (socket, address) = match self.listener.accept() {
-                    Ok(accepted) => accepted,
-                    Err(_) if stop.stopped() => break,
+            let (serve, slots, lobby) = (&serve, &slots, &lobby);
+            let start = move || {
+                while let Some(class) = slots.wants_thread() {
+                    let thread = std::thread::Builder::new().name("http".into()).stack_size(STACK);
+                    if let Err(error) = thread.spawn_scoped(scope, move || serve(class)) {
+                        // What waits is looked at again in a moment.
+                        log::warn!("cannot start a thread for a request: {error}");
+                        return slots.without(class);
+                    }
+                }
+            };
+            for _ in 0..STEPS {
+                std::thread::Builder::new()
+                    .name("http-steps".into())
+                    .stack_size(STACK)
+                    .spawn_scoped(scope, move || lobby.work(start))
+                    .context("start a thread that shakes hands")?;
+            }
+            let mut tidied = Instant::now();
+            while !lobby.closing() {
+                match lobby.poller.wait(TICK) {
+                    Ok(Found::These(ids)) => {
+                        if ids.contains(&DOOR) {
+                            self.accept(lobby, stop);
+                        }
+                        lobby.look_at(&ids);
+                    }
+                    Ok(Found::Anybody) => {
+                        self.accept(lobby, stop);
+                        lobby.look_at(&lobby.everybody());
+                    }
                     Err(error) => {
-                        // Out of descriptors, mostly; the others will give some back.
-                        log::warn!("cannot accept a connection: {error}");
-                        stop.wait(BREATHER);
-                        continue;
+                        log::warn!("cannot wait for connections: {error}");
+                        stop.wait(TICK);
                     }
-                };
-                let socket = Arc::new(socket);
-                let ticket = connections.enter(Arc::clone(&socket));
-                let handler: &Handler<'_> = &handler;
-                let thread = std::thread::Builder::new().name("http".into()).stack_size(STACK);
-                let started = thread.spawn_scoped(scope, move || {
-                    // One connection's panic shall not be the end of the others.
-                    let serve = || self.serve(socket, address, &ticket, handler);
-                    match catch_unwind(AssertUnwindSafe(serve)) {
-                        Ok(Ok(())) => {}
-                        Ok(Err(error)) => log::debug!("no request from {address}: {error}"),
-                        Err(_) => log::error!("the connection of {address} ended in a panic"),
-                    }
-                });
-                if let Err(error) = started {
-                    log::warn!("cannot start a thread for a connection: {error}");
-                    stop.wait(BREATHER);
+                }
+                if tidied.elapsed() >= TICK {
+                    tidied = Instant::now();
+                    lobby.tidy();
+                    slots.press();
+                    start();
+                    // One that could not be accepted, for want of a descriptor, rings no second time.
+                    self.accept(lobby, stop);
                 }
             }
-            connections.wait_until_empty();
+            while !slots.is_empty_within(TICK) {
+                start();
+            }
+            lobby.close();
             finished.stop();
             Ok(())
         })
     }
 
-    fn serve(
-        &self,
-        tcp: Arc<TcpStream>,
-        address: SocketAddr,
-        ticket: &connections::Ticket<'_>,
-        handler: &Handler<'_>,
-    ) -> io::Result<()> {
-        let mut socket = Socket::new(tcp, self.limits.stall)?;
-        let mut peer = Peer { address, certificate: None };
-        let wire: Box<dyn Wire> = match &self.tls {
-            None => Box::new(socket),
-            Some(config) => {
-                socket.set_deadline(Instant::now().checked_add(self.limits.handshake));
-                if socket.peek()?.is_some_and(|byte| byte.is_ascii_uppercase()) {
-                    // A record of TLS begins otherwise; this one tries plain HTTP.
-                    Response::text(400, "this port speaks HTTPS").write(&mut socket, true, true)?;
-                    socket.close(true);
-                    return Ok(());
+    /// Lets in who is at the door.
+    fn accept(&self, lobby: &Lobby<'_>, stop: &Stop) {
+        while lobby.has_room() && !stop.stopped() {
+            match self.listener.accept() {
+                Ok((socket, address)) => {
+                    if let Err(error) = lobby.enter(socket, address) {
+                        log::debug!("cannot let {address} in: {error}");
+                    }
                 }
-                ticket.greeted();
-                let tls = Tls::accept(Arc::clone(config), socket)?;
-                peer.certificate = tls.certificate();
-                Box::new(tls)
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Somebody who left at the door.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    // Out of descriptors, mostly; the others will give some back.
+                    log::warn!("cannot accept a connection: {error}");
+                    return;
+                }
             }
-        };
-        connection::serve(&mut Input::new(wire), &peer, &self.limits, ticket, handler);
-        Ok(())
+        }
     }
 }
 
-/// How many connections this process can hold: each needs a descriptor, and its handler a file.
-fn room(wanted: usize) -> usize {
+/// One request and its answer.
+fn serve(job: Job, limits: &Limits, turn: &mut Turn<'_>, handler: &Handler<'_>) -> Option<Session> {
+    let address = job.session.peer.address;
+    // One connection's panic shall not be the end of the others.
+    let serve = || connection::serve(job, limits, turn, handler);
+    catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|_| {
+        log::error!("the connection of {address} ended in a panic");
+        None
+    })
+}
+
+/// What this process can hold: each connection needs a descriptor, and each request a file.
+fn room(limits: Limits) -> Limits {
     const OTHERS: u64 = 64;
-    let got = sys::raise_open_files(wanted as u64 * 2 + OTHERS);
-    wanted.min(usize::try_from(got.saturating_sub(OTHERS) / 2).unwrap_or(wanted)).max(1)
+    let turns = limits.ready + limits.small + limits.large;
+    let needed =
+        (limits.strangers + limits.handshakes + limits.known + limits.parked + turns * 2) as u64 + OTHERS;
+    let got = sys::raise_open_files(needed).min(needed);
+    let part = |wanted: usize| {
+        let part = (wanted as u64 * got.saturating_sub(OTHERS)).div_ceil(needed);
+        usize::try_from(part).unwrap_or(wanted).clamp(1, wanted)
+    };
+    let (strangers, handshakes, known) =
+        (part(limits.strangers), part(limits.handshakes), part(limits.known));
+    let (ready, small, large) = (part(limits.ready), part(limits.small), part(limits.large));
+    Limits { strangers, handshakes, known, ready, small, large, parked: part(limits.parked), ..limits }
 }

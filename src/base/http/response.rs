@@ -84,6 +84,11 @@ impl Response {
         self.status
     }
 
+    /// Whether it is read from a file while it is sent, which takes as long as the peer likes.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.payload, Payload::File { .. })
+    }
+
     /// Writes everything; `body` is false in the answer to a HEAD.
     pub(super) fn write(self, out: &mut dyn Write, body: bool, close: bool) -> io::Result<()> {
         let length = match &self.payload {

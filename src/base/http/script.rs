@@ -1,14 +1,13 @@
 //! Connections played from memory, for tests and fuzzing: whatever comes, however it is split, means one thing.
 
-use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use super::connection;
-use super::connections::Connections;
+use super::connection::{self, Next};
+use super::lobby::Session;
+use super::slots::{Job, Meter, Slots};
 use super::wire::{Input, Wire};
 use super::{Limits, Peer, Request, Response};
 
@@ -26,7 +25,7 @@ struct Script {
     bytes: io::Cursor<Vec<u8>>,
     pieces: Vec<usize>,
     turn: usize,
-    answers: Rc<RefCell<Vec<u8>>>,
+    answers: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Read for Script {
@@ -39,7 +38,7 @@ impl Read for Script {
 
 impl Write for Script {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.answers.borrow_mut().extend(bytes);
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
         Ok(bytes.len())
     }
 
@@ -49,6 +48,10 @@ impl Write for Script {
 }
 
 impl Wire for Script {
+    fn set_patient(&mut self, _: Option<Arc<Meter>>) -> io::Result<()> {
+        Ok(())
+    }
+
     fn set_deadline(&mut self, _: Option<Instant>) {}
 
     fn close(&mut self, _: bool) {}
@@ -61,13 +64,11 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen for a stand-in");
         Arc::new(TcpStream::connect(listener.local_addr().expect("its port")).expect("a stand-in"))
     });
-    let connections = Connections::new(1);
-    let ticket = connections.enter(Arc::clone(socket));
     let peer = Peer { address: (Ipv4Addr::LOCALHOST, 1).into(), certificate: None };
     let seen = Mutex::new(Vec::new());
-    let answers = Rc::<RefCell<Vec<u8>>>::default();
+    let answers = Arc::<Mutex<Vec<u8>>>::default();
     let bytes = io::Cursor::new(bytes.to_vec());
-    let script = Script { bytes, pieces: pieces.to_vec(), turn: 0, answers: Rc::clone(&answers) };
+    let script = Script { bytes, pieces: pieces.to_vec(), turn: 0, answers: Arc::clone(&answers) };
     let limits = Limits { rate: 0, ..Limits::default() };
     let handler = |request: &mut Request<'_>| {
         let mut body = Vec::new();
@@ -81,8 +82,29 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
         seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { method, path, body, complete });
         answer
     };
-    connection::serve(&mut Input::new(Box::new(script)), &peer, &limits, &ticket, &handler);
-    let text = String::from_utf8_lossy(&answers.borrow()).into_owned();
+    let slots = Slots::new(&limits);
+    let mut session = Session::new(Arc::clone(socket), Input::new(Box::new(script)), peer, None);
+    loop {
+        match connection::next(&mut session, limits.head_bytes) {
+            Next::Request(head) => {
+                let submitted = slots.submit(Job { session, head });
+                assert!(submitted.is_ok(), "it is alone");
+                let class = slots.wants_thread().expect("its turn");
+                let (job, mut turn) = slots.take(class).expect("its turn");
+                let Some(same) = connection::serve(job, &limits, &mut turn, &handler) else { break };
+                drop(turn);
+                slots.without(class);
+                session = same;
+            }
+            Next::Refuse(refusal) => {
+                let answer = Response::text(refusal.status, refusal.reason);
+                answer.write(&mut *session.input.wire, true, true).expect("it is in memory");
+                break;
+            }
+            Next::Wait | Next::End => break,
+        }
+    }
+    let text = String::from_utf8_lossy(&answers.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
     let undated: Vec<&str> = text.split("\r\n").filter(|line| !line.starts_with("date: ")).collect();
     (seen.into_inner().unwrap_or_else(PoisonError::into_inner), undated.join("\r\n"))
 }

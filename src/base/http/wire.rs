@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConnection;
 
+use super::slots::Meter;
+
 /// How much is asked of the wire when a head or a chunk's length is looked for.
 const FILL: usize = 4 * 1024;
 /// What the system keeps of a peer on the same machine: there is no distance to bridge, and what lies in a long queue
@@ -17,7 +19,9 @@ const NEAR: usize = 256 * 1024;
 const LINGER: (usize, Duration) = (4 * 1024 * 1024, Duration::from_secs(2));
 
 /// One connection, whatever it stands on.
-pub(super) trait Wire: Read + Write {
+pub(super) trait Wire: Read + Write + Send {
+    /// From now on reads and writes wait for the peer, which is timed; without a meter they wait for nobody.
+    fn set_patient(&mut self, meter: Option<Arc<Meter>>) -> io::Result<()>;
     /// From then on nothing is read; `None`: only single reads are limited.
     fn set_deadline(&mut self, deadline: Option<Instant>);
     /// Says good-bye; with `linger` waits until the peer has heard it.
@@ -31,6 +35,8 @@ pub(super) struct Socket {
     deadline: Option<Instant>,
     /// The limit that the system knows of; asking again costs a call.
     applied: Option<Duration>,
+    /// Who counts the time; without one nobody is waited for.
+    meter: Option<Arc<Meter>>,
 }
 
 impl Socket {
@@ -43,15 +49,12 @@ impl Socket {
             // Only speed is lost if it cannot be.
             let _ = crate::sys::receive_buffer(&tcp, NEAR);
         }
-        Ok(Self { tcp, stall, deadline: None, applied: None })
+        Ok(Self { tcp, stall, deadline: None, applied: None, meter: None })
     }
 
-    /// The first byte that will be read, if one comes in time.
-    pub(super) fn peek(&mut self) -> io::Result<Option<u8>> {
-        self.limit()?;
-        let mut byte = [0];
-        let got = self.tcp.peek(&mut byte).map_err(timed_out)?;
-        Ok((got == 1).then_some(byte[0]))
+    /// The connection itself.
+    pub(super) fn shared(&self) -> Arc<TcpStream> {
+        Arc::clone(&self.tcp)
     }
 
     fn limit(&mut self) -> io::Result<()> {
@@ -83,8 +86,15 @@ fn timed_out(error: io::Error) -> io::Error {
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            self.limit()?;
-            match (&*self.tcp).read(buffer).map_err(timed_out) {
+            let read = match &self.meter {
+                None => (&*self.tcp).read(buffer),
+                Some(meter) => {
+                    let meter = Arc::clone(meter);
+                    self.limit()?;
+                    meter.time(false, || (&*self.tcp).read(buffer)).map_err(timed_out)
+                }
+            };
+            match read {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => return other,
             }
@@ -94,7 +104,10 @@ impl Read for Socket {
 
 impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        (&*self.tcp).write(buffer).map_err(timed_out)
+        match &self.meter {
+            None => (&*self.tcp).write(buffer),
+            Some(meter) => meter.time(true, || (&*self.tcp).write(buffer)).map_err(timed_out),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -103,6 +116,12 @@ impl Write for Socket {
 }
 
 impl Wire for Socket {
+    fn set_patient(&mut self, meter: Option<Arc<Meter>>) -> io::Result<()> {
+        self.tcp.set_nonblocking(meter.is_none())?;
+        self.meter = meter;
+        Ok(())
+    }
+
     fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }
@@ -130,19 +149,17 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Shakes hands. A refusal is told to the peer before the error is returned.
-    pub(super) fn accept(config: Arc<rustls::ServerConfig>, mut socket: Socket) -> io::Result<Self> {
+    /// A connection whose hands are to be shaken.
+    pub(super) fn begin(config: Arc<rustls::ServerConfig>) -> io::Result<ServerConnection> {
         let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
         // What waits to be sent is bounded: answers are written in pieces, and each waits for the wire.
         connection.set_buffer_limit(Some(64 * 1024));
-        while connection.is_handshaking() {
-            let done = connection.complete_io(&mut socket);
-            if let Err(error) = done {
-                socket.close(error.kind() == io::ErrorKind::InvalidData);
-                return Err(error);
-            }
-        }
-        Ok(Self { connection, socket })
+        Ok(connection)
+    }
+
+    /// A connection whose hands were shaken.
+    pub(super) fn new(connection: ServerConnection, socket: Socket) -> Self {
+        Self { connection, socket }
     }
 
     /// The certificate that the peer has shown.
@@ -168,6 +185,10 @@ impl Write for Tls {
 }
 
 impl Wire for Tls {
+    fn set_patient(&mut self, meter: Option<Arc<Meter>>) -> io::Result<()> {
+        self.socket.set_patient(meter)
+    }
+
     fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.socket.set_deadline(deadline);
     }

@@ -1,6 +1,7 @@
 //! Peers that mean harm, or have bad luck, over TLS and raw sockets written out by hand.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -278,7 +279,6 @@ fn two_hundred_that_only_hold_the_line_keep_nobody_out() {
     let ours = Stranger::new();
     let mut server = ours.server();
     (server.limits.idle, server.limits.handshake) = (LONG, LONG);
-    server.limits.connections = 210;
     with_server(&server, echo, |address| {
         let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
         let idle: Vec<_> = (0..100)
@@ -298,7 +298,7 @@ fn two_hundred_that_only_hold_the_line_keep_nobody_out() {
 #[test]
 fn when_all_places_are_taken_the_idle_make_room() {
     let mut server = Server::bind("127.0.0.1:0").unwrap();
-    server.limits = Limits { connections: 5, idle: LONG, ..Limits::default() };
+    server.limits = Limits { known: 5, idle: LONG, ..Limits::default() };
     with_server(&server, echo, |address| {
         let mut idle: Vec<_> = (0..5)
             .map(|_| {
@@ -317,16 +317,119 @@ fn when_all_places_are_taken_the_idle_make_room() {
 }
 
 #[test]
-fn when_all_places_are_taken_the_silent_make_room() {
+fn strangers_make_room_for_each_other_however_far_they_got() {
     let ours = Stranger::new();
+    let mut hello = Vec::new();
+    ours.client(None, rustls::DEFAULT_VERSIONS).write_tls(&mut hello).unwrap();
     let mut server = ours.server();
-    server.limits = Limits { connections: 5, handshake: LONG, ..Limits::default() };
+    let limits = Limits { strangers: 5, handshakes: 5, handshake: LONG, yields: SHORT, ..Limits::default() };
+    server.limits = limits;
     with_server(&server, echo, |address| {
-        let silent: Vec<_> = (0..5).map(|_| TcpStream::connect(address).unwrap()).collect();
-        let before = Instant::now();
+        for said in [&[][..], &[0x16], &hello[..4], &hello[..hello.len() - 1], &hello] {
+            let held: Vec<_> = (0..12)
+                .map(|_| {
+                    let mut socket = TcpStream::connect(address).unwrap();
+                    // It may have had to make room already.
+                    let _ = socket.write_all(said);
+                    socket
+                })
+                .collect();
+            let before = Instant::now();
+            ours.is_served(address);
+            assert!(before.elapsed() < LONG / 2, "{} bytes: no limit was waited for", said.len());
+            drop(held);
+        }
+    });
+}
+
+/// The status and the first lines of an answer, and that the connection ended with it.
+fn is_told(stream: &mut impl Read, status: u16, line: &str) {
+    let answer = rest(stream);
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(line), "{answer}");
+}
+
+fn principal(certificate: &CertificateDer<'static>) -> Option<String> {
+    // Each certificate is somebody's of its own.
+    Some(format!("{:?}", ring::digest::digest(&ring::digest::SHA256, certificate)))
+}
+
+#[test]
+fn uploads_that_bring_next_to_nothing_keep_nobody_out() {
+    let ours = Stranger::new();
+    let limits =
+        Limits { ready: 1, small: 4, large: 4, yields: SHORT, pressed_rate: 10_000, ..Limits::default() };
+    let server = ours.server().limits(limits).principal(principal);
+    with_server(&server, echo, |address| {
+        let (evil, honest) = (ours.worker_pair(), ours.worker_pair());
+        let connect = |pair: &Pair| ours.connect(address, Some((pair.0.clone(), pair.1.clone_key())));
+        let begin = |pair: &Pair, length: u32| {
+            let mut stream = connect(pair);
+            let head = format!("PUT /slow HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\nabc");
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        };
+        for length in [20_000, 1_000_000] {
+            // Three of four have their turn, the others wait for it.
+            let mut slow: Vec<_> = (0..6).map(|_| begin(&evil, length)).collect();
+            let before = Instant::now();
+            for pair in [&evil, &honest] {
+                assert!(talk(&mut connect(pair), HELLO).unwrap().starts_with(OK));
+            }
+            // There is a place that the evil one cannot have.
+            let body = vec![b'x'; usize::try_from(length).unwrap()];
+            let head = format!("PUT /whole HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
+            let answer = talk(&mut connect(&honest), &[head.as_bytes(), &body].concat()).unwrap();
+            assert!(answer.starts_with(OK), "{answer}");
+            assert!(before.elapsed() < LONG / 2, "{length}");
+            // Those in whose place others waited are told so; the last ones hold theirs until they are done.
+            for stream in &mut slow[..3] {
+                is_told(stream, 503, "\r\nretry-after: 5\r\n");
+            }
+        }
+    });
+}
+
+#[test]
+fn who_is_one_too_many_is_told_to_come_again() {
+    let ours = Stranger::new();
+    let (begun, begins) = std::sync::mpsc::channel();
+    let handler = move |request: &mut Request<'_>| {
+        begun.send(()).unwrap();
+        echo(request)
+    };
+    let limits = Limits { large: 1, parked: 2, yields: LONG, ..Limits::default() };
+    with_server(&ours.server().limits(limits), handler, |address| {
+        let begin = || {
+            let mut stream = ours.worker(address);
+            stream.write_all(b"PUT /big HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n").unwrap();
+            stream
+        };
+        let mut first = begin();
+        begins.recv().unwrap();
+        let mut waiting = vec![begin(), begin()];
+        // Which of these three is the one too many, nobody can say from here: one of them is told.
+        waiting.push(begin());
+        let told = waiting.iter_mut().map(|stream| {
+            stream.sock.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+            let mut start = [0; 12];
+            stream.read_exact(&mut start).is_ok() && &start == b"HTTP/1.1 503"
+        });
+        assert_eq!(told.filter(|told| *told).count(), 1);
+        assert!(talk(&mut first, &[7; 100_000]).unwrap().starts_with(OK), "nobody else was disturbed");
         ours.is_served(address);
-        assert!(before.elapsed() < LONG / 2, "the limit for shaking hands was not waited for");
-        drop(silent);
+    });
+}
+
+#[test]
+fn a_crowd_that_comes_at_once_is_answered_to_the_last() {
+    let ours = Stranger::new();
+    let limits = Limits { handshakes: 8, known: 16, ready: 2, small: 2, ..Limits::default() };
+    with_server(&ours.server().limits(limits), echo, |address| {
+        std::thread::scope(|scope| {
+            for _ in 0..100 {
+                scope.spawn(|| ours.is_served(address));
+            }
+        });
     });
 }
 
@@ -392,13 +495,13 @@ fn a_stop_waits_for_uploads_but_for_nobody_else() {
         idle.read_exact(&mut [0; 15]).unwrap();
         begins.recv().unwrap();
         let mut upload = ours.worker(address);
-        upload.write_all(b"PUT /late HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n12345").unwrap();
+        upload.write_all(b"PUT /late HTTP/1.1\r\nHost: h\r\nContent-Length: 10000\r\n\r\n12345").unwrap();
         begins.recv().unwrap();
         stop.stop();
         // The idle one is ended; only then the upload goes on.
         rest(&mut idle);
-        let answer = talk(&mut upload, b"67890").unwrap();
-        assert!(answer.starts_with(OK) && answer.ends_with("PUT /late 10\n"), "{answer}");
+        let answer = talk(&mut upload, &[b'x'; 9_995]).unwrap();
+        assert!(answer.starts_with(OK) && answer.ends_with("PUT /late 10000\n"), "{answer}");
         running.join().unwrap().unwrap();
         assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
         drop(silent);
@@ -420,7 +523,7 @@ fn a_stop_does_not_wait_for_ever_for_an_upload() {
         let running = scope.spawn(|| server.run(&stop, handler));
         let mut upload = TcpStream::connect(address).unwrap();
         upload.set_read_timeout(Some(LONG)).unwrap();
-        upload.write_all(b"PUT /never HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n12345").unwrap();
+        upload.write_all(b"PUT /never HTTP/1.1\r\nHost: h\r\nContent-Length: 10000\r\n\r\n12345").unwrap();
         running.join().unwrap().unwrap();
         assert!(!rest(&mut upload).starts_with(OK));
     });

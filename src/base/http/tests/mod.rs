@@ -5,6 +5,7 @@ mod framing;
 mod tls;
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use super::*;
 

@@ -36,7 +36,12 @@ fn mirror(
     std::thread::scope(|scope| {
         let server = scope.spawn(move || -> io::Result<Vec<u8>> {
             let socket = Arc::new(listener.accept()?.0);
-            let mut tls = Tls::accept(config, Socket::new(socket, LONG)?)?;
+            let (mut connection, mut socket) = (Tls::begin(config)?, Socket::new(socket, LONG)?);
+            socket.set_patient(Some(Arc::default()))?;
+            while connection.is_handshaking() {
+                connection.complete_io(&mut socket)?;
+            }
+            let mut tls = Tls::new(connection, socket);
             let (mut seen, mut piece) = (Vec::new(), vec![0; pieces]);
             loop {
                 match tls.read(&mut piece)? {

@@ -1,0 +1,610 @@
+//! Connections that wait for their peers, none of which holds a thread: silent, shaking hands, between requests.
+//!
+//! Who has shown nothing yet is told apart from who has: the one never takes the place of the other. Time counts only
+//! while a peer is waited for. A few threads take the steps that are due; what has a whole head goes to `slots`. Who spoke
+//! and cannot be served is told so before it is let go.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::ServerConnection;
+
+use super::connection::{self, Next};
+use super::head::Head;
+use super::poller::Poller;
+use super::slots::{Job, Slots};
+use super::waiting::Waiting;
+use super::wire::{Input, Socket, Tls};
+use super::{Limits, Peer, Principal, Response};
+
+/// How long somebody who has its answer may take to hear it.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// As long as so many wait for their turn, no more hands are shaken.
+const QUICK_WAITING: usize = 512;
+
+/// A connection whose peer is known, or need not be.
+pub(super) struct Session {
+    pub(super) socket: Arc<TcpStream>,
+    pub(super) input: Input,
+    pub(super) peer: Peer,
+    pub(super) principal: Option<Arc<str>>,
+    /// Whether it has had a request.
+    pub(super) greeted: bool,
+    /// A head whose body is not here yet.
+    pub(super) head: Option<Box<Head>>,
+    /// How much of the next head was looked at in vain.
+    pub(super) seen: usize,
+    pub(super) blank: u8,
+}
+
+enum Stage {
+    /// Nothing was read.
+    Silent(Arc<TcpStream>),
+    Handshake(Box<ServerConnection>, Socket),
+    Session(Box<Session>),
+    /// It has its last answer.
+    Farewell(Arc<TcpStream>),
+}
+
+/// Which limits a stage is under.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Silent = 0,
+    Handshake = 1,
+    /// Between requests.
+    Idle = 2,
+    /// Within one.
+    Speaking = 3,
+    /// Hands were shaken, and nothing came yet.
+    Fresh = 4,
+    Farewell = 5,
+}
+
+impl Sort {
+    const ALL: [Self; 6] =
+        [Self::Silent, Self::Handshake, Self::Idle, Self::Speaking, Self::Fresh, Self::Farewell];
+}
+
+/// A connection that waits, or for which a step is due.
+pub(super) struct Guest {
+    id: u64,
+    address: SocketAddr,
+    stage: Stage,
+    /// How long it has kept us waiting in this stage.
+    waited: Duration,
+    since: Instant,
+}
+
+impl Guest {
+    fn sort(&self) -> Sort {
+        match &self.stage {
+            Stage::Silent(_) => Sort::Silent,
+            Stage::Handshake(..) => Sort::Handshake,
+            Stage::Farewell(_) => Sort::Farewell,
+            Stage::Session(session) if session.head.is_some() || !session.input.pending().is_empty() => {
+                Sort::Speaking
+            }
+            Stage::Session(session) if session.greeted => Sort::Idle,
+            Stage::Session(_) => Sort::Fresh,
+        }
+    }
+
+    fn shared(&self) -> Arc<TcpStream> {
+        match &self.stage {
+            Stage::Silent(socket) | Stage::Farewell(socket) => Arc::clone(socket),
+            Stage::Handshake(_, socket) => socket.shared(),
+            Stage::Session(session) => Arc::clone(&session.socket),
+        }
+    }
+
+    fn begun(&self) -> Instant {
+        self.since.checked_sub(self.waited).unwrap_or(self.since)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    closing: bool,
+    next: u64,
+    guests: HashMap<u64, Guest>,
+    waiting: [Waiting; 6],
+    /// Steps that are due for those who are inside.
+    steps: VecDeque<Guest>,
+    /// Those who have spoken first and wait to come in.
+    begin: VecDeque<Guest>,
+    /// Whose hands are being shaken, by them or by us.
+    shaking: usize,
+    /// How many of the known are not in `slots`.
+    known: usize,
+}
+
+/// Everybody who waits.
+pub(super) struct Lobby<'a> {
+    limits: &'a Limits,
+    tls: Option<&'a Arc<rustls::ServerConfig>>,
+    principal: Option<Principal>,
+    pub(super) poller: Poller,
+    slots: &'a Slots,
+    state: Mutex<State>,
+    due: Condvar,
+}
+
+impl<'a> Lobby<'a> {
+    pub(super) fn new(
+        limits: &'a Limits,
+        tls: Option<&'a Arc<rustls::ServerConfig>>,
+        principal: Option<Principal>,
+        slots: &'a Slots,
+    ) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        Ok(Self { limits, tls, principal, poller, slots, state: Mutex::default(), due: Condvar::new() })
+    }
+
+    /// Lets a connection in.
+    pub(super) fn enter(&self, socket: TcpStream, address: SocketAddr) -> io::Result<()> {
+        socket.set_nonblocking(true)?;
+        let id = {
+            let mut state = self.lock();
+            state.next += 1;
+            while state.waiting[Sort::Silent as usize].len() + state.begin.len() >= self.limits.strangers {
+                let now = Instant::now();
+                let Some(longest) = state.waiting[Sort::Silent as usize].yields(Duration::ZERO, now) else {
+                    // All of them have spoken: this one waits in the system's queue no longer than they do here.
+                    break;
+                };
+                state.remove(longest);
+            }
+            state.next
+        };
+        let stage = Stage::Silent(Arc::new(socket));
+        let guest = Guest { id, address, stage, waited: Duration::ZERO, since: Instant::now() };
+        self.poller.add(&*guest.shared(), id)?;
+        self.settle(guest);
+        Ok(())
+    }
+
+    /// Whether there is room for more who have not spoken yet.
+    pub(super) fn has_room(&self) -> bool {
+        self.lock().begin.len() < self.limits.strangers
+    }
+
+    /// Takes a connection back from its turn, to wait for its next request.
+    pub(super) fn return_to(&self, session: Session) {
+        let address = session.peer.address;
+        let id = {
+            let mut state = self.lock();
+            state.next += 1;
+            state.known += 1;
+            state.next
+        };
+        let stage = Stage::Session(Box::new(session));
+        let guest = Guest { id, address, stage, waited: Duration::ZERO, since: Instant::now() };
+        if let Err(error) = self.poller.add(&*guest.shared(), id) {
+            log::debug!("cannot wait for {address}: {error}");
+            return self.gone(&guest);
+        }
+        // There may be something that was read already.
+        self.lock().steps.push_back(guest);
+        self.due.notify_one();
+    }
+
+    /// A turn is over, so that another can come in.
+    pub(super) fn turn_over(&self) {
+        self.due.notify_one();
+    }
+
+    /// Looks at those who may have something to say.
+    pub(super) fn look_at(&self, ids: &[u64]) {
+        for &id in ids {
+            let Some(mut guest) = self.lock().remove(id) else { continue };
+            guest.waited += guest.since.elapsed();
+            match &guest.stage {
+                Stage::Silent(socket) => match has_spoken(socket, self.tls.is_some()) {
+                    Ok(true) => {
+                        let mut state = self.lock();
+                        state.begin.push_back(guest);
+                        drop(state);
+                        self.due.notify_one();
+                    }
+                    Ok(false) => {
+                        guest.since = Instant::now();
+                        self.lock().insert(guest);
+                    }
+                    Err(_) => {}
+                },
+                Stage::Farewell(socket) => {
+                    if drained(socket) == Drained::Open {
+                        guest.since = Instant::now();
+                        self.lock().insert(guest);
+                    }
+                }
+                _ => {
+                    self.lock().steps.push_back(guest);
+                    self.due.notify_one();
+                }
+            }
+        }
+    }
+
+    /// All who wait, for systems that do not tell who has spoken.
+    pub(super) fn everybody(&self) -> Vec<u64> {
+        self.lock().guests.keys().copied().collect()
+    }
+
+    /// Lets those go who have kept us waiting too long, and makes room where others wait.
+    pub(super) fn tidy(&self) {
+        let now = Instant::now();
+        for sort in Sort::ALL {
+            let limit = self.limit(sort);
+            loop {
+                let mut state = self.lock();
+                let Some(id) = state.waiting[sort as usize].overdue(limit, now) else { break };
+                let Some(guest) = state.remove(id) else { break };
+                drop(state);
+                self.dismiss(guest);
+            }
+        }
+        let mut state = self.lock();
+        let mut wanted = state.begin.len();
+        while wanted > 0 && state.shaking >= self.limits.handshakes {
+            let shaking = &state.waiting[Sort::Handshake as usize];
+            let Some(id) = shaking.yields(self.limits.yields, now) else { break };
+            let Some(guest) = state.remove(id) else { break };
+            state.forget(&guest);
+            wanted -= 1;
+        }
+        drop(state);
+        self.due.notify_all();
+    }
+
+    /// Nobody waits any more, and nobody comes in.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closing = true;
+        state.guests.clear();
+        state.steps.clear();
+        state.begin.clear();
+        drop(state);
+        self.due.notify_all();
+    }
+
+    pub(super) fn closing(&self) -> bool {
+        self.lock().closing
+    }
+
+    /// Takes steps until all shall end; `started` is called when there is a request to serve.
+    pub(super) fn work(&self, started: impl Fn()) {
+        while let Some(guest) = self.next_step() {
+            if self.step(guest) {
+                started();
+            }
+        }
+    }
+
+    fn next_step(&self) -> Option<Guest> {
+        let mut state = self.lock();
+        loop {
+            if state.closing {
+                return None;
+            }
+            if let Some(guest) = state.steps.pop_front() {
+                return Some(guest);
+            }
+            let queue = if state.begin.is_empty() { 0 } else { self.slots.quick_waiting() };
+            if !state.begin.is_empty() && queue < QUICK_WAITING && self.makes_room(&mut state) {
+                state.shaking += 1;
+                return state.begin.pop_front();
+            }
+            state = self.due.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Whether one more may shake hands. Who idles between requests makes room.
+    fn makes_room(&self, state: &mut State) -> bool {
+        if state.shaking >= self.limits.handshakes {
+            return false;
+        }
+        while state.known + state.shaking >= self.limits.known {
+            let (now, some) = (Instant::now(), self.limits.yields);
+            let yielding = [(Sort::Idle, Duration::ZERO), (Sort::Fresh, some), (Sort::Speaking, some)];
+            let yields = |(sort, least)| state.waiting[sort as usize].yields(least, now);
+            let Some(id) = yielding.into_iter().find_map(yields) else { return false };
+            if let Some(guest) = state.remove(id) {
+                state.forget(&guest);
+            }
+        }
+        true
+    }
+
+    /// What can be done for `guest` now; true if a request waits for its turn.
+    fn step(&self, guest: Guest) -> bool {
+        let Guest { id, address, stage, waited, .. } = guest;
+        let back = |stage, waited| Guest { id, address, stage, waited, since: Instant::now() };
+        match stage {
+            Stage::Silent(socket) => match self.begin(socket, address) {
+                Ok(stage) => {
+                    if !matches!(stage, Stage::Handshake(..)) {
+                        let mut state = self.lock();
+                        state.shaking -= 1;
+                        state.known += usize::from(matches!(stage, Stage::Session(_)));
+                    }
+                    self.step_again(back(stage, Duration::ZERO))
+                }
+                Err(_) => {
+                    self.lock().shaking -= 1;
+                    false
+                }
+            },
+            Stage::Handshake(mut connection, mut socket) => match connection.complete_io(&mut socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.settle(back(Stage::Handshake(connection, socket), waited));
+                    false
+                }
+                Err(error) => {
+                    log::debug!("no request from {address}: {error}");
+                    // A refusal is told; somebody who has gone hears nothing.
+                    let told = error.kind() == io::ErrorKind::InvalidData;
+                    let gone = back(Stage::Handshake(connection, socket), waited);
+                    self.lock().shaking -= 1;
+                    if told {
+                        self.bid_farewell(gone);
+                    }
+                    false
+                }
+                Ok(_) if connection.is_handshaking() => {
+                    self.settle(back(Stage::Handshake(connection, socket), waited));
+                    false
+                }
+                Ok(_) => {
+                    {
+                        let mut state = self.lock();
+                        state.shaking -= 1;
+                        state.known += 1;
+                    }
+                    let session = self.session(*connection, socket, address);
+                    self.step_again(back(Stage::Session(Box::new(session)), Duration::ZERO))
+                }
+            },
+            Stage::Session(session) => {
+                self.listen(back(Stage::Farewell(Arc::clone(&session.socket)), waited), *session)
+            }
+            Stage::Farewell(_) => {
+                self.settle(back(stage, waited));
+                false
+            }
+        }
+    }
+
+    /// The step after a step: mostly there is something to read already.
+    fn step_again(&self, guest: Guest) -> bool {
+        match guest.stage {
+            Stage::Silent(_) | Stage::Farewell(_) => {
+                self.settle(guest);
+                false
+            }
+            _ => self.step(guest),
+        }
+    }
+
+    /// Somebody who has spoken first.
+    fn begin(&self, tcp: Arc<TcpStream>, address: SocketAddr) -> io::Result<Stage> {
+        let mut socket = Socket::new(Arc::clone(&tcp), self.limits.stall)?;
+        let Some(config) = self.tls else {
+            let input = Input::new(Box::new(socket));
+            let peer = Peer { address, certificate: None };
+            return Ok(Stage::Session(Box::new(Session::new(tcp, input, peer, None))));
+        };
+        let mut first = [0];
+        if tcp.peek(&mut first)? == 1 && first[0].is_ascii_uppercase() {
+            // A record of TLS begins otherwise; this one tries plain HTTP.
+            Response::text(400, "this port speaks HTTPS").write(&mut socket, true, true)?;
+            tcp.shutdown(std::net::Shutdown::Write)?;
+            drained(&tcp);
+            return Ok(Stage::Farewell(tcp));
+        }
+        Ok(Stage::Handshake(Box::new(Tls::begin(Arc::clone(config))?), socket))
+    }
+
+    fn session(&self, connection: ServerConnection, socket: Socket, address: SocketAddr) -> Session {
+        let tcp = socket.shared();
+        let tls = Tls::new(connection, socket);
+        let peer = Peer { address, certificate: tls.certificate() };
+        let principal = self.principal.and_then(|principal| principal(peer.certificate.as_ref()?));
+        Session::new(tcp, Input::new(Box::new(tls)), peer, principal.map(Into::into))
+    }
+
+    /// Reads a head as far as it is here.
+    fn listen(&self, mut guest: Guest, mut session: Session) -> bool {
+        let spoke = session.head.is_some() || !session.input.pending().is_empty();
+        match connection::next(&mut session, self.limits.head_bytes) {
+            Next::Wait => {
+                if !spoke && !session.input.pending().is_empty() {
+                    guest.waited = Duration::ZERO;
+                }
+                guest.stage = Stage::Session(Box::new(session));
+                self.settle(guest);
+                false
+            }
+            Next::End => {
+                session.input.wire.close(false);
+                guest.stage = Stage::Session(Box::new(session));
+                self.gone(&guest);
+                false
+            }
+            Next::Refuse(refusal) => {
+                log::debug!("refused a request from {}: {}", guest.address, refusal.reason);
+                self.answer_and_leave(guest, session, Response::text(refusal.status, refusal.reason));
+                false
+            }
+            Next::Request(head) => {
+                self.poller.remove(&*session.socket);
+                self.lock().known -= 1;
+                match self.slots.submit(Job { session, head }) {
+                    Ok(()) => true,
+                    Err(Job { session, .. }) => {
+                        self.lock().known += 1;
+                        let busy = Response::text(503, "too many uploads at once; come again")
+                            .header("retry-after", "5");
+                        // It is not polled any more, and its id is its own still.
+                        let _ = self.poller.add(&*session.socket, guest.id);
+                        self.answer_and_leave(guest, session, busy);
+                        false
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer_and_leave(&self, mut guest: Guest, mut session: Session, answer: Response) {
+        // One who does not read an answer of a few bytes does not want it.
+        let told = answer.write(&mut *session.input.wire, true, true);
+        if told.is_ok() {
+            session.input.wire.close(false);
+        }
+        guest.stage = Stage::Session(Box::new(session));
+        if told.is_ok() {
+            self.lock().forget(&guest);
+            self.bid_farewell(guest);
+        } else {
+            self.gone(&guest);
+        }
+    }
+
+    /// Waits a moment until somebody who was told has heard it.
+    fn bid_farewell(&self, mut guest: Guest) {
+        let socket = guest.shared();
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        if drained(&socket) == Drained::Open {
+            guest.stage = Stage::Farewell(socket);
+            guest.waited = Duration::ZERO;
+            self.settle(guest);
+        }
+    }
+
+    /// Somebody who took too long: told so if it has begun to say something.
+    fn dismiss(&self, guest: Guest) {
+        let Guest { id, address, stage, waited, since } = guest;
+        match stage {
+            Stage::Session(session) if session.head.is_some() || !session.input.pending().is_empty() => {
+                let what = if session.head.is_some() { "body" } else { "head" };
+                let guest =
+                    Guest { id, address, stage: Stage::Farewell(Arc::clone(&session.socket)), waited, since };
+                let late = Response::text(408, format_args!("the {what} came too slowly"));
+                self.answer_and_leave(guest, *session, late);
+            }
+            stage => {
+                let mut guest = Guest { id, address, stage, waited, since };
+                if let Stage::Session(session) = &mut guest.stage {
+                    session.input.wire.close(false);
+                }
+                self.gone(&guest);
+            }
+        }
+    }
+
+    fn gone(&self, guest: &Guest) {
+        self.lock().forget(guest);
+    }
+
+    /// Waits for it.
+    fn settle(&self, guest: Guest) {
+        let (id, socket) = (guest.id, guest.shared());
+        let mut state = self.lock();
+        if state.closing {
+            return;
+        }
+        state.insert(guest);
+        // Under the lock, or it could be another's turn before it is told of again. What fails here is overdue later.
+        if let Err(error) = self.poller.again(&*socket, id) {
+            log::debug!("cannot wait for a connection: {error}");
+        }
+    }
+
+    fn limit(&self, sort: Sort) -> Duration {
+        match sort {
+            Sort::Silent | Sort::Handshake => self.limits.handshake,
+            Sort::Idle => self.limits.idle,
+            Sort::Speaking | Sort::Fresh => self.limits.head,
+            Sort::Farewell => FAREWELL,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock is held leaves nothing half-done here.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn insert(&mut self, guest: Guest) {
+        let ip: IpAddr = guest.address.ip();
+        self.waiting[guest.sort() as usize].add(guest.id, ip, guest.begun());
+        self.guests.insert(guest.id, guest);
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Guest> {
+        let guest = self.guests.remove(&id)?;
+        self.waiting[guest.sort() as usize].remove(id, guest.address.ip(), guest.begun());
+        Some(guest)
+    }
+
+    /// Somebody who does not come back makes room.
+    fn forget(&mut self, guest: &Guest) {
+        if self.closing {
+            return;
+        }
+        match guest.stage {
+            Stage::Handshake(..) => self.shaking -= 1,
+            Stage::Session(_) => self.known -= 1,
+            Stage::Silent(_) | Stage::Farewell(_) => {}
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn new(socket: Arc<TcpStream>, input: Input, peer: Peer, principal: Option<Arc<str>>) -> Self {
+        Self { socket, input, peer, principal, greeted: false, head: None, seen: 0, blank: 0 }
+    }
+}
+
+/// Whether the first flight of a peer is here, as far as can be seen; an error if it has gone. It stays unread.
+fn has_spoken(socket: &TcpStream, tls: bool) -> io::Result<bool> {
+    /// No greeting is longer that is not an attack.
+    const GREETING: usize = 4 * 1024;
+    const RECORD: usize = 5;
+    const HANDSHAKE: u8 = 22;
+    let mut start = [0; GREETING];
+    let got = match socket.peek(&mut start) {
+        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(got) => got,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if !tls || start[0] != HANDSHAKE {
+        return Ok(true);
+    }
+    let length = usize::from(u16::from_be_bytes([start[3], start[4]]));
+    Ok(got >= RECORD && got >= (RECORD + length).min(GREETING))
+}
+
+#[derive(PartialEq, Eq)]
+enum Drained {
+    Open,
+    Ended,
+}
+
+/// Throws away what has come from somebody who has its last answer.
+fn drained(socket: &TcpStream) -> Drained {
+    let mut scrap = [0; 4 * 1024];
+    for _ in 0..64 {
+        match (&mut &*socket).read(&mut scrap) {
+            Ok(1..) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Drained::Open,
+            Ok(0) | Err(_) => return Drained::Ended,
+        }
+    }
+    Drained::Ended
+}

@@ -1,0 +1,344 @@
+//! Whose turn it is: requests whose heads are here, in queues by what they ask of us, each principal in its turn.
+//!
+//! A request without a body, or with all of it at hand, waits for nobody once it has begun; a small body comes soon; a
+//! large one may take hours. Each sort has threads of its own, so that the slow never stand in the way of the quick. Of
+//! each sort one principal gets three quarters at most. Where others wait, who keeps us waiting and brings next to
+//! nothing is asked to come again.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Limits;
+use super::head::{Framing, Head};
+use super::lobby::Session;
+
+/// A body up to this is waited for before the request gets a thread.
+pub(super) const AT_HAND: u64 = 8 * 1024;
+/// A body up to this is small.
+const SMALL: u64 = 64 * 1024;
+
+/// What a request asks of us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Nothing but an answer.
+    Ready = 0,
+    /// To wait for a few bytes.
+    Small = 1,
+    /// To wait for long.
+    Large = 2,
+}
+
+impl Class {
+    const ALL: [Self; 3] = [Self::Ready, Self::Small, Self::Large];
+
+    pub(super) fn of(head: &Head) -> Self {
+        match head.framing {
+            Framing::Length(0) => Self::Ready,
+            Framing::Length(..=AT_HAND) if !head.expects_continue => Self::Ready,
+            Framing::Length(..=SMALL) => Self::Small,
+            _ => Self::Large,
+        }
+    }
+}
+
+/// A request that waits for its turn, with its connection.
+pub(super) struct Job {
+    pub(super) session: Session,
+    pub(super) head: Box<Head>,
+}
+
+/// How long a peer was waited for, and what it brought.
+#[derive(Default)]
+pub(super) struct Meter {
+    waiting: Mutex<Waits>,
+    bytes: AtomicU64,
+    dismissed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Waits {
+    since: Option<Instant>,
+    writing: bool,
+    all: Duration,
+}
+
+impl Meter {
+    /// Notes how long `step` takes to move how many bytes.
+    pub(super) fn time(
+        &self,
+        writing: bool,
+        step: impl FnOnce() -> std::io::Result<usize>,
+    ) -> std::io::Result<usize> {
+        let now = Instant::now();
+        let lock = || self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut waiting = lock();
+            (waiting.since, waiting.writing) = (Some(now), writing);
+        }
+        let moved = step();
+        {
+            let mut waiting = lock();
+            waiting.since = None;
+            waiting.all += now.elapsed();
+        }
+        self.bytes.fetch_add(moved.as_ref().map_or(0, |&moved| moved as u64), Ordering::Relaxed);
+        moved
+    }
+
+    /// Whether it was asked to come again, since others were waiting.
+    pub(super) fn dismissed(&self) -> bool {
+        self.dismissed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes a second, if it was waited for as long as `least`.
+    fn rate(&self, least: Duration) -> Option<u64> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = waiting.all + waiting.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let milliseconds = u64::try_from(all.as_millis()).unwrap_or(u64::MAX).max(1);
+        (all >= least).then(|| bytes.saturating_mul(1000) / milliseconds)
+    }
+
+    /// Ends what it is waited for with; who reads gets to tell it why.
+    fn dismiss(&self, socket: &TcpStream) {
+        self.dismissed.store(true, Ordering::Relaxed);
+        let writing = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).writing;
+        // It may have ended by itself.
+        let _ = socket.shutdown(if writing { Shutdown::Both } else { Shutdown::Read });
+    }
+}
+
+type Principal = Option<Arc<str>>;
+
+struct Running {
+    socket: Arc<TcpStream>,
+    class: Class,
+    principal: Principal,
+    meter: Arc<Meter>,
+}
+
+#[derive(Default)]
+struct State {
+    closing: bool,
+    aborted: bool,
+    next: u64,
+    queues: [VecDeque<Job>; 3],
+    threads: [usize; 3],
+    running: HashMap<u64, Running>,
+    held: HashMap<(usize, Principal), usize>,
+}
+
+/// All requests whose heads are here.
+pub(super) struct Slots {
+    capacity: [usize; 3],
+    parked: usize,
+    yields: Duration,
+    pressed_rate: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// One request that has its turn; over when this is dropped.
+pub(super) struct Turn<'a> {
+    slots: &'a Slots,
+    id: u64,
+    pub(super) meter: Arc<Meter>,
+    pub(super) class: Class,
+}
+
+impl Slots {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            capacity: [limits.ready, limits.small, limits.large].map(|capacity| capacity.max(1)),
+            parked: limits.parked,
+            yields: limits.yields,
+            pressed_rate: limits.pressed_rate,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Lets a request wait for its turn; gives it back if too many do already.
+    pub(super) fn submit(&self, job: Job) -> Result<(), Job> {
+        let class = Class::of(&job.head) as usize;
+        let mut state = self.lock();
+        if state.aborted {
+            return Ok(());
+        }
+        if class == Class::Large as usize && state.queues[class].len() >= self.parked {
+            return Err(job);
+        }
+        state.queues[class].push_back(job);
+        Ok(())
+    }
+
+    /// How many wait for their turn, the large ones aside.
+    pub(super) fn quick_waiting(&self) -> usize {
+        let state = self.lock();
+        state.queues[Class::Ready as usize].len() + state.queues[Class::Small as usize].len()
+    }
+
+    /// The sorts that need one more thread, which is counted from now on.
+    pub(super) fn wants_thread(&self) -> Option<Class> {
+        let mut state = self.lock();
+        let wants = |class: &Class| {
+            let index = *class as usize;
+            state.threads[index] < self.capacity[index] && self.pick(&state, *class).is_some()
+        };
+        let class = Class::ALL.into_iter().find(wants)?;
+        state.threads[class as usize] += 1;
+        Some(class)
+    }
+
+    /// The next request for a thread of this sort; `None` ends the thread.
+    pub(super) fn take(&self, class: Class) -> Option<(Job, Turn<'_>)> {
+        let mut state = self.lock();
+        let job = self.pick(&state, class).and_then(|at| state.queues[class as usize].remove(at));
+        let Some(job) = job else {
+            self.leave(&mut state, class);
+            return None;
+        };
+        let id = state.next;
+        state.next += 1;
+        let (principal, meter) = (job.session.principal.clone(), Arc::<Meter>::default());
+        *state.held.entry((class as usize, principal.clone())).or_default() += 1;
+        let socket = Arc::clone(&job.session.socket);
+        state.running.insert(id, Running { socket, class, principal, meter: Arc::clone(&meter) });
+        Some((job, Turn { slots: self, id, meter, class }))
+    }
+
+    /// A thread could not be started.
+    pub(super) fn without(&self, class: Class) {
+        self.leave(&mut self.lock(), class);
+    }
+
+    /// Where somebody waits, asks those to come again who bring next to nothing.
+    pub(super) fn press(&self) {
+        let state = self.lock();
+        for class in Class::ALL {
+            let (index, queue) = (class as usize, &state.queues[class as usize]);
+            let full = state.threads[index] >= self.capacity[index];
+            let helps = |running: &Running| {
+                running.class == class
+                    && (full || queue.iter().any(|job| job.session.principal == running.principal))
+            };
+            let mut slow: Vec<_> = state
+                .running
+                .values()
+                .filter(|running| !queue.is_empty() && !running.meter.dismissed() && helps(running))
+                .filter_map(|running| Some((running.meter.rate(self.yields)?, running)))
+                .filter(|(rate, _)| *rate < self.pressed_rate)
+                .collect();
+            let held = |running: &Running| state.held.get(&(index, running.principal.clone())).copied();
+            slow.sort_by_key(|(rate, running)| (std::cmp::Reverse(held(running)), *rate));
+            for (rate, running) in slow.into_iter().take(queue.len()) {
+                let who = running.principal.as_deref().unwrap_or("a peer");
+                log::debug!("{who} brings {rate} bytes a second while others wait");
+                running.meter.dismiss(&running.socket);
+            }
+        }
+    }
+
+    /// Connections shall not go on after their request.
+    pub(super) fn close(&self) {
+        self.lock().closing = true;
+    }
+
+    /// Ends everything.
+    pub(super) fn abort(&self) {
+        let mut state = self.lock();
+        state.aborted = true;
+        state.queues.iter_mut().for_each(VecDeque::clear);
+        for running in state.running.values() {
+            let _ = running.socket.shutdown(Shutdown::Both);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Whether nobody has a turn or waits for one; waits for that up to `limit`.
+    pub(super) fn is_empty_within(&self, limit: Duration) -> bool {
+        let empty = |state: &State| state.threads == [0; 3] && state.queues.iter().all(VecDeque::is_empty);
+        let state = self.lock();
+        if empty(&state) {
+            return true;
+        }
+        let waited = self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner);
+        empty(&waited.0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock is held leaves nothing half-done here.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The request of a principal that has fewest of this sort under way, the first of them.
+    fn pick(&self, state: &State, class: Class) -> Option<usize> {
+        let index = class as usize;
+        let capacity = self.capacity[index];
+        let held = |job: &Job| {
+            let held = state.held.get(&(index, job.session.principal.clone())).copied().unwrap_or(0);
+            // Who has no name cannot be told from others.
+            let most = if job.session.principal.is_some() { capacity - capacity / 4 } else { capacity };
+            (held < most).then_some(held)
+        };
+        let queue = state.queues[index].iter().enumerate();
+        queue.filter_map(|(at, job)| Some((held(job)?, at))).min().map(|(_, at)| at)
+    }
+
+    fn leave(&self, state: &mut State, class: Class) {
+        state.threads[class as usize] -= 1;
+        self.changed.notify_all();
+    }
+}
+
+impl Turn<'_> {
+    /// Whether all shall end.
+    pub(super) fn closing(&self) -> bool {
+        self.slots.lock().closing
+    }
+
+    /// The answer takes long: it moves to the threads for that; false if those are all taken.
+    pub(super) fn becomes_large(&mut self) -> bool {
+        if self.class == Class::Large {
+            return true;
+        }
+        let large = Class::Large as usize;
+        let mut state = self.slots.lock();
+        if state.threads[large] >= self.slots.capacity[large] {
+            return false;
+        }
+        let Some(running) = state.running.get_mut(&self.id) else { return false };
+        running.class = Class::Large;
+        let principal = running.principal.clone();
+        state.release(self.class, &principal);
+        *state.held.entry((large, principal)).or_default() += 1;
+        state.threads[self.class as usize] -= 1;
+        state.threads[large] += 1;
+        self.class = Class::Large;
+        true
+    }
+}
+
+impl State {
+    fn release(&mut self, class: Class, principal: &Principal) {
+        let key = (class as usize, principal.clone());
+        if let Some(held) = self.held.get_mut(&key) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&key);
+            }
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.slots.lock();
+        if let Some(running) = state.running.remove(&self.id) {
+            state.release(running.class, &running.principal);
+        }
+    }
+}

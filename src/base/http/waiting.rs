@@ -1,0 +1,111 @@
+//! Who waits for how long, and who goes first when there is no more room. Pure: times are given.
+//!
+//! An address may hold all places while nobody else wants one; when there are none left, the address that holds most
+//! loses the place that has kept us waiting longest. So no address is refused, and none takes another's.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Connections of one sort that wait for their peers.
+#[derive(Default)]
+pub(super) struct Waiting {
+    oldest: BTreeSet<(Instant, u64)>,
+    of_address: BTreeSet<(IpAddr, Instant, u64)>,
+    counts: HashMap<IpAddr, usize>,
+    ranking: BTreeSet<(usize, IpAddr)>,
+}
+
+impl Waiting {
+    pub(super) fn len(&self) -> usize {
+        self.oldest.len()
+    }
+
+    /// Adds the connection `id`, which has been waiting since `since`.
+    pub(super) fn add(&mut self, id: u64, address: IpAddr, since: Instant) {
+        let address = network(address);
+        self.oldest.insert((since, id));
+        self.of_address.insert((address, since, id));
+        self.count(address, |count| count + 1);
+    }
+
+    /// Takes it out again; as it was added.
+    pub(super) fn remove(&mut self, id: u64, address: IpAddr, since: Instant) {
+        let address = network(address);
+        if self.oldest.remove(&(since, id)) {
+            self.of_address.remove(&(address, since, id));
+            self.count(address, |count| count - 1);
+        }
+    }
+
+    /// Some connection that has been waiting for `limit`.
+    pub(super) fn overdue(&self, limit: Duration, now: Instant) -> Option<u64> {
+        let (since, id) = self.oldest.first()?;
+        (now.saturating_duration_since(*since) >= limit).then_some(*id)
+    }
+
+    /// Who makes room for another, if it has been waiting for `least`.
+    pub(super) fn yields(&self, least: Duration, now: Instant) -> Option<u64> {
+        let (_, most) = self.ranking.last()?;
+        let from = (*most, self.oldest.first()?.0, 0);
+        let (_, since, id) = self.of_address.range(from..).next()?;
+        (now.saturating_duration_since(*since) >= least).then_some(*id)
+    }
+
+    fn count(&mut self, address: IpAddr, change: impl Fn(usize) -> usize) {
+        let count = self.counts.entry(address).or_default();
+        self.ranking.remove(&(*count, address));
+        *count = change(*count);
+        if *count == 0 {
+            self.counts.remove(&address);
+        } else {
+            self.ranking.insert((*count, address));
+        }
+    }
+}
+
+/// Whoever has one address of IPv6 has 2^64 of them.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(six) => match six.to_ipv4_mapped() {
+            Some(four) => four.into(),
+            None => std::net::Ipv6Addr::from_bits(six.to_bits() >> 64 << 64).into(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_with_most_loses_what_waits_longest() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let [few, many]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+        let mut waiting = Waiting::default();
+        waiting.add(1, few, at(0));
+        for id in 2..6 {
+            waiting.add(id, many, at(id));
+        }
+        assert_eq!(waiting.yields(Duration::ZERO, at(9)), Some(2), "not the oldest of all");
+        assert_eq!(waiting.yields(Duration::from_secs(8), at(9)), None);
+        assert_eq!(waiting.overdue(Duration::from_secs(9), at(9)), Some(1));
+        assert_eq!(waiting.overdue(Duration::from_secs(10), at(9)), None);
+        for id in 2..6 {
+            waiting.remove(id, many, at(id));
+        }
+        assert_eq!((waiting.yields(Duration::ZERO, at(9)), waiting.len()), (Some(1), 1));
+        waiting.remove(1, few, at(0));
+        assert_eq!((waiting.yields(Duration::ZERO, at(9)), waiting.len()), (None, 0));
+    }
+
+    #[test]
+    fn addresses_that_come_by_the_billion_count_as_one() {
+        let six = |text: &str| network(text.parse().unwrap());
+        assert_eq!(six("2001:db8::1"), six("2001:db8::ffff:1"));
+        assert_ne!(six("2001:db8::1"), six("2001:db8:0:1::1"));
+        assert_ne!(six("::ffff:10.0.0.1"), six("::ffff:10.0.0.2"));
+    }
+}
