@@ -37,7 +37,7 @@ fn main() {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["raw", dir] => raw(Path::new(dir)),
         ["aggregator", dir, nodes] => aggregator(Path::new(dir), nodes),
-        [] => measure(&["upload", "memory", "crowd", "slow"]),
+        [] => measure(&["upload", "memory", "crowd", "slow", "siege"]),
         ref chosen => measure(chosen),
     }
 }
@@ -58,7 +58,10 @@ fn measure(chosen: &[&str]) {
             "memory" => memory(&base),
             "crowd" => crowd(&base),
             "slow" => slow(&base),
-            other => panic!("there is no measurement `{other}`; there are upload, memory, crowd, slow"),
+            "siege" => siege(&base),
+            other => {
+                panic!("there is no measurement `{other}`; there are upload, memory, crowd, slow, siege")
+            }
         }
     }
 }
@@ -148,19 +151,24 @@ fn memory(base: &Path) {
     }
 }
 
-/// All workers of a large cluster at once, each with a connection of its own.
+/// All workers of a large cluster at once, each with a connection of its own, none of which tries twice. Half of them
+/// begin to speak up to three seconds after they connected.
 fn crowd(base: &Path) {
-    const CROWD: usize = 5000;
+    const CROWD: usize = 10_000;
+    const DELAY_MS: usize = 3000;
     let ours = Server::start("aggregator", base, CROWD);
-    let barrier = Barrier::new(CROWD);
+    let (barrier, never) = (Barrier::new(CROWD), Stop::new());
     let times = Mutex::new(Vec::new());
     let lost = Mutex::new(Vec::new());
     let content = |node: usize| format!("{node:08} ").repeat(456)[..4096].to_owned();
     std::thread::scope(|scope| {
         for node in 0..CROWD {
-            let (ours, content) = (&ours, &content);
+            let (ours, content, never) = (&ours, &content, &never);
             let work = move || -> std::io::Result<u16> {
                 let mut stream = ours.try_connect()?;
+                if node % 2 == 1 {
+                    never.wait(Duration::from_millis((node * 7919 % DELAY_MS) as u64));
+                }
                 let body = content(node);
                 stream.write_all((head(node, body.len() as u64) + &body).as_bytes())?;
                 status(&mut stream)
@@ -192,7 +200,84 @@ fn crowd(base: &Path) {
         percent(&times, 99)
     );
     verdict("crowd, lost", lost.len() as f64, 0.0, Better::Smaller);
-    verdict("crowd, aggregator's peak memory in MiB", ours.peak(), 48.0, Better::Smaller);
+    verdict("crowd, aggregator's peak memory in MiB", ours.peak(), 64.0, Better::Smaller);
+}
+
+/// Heartbeats of the same plugin beside thousands that only hold the line: who never says more than a byte, who never
+/// goes on after its greeting, and who uploads as slowly as it may. Those who are let go come back.
+fn siege(base: &Path) {
+    const BEATS: usize = 300;
+    const SLOW: usize = 512;
+    let ours = Server::start("aggregator", base, SLOW + 1);
+    let mut greeting = Vec::new();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    ClientConnection::new(Arc::clone(&ours.client), name).unwrap().write_tls(&mut greeting).unwrap();
+    let end = Stop::new();
+    let mut times = Vec::new();
+    std::thread::scope(|scope| {
+        for (count, said) in [(4_000, &greeting[..1]), (800, &greeting[..])] {
+            let (ours, end) = (&ours, &end);
+            scope.spawn(move || {
+                let address = ours.access.aggregator_url.trim_start_matches("https://");
+                let mut held: Vec<TcpStream> = Vec::new();
+                while !end.wait(Duration::from_millis(50)) {
+                    held.retain(|socket| {
+                        socket.set_nonblocking(true).unwrap();
+                        matches!((&*socket).read(&mut [0; 4096]), Ok(1..))
+                            || matches!(socket.peek(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+                    });
+                    while held.len() < count && !end.stopped() {
+                        let Ok(mut socket) = TcpStream::connect(address) else { break };
+                        let _ = socket.write_all(said);
+                        held.push(socket);
+                    }
+                }
+            });
+        }
+        for node in 0..SLOW {
+            let (ours, end) = (&ours, &end);
+            let work = move || -> std::io::Result<()> {
+                let mut stream = ours.try_connect()?;
+                stream.write_all(head(node, 100 * MIB).as_bytes())?;
+                while !end.wait(Duration::from_millis(1000)) {
+                    stream.write_all(&[7; 512])?;
+                }
+                Ok(())
+            };
+            let again = move || {
+                while !end.wait(Duration::from_millis(100)) {
+                    let _ = work();
+                }
+            };
+            std::thread::Builder::new().stack_size(128 * 1024).spawn_scoped(scope, again).unwrap();
+        }
+        end.wait(Duration::from_secs(5));
+        let request = format!(
+            "GET /api/v1/health/by-node/n{SLOW}/{PLUGIN} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        );
+        for _ in 0..BEATS {
+            end.wait(Duration::from_millis(100));
+            let begin = Instant::now();
+            let beat = || -> std::io::Result<u16> {
+                let mut stream = ours.try_connect()?;
+                stream.sock.set_read_timeout(Some(Duration::from_secs(60)))?;
+                stream.write_all(request.as_bytes())?;
+                status(&mut stream)
+            };
+            let answered = beat();
+            let lost = !matches!(answered, Ok(200));
+            times.push(if lost { Duration::from_secs(60) } else { begin.elapsed() });
+        }
+        end.stop();
+    });
+    println!("siege: half of the heartbeats within {:?}", percent(&times, 50));
+    verdict(
+        "siege, 99 of 100 heartbeats within, in s",
+        percent(&times, 99).as_secs_f64(),
+        1.0,
+        Better::Smaller,
+    );
+    verdict("siege, aggregator's peak memory in MiB", ours.peak(), 64.0, Better::Smaller);
 }
 
 /// Ordinary uploads with and without slow clients beside them.

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 
+use crate::process;
 use base::{logger, visible};
 
 mod check;
@@ -42,6 +43,7 @@ mod markdown;
 mod modes;
 mod plugin;
 mod post_process;
+mod process_results;
 mod query;
 mod report;
 mod request;
@@ -64,6 +66,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         && complete::is_call(call)
     {
         return complete::run(call, words);
+    }
+    if let Some((call, words)) = args.get(1..).and_then(<[OsString]>::split_first)
+        && process_results::is_call(call)
+    {
+        return process_results::run(words);
+    }
+    if let Ok(program) = std::env::current_exe() {
+        process::in_program(program);
     }
     let table = table::parsed();
     let (ordered, path) = usage::ordered(&table, &args);

@@ -41,6 +41,11 @@ pub(crate) const LINK: &str = "link";
 /// The detail that says why it failed.
 pub(crate) const FAILURE: &str = "failure";
 
+/// Whether a status is one of those that have a meaning, or none.
+pub(crate) fn is_known(status: &str) -> bool {
+    matches!(status, PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | "")
+}
+
 /// One result, or a group of results. Fields are in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -112,10 +117,9 @@ impl Tally {
     }
 
     fn count(&mut self, status: &str, more: u64) {
-        let known = |status| matches!(status, PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | "");
         if let Some(count) = self.counts.get_mut(status) {
             *count += more;
-        } else if status.len() <= STATUS_BYTES && (self.counts.len() < DISTINCT || known(status)) {
+        } else if status.len() <= STATUS_BYTES && (self.counts.len() < DISTINCT || is_known(status)) {
             self.counts.insert(status.to_owned(), more);
         } else {
             *self.counts.entry(OTHER.to_owned()).or_default() += more;

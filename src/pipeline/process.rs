@@ -40,7 +40,16 @@ fn process_one(
     let dir = run_dir.join(layout::plugin(name));
     fs::create_dir_all(&dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
     write_json(&dir.join(layout::DEFINITIONS[0]), &description(plugin, config))?;
-    let outcome = process::process(&dir, &(&plugin.definition.config).into())?;
+    let rules = (&plugin.definition.config).into();
+    let outcome = match process::process_apart(&dir, &rules) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            // Its failure, and nobody else's: the archive says so.
+            let outcome = process::unprocessed(&dir, &rules, &format!("{error:#}"))?;
+            aggregator.processed(name, |_| Some((outcome.status.clone(), outcome.counts.clone())));
+            return Err(error);
+        }
+    };
     aggregator.processed(name, |id| {
         if id.is_global() {
             return Some((outcome.status.clone(), outcome.counts.clone()));

@@ -1,13 +1,16 @@
 //! Everything a plugin sent, files and error reports, into its `sonobuoy_results.yaml`.
 //!
-//! One file that cannot be read gives one item that says why; it never fails the whole.
+//! One file that cannot be read gives one item that says why; it never fails the whole. `apart` does this in a process
+//! of its own with bounds of its own.
 
+mod apart;
 mod failure;
 #[cfg(any(fuzzing, test))]
 mod fuzz;
 mod gojson;
 mod junit;
 
+pub(crate) use apart::{COMMAND, child, in_program, process_apart, unprocessed};
 #[cfg(fuzzing)]
 pub(crate) use fuzz::{file as fuzz_file, tree as fuzz_tree};
 
@@ -18,6 +21,7 @@ use std::io::{self, BufReader, Read as _};
 use std::path::Path;
 
 use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
 
 use crate::item::read::{self, Visit, Writer};
 use crate::item::tree::{Finished, Tree};
@@ -31,7 +35,7 @@ const ERROR_LIMIT: u64 = 16 << 20;
 const EXPANDED_LIMIT: u64 = 4 << 20;
 
 /// How the files of a plugin are to be read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Rules {
     /// The plugin's name.
     pub name: String,
@@ -55,7 +59,7 @@ impl From<&plugin::Config> for Rules {
 }
 
 /// What the results of a plugin came to, or those of one node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// `passed`, `failed`, `unknown`, or a sum of custom statuses.
     pub status: String,

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConnection;
 
+use crate::sys::Poller;
+
 use super::connection::{self, Next};
 use super::head::Head;
-use super::poller::Poller;
 use super::slots::{Job, Slots};
 use super::waiting::Waiting;
 use super::wire::{Input, Socket, Tls};

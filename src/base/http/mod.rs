@@ -15,7 +15,6 @@ mod body;
 mod connection;
 mod head;
 mod lobby;
-mod poller;
 mod response;
 #[cfg(any(test, fuzzing))]
 mod script;
@@ -36,12 +35,11 @@ use anyhow::{Context as _, bail};
 use rustls::pki_types::CertificateDer;
 
 use crate::stop::Stop;
-use crate::sys;
+use crate::sys::{self, Found};
 pub use body::Body;
 use connection::Handler;
 pub use head::Headers;
 use lobby::{Lobby, Session};
-use poller::Found;
 pub use response::Response;
 #[cfg(fuzzing)]
 pub use script::consistent;

@@ -25,6 +25,8 @@ mod beneath;
 #[cfg(feature = "program")]
 mod connect;
 mod name;
+#[cfg(feature = "program")]
+mod poller;
 
 pub use beneath::open_beneath;
 #[cfg(feature = "program")]
@@ -37,11 +39,13 @@ pub use family::files::{
 pub use family::net::{keep_alive, listen, raise_open_files, receive_buffer, socket, wake};
 #[cfg(feature = "program")]
 pub use family::process::{
-    Group, INHERITED, adopt_strays, end_strays, ended_by_signal, homes, host_name, kill_bearing, kill_group,
-    on_signal,
+    Group, INHERITED, adopt_strays, bound_memory, end_strays, ended_by_signal, homes, host_name, kill_bearing,
+    kill_group, on_signal,
 };
 #[cfg(feature = "program")]
 pub use family::terminal::{colours, stdout_width};
+#[cfg(feature = "program")]
+pub use poller::{Found, Poller};
 
 #[cfg(target_os = "linux")]
 pub use linux::sync_tree;

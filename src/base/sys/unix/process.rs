@@ -72,6 +72,16 @@ pub fn kill_bearing(value: &str) -> bool {
     bearing(value).iter().filter(|pid| kill(pid)).count() > 0
 }
 
+/// From now on this process gets no more than `bytes` of memory: what asks for more ends it, without a dump.
+pub fn bound_memory(bytes: u64) -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    for resource in [Resource::As, Resource::Data] {
+        setrlimit(resource, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
+    }
+    Ok(())
+}
+
 /// The signal that ended a process.
 pub fn ended_by_signal(status: ExitStatus) -> Option<i32> {
     status.signal()

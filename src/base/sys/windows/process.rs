@@ -94,6 +94,11 @@ pub fn kill_bearing(_value: &str) -> bool {
     false
 }
 
+/// Windows bounds only processes in a job, and makes jobs by calls that are unsafe.
+pub fn bound_memory(_bytes: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// No process ends by a signal.
 pub fn ended_by_signal(_status: ExitStatus) -> Option<i32> {
     None

@@ -4,12 +4,13 @@
 //! asks looks at each socket anyway, and most machines that are not Linux serve a handful.
 
 #[cfg(not(target_os = "linux"))]
-pub(super) use everywhere::Poller;
+pub use everywhere::Poller;
 #[cfg(target_os = "linux")]
-pub(super) use linux::Poller;
+pub use linux::Poller;
 
 /// What [`Poller::wait`] found.
-pub(super) enum Found {
+#[derive(Debug)]
+pub enum Found {
     /// These have something to say, or have gone.
     These(Vec<u64>),
     /// Nobody knows; all shall be looked at.
@@ -29,31 +30,34 @@ mod linux {
 
     use super::Found;
 
-    pub(in super::super) struct Poller(OwnedFd);
+    /// Sockets that are told of.
+    #[derive(Debug)]
+    pub struct Poller(OwnedFd);
 
     impl Poller {
-        pub(in super::super) fn new() -> io::Result<Self> {
+        /// Without any socket.
+        pub fn new() -> io::Result<Self> {
             Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
         }
 
         /// From now on `socket` is told of as `id`.
-        pub(in super::super) fn add(&self, socket: impl AsFd, id: u64) -> io::Result<()> {
+        pub fn add(&self, socket: impl AsFd, id: u64) -> io::Result<()> {
             Ok(epoll::add(&self.0, socket, EventData::new_u64(id), flags())?)
         }
 
         /// `socket` is told of again if there is something that was not read yet.
-        pub(in super::super) fn again(&self, socket: impl AsFd, id: u64) -> io::Result<()> {
+        pub fn again(&self, socket: impl AsFd, id: u64) -> io::Result<()> {
             Ok(epoll::modify(&self.0, socket, EventData::new_u64(id), flags())?)
         }
 
         /// `socket` is not told of any more.
-        pub(in super::super) fn remove(&self, socket: impl AsFd) {
+        pub fn remove(&self, socket: impl AsFd) {
             // One that was never added needs no removal.
             let _ = epoll::delete(&self.0, socket);
         }
 
         /// Waits until somebody has something to say, or `limit` is over.
-        pub(in super::super) fn wait(&self, limit: Duration) -> io::Result<Found> {
+        pub fn wait(&self, limit: Duration) -> io::Result<Found> {
             let mut events = Vec::with_capacity(256);
             let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
             match epoll::wait(&self.0, spare_capacity(&mut events), Some(&limit)) {
@@ -80,24 +84,31 @@ mod everywhere {
     /// How often everybody is looked at.
     const LOOK: Duration = Duration::from_millis(10);
 
-    pub(in super::super) struct Poller;
+    /// Sockets that are looked at.
+    #[derive(Debug)]
+    pub struct Poller;
 
     impl Poller {
-        pub(in super::super) fn new() -> io::Result<Self> {
+        /// Without any socket.
+        pub fn new() -> io::Result<Self> {
             Ok(Self)
         }
 
-        pub(in super::super) fn add<S>(&self, _: &S, _: u64) -> io::Result<()> {
+        /// From now on `socket` is told of as `id`.
+        pub fn add<S>(&self, _: &S, _: u64) -> io::Result<()> {
             Ok(())
         }
 
-        pub(in super::super) fn again<S>(&self, _: &S, _: u64) -> io::Result<()> {
+        /// Nobody forgets it meanwhile.
+        pub fn again<S>(&self, _: &S, _: u64) -> io::Result<()> {
             Ok(())
         }
 
-        pub(in super::super) fn remove<S>(&self, _: &S) {}
+        /// `socket` is not told of any more.
+        pub fn remove<S>(&self, _: &S) {}
 
-        pub(in super::super) fn wait(&self, limit: Duration) -> io::Result<Found> {
+        /// Waits a moment.
+        pub fn wait(&self, limit: Duration) -> io::Result<Found> {
             // It is woken by nothing, so it sleeps as little as it can bear.
             std::thread::park_timeout(limit.min(LOOK));
             Ok(Found::Anybody)
