@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::body::{Body, describe};
+use super::guest::Session;
 use super::head::{self, Framing, Head, Refusal};
-use super::lobby::Session;
 use super::slots::{AT_HAND, Job, Turn};
 use super::{Limits, Request, Response};
 

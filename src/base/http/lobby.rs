@@ -5,7 +5,7 @@
 //! and cannot be served is told so before it is let go.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Read as _};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use rustls::ServerConnection;
 use crate::sys::Poller;
 
 use super::connection::{self, Next};
-use super::head::Head;
+use super::guest::{Drained, Guest, Session, Sort, Stage, drained, has_spoken};
 use super::slots::{Job, Slots};
 use super::waiting::Waiting;
 use super::wire::{Input, Socket, Tls};
@@ -25,86 +25,6 @@ use super::{Limits, Peer, Principal, Response};
 const FAREWELL: Duration = Duration::from_secs(2);
 /// As long as so many wait for their turn, no more hands are shaken.
 const QUICK_WAITING: usize = 512;
-
-/// A connection whose peer is known, or need not be.
-pub(super) struct Session {
-    pub(super) socket: Arc<TcpStream>,
-    pub(super) input: Input,
-    pub(super) peer: Peer,
-    pub(super) principal: Option<Arc<str>>,
-    /// Whether it has had a request.
-    pub(super) greeted: bool,
-    /// A head whose body is not here yet.
-    pub(super) head: Option<Box<Head>>,
-    /// How much of the next head was looked at in vain.
-    pub(super) seen: usize,
-    pub(super) blank: u8,
-}
-
-enum Stage {
-    /// Nothing was read.
-    Silent(Arc<TcpStream>),
-    Handshake(Box<ServerConnection>, Socket),
-    Session(Box<Session>),
-    /// It has its last answer.
-    Farewell(Arc<TcpStream>),
-}
-
-/// Which limits a stage is under.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sort {
-    Silent = 0,
-    Handshake = 1,
-    /// Between requests.
-    Idle = 2,
-    /// Within one.
-    Speaking = 3,
-    /// Hands were shaken, and nothing came yet.
-    Fresh = 4,
-    Farewell = 5,
-}
-
-impl Sort {
-    const ALL: [Self; 6] =
-        [Self::Silent, Self::Handshake, Self::Idle, Self::Speaking, Self::Fresh, Self::Farewell];
-}
-
-/// A connection that waits, or for which a step is due.
-pub(super) struct Guest {
-    id: u64,
-    address: SocketAddr,
-    stage: Stage,
-    /// How long it has kept us waiting in this stage.
-    waited: Duration,
-    since: Instant,
-}
-
-impl Guest {
-    fn sort(&self) -> Sort {
-        match &self.stage {
-            Stage::Silent(_) => Sort::Silent,
-            Stage::Handshake(..) => Sort::Handshake,
-            Stage::Farewell(_) => Sort::Farewell,
-            Stage::Session(session) if session.head.is_some() || !session.input.pending().is_empty() => {
-                Sort::Speaking
-            }
-            Stage::Session(session) if session.greeted => Sort::Idle,
-            Stage::Session(_) => Sort::Fresh,
-        }
-    }
-
-    fn shared(&self) -> Arc<TcpStream> {
-        match &self.stage {
-            Stage::Silent(socket) | Stage::Farewell(socket) => Arc::clone(socket),
-            Stage::Handshake(_, socket) => socket.shared(),
-            Stage::Session(session) => Arc::clone(&session.socket),
-        }
-    }
-
-    fn begun(&self) -> Instant {
-        self.since.checked_sub(self.waited).unwrap_or(self.since)
-    }
-}
 
 #[derive(Default)]
 struct State {
@@ -563,49 +483,4 @@ impl State {
             Stage::Silent(_) | Stage::Farewell(_) => {}
         }
     }
-}
-
-impl Session {
-    pub(super) fn new(socket: Arc<TcpStream>, input: Input, peer: Peer, principal: Option<Arc<str>>) -> Self {
-        Self { socket, input, peer, principal, greeted: false, head: None, seen: 0, blank: 0 }
-    }
-}
-
-/// Whether the first flight of a peer is here, as far as can be seen; an error if it has gone. It stays unread.
-fn has_spoken(socket: &TcpStream, tls: bool) -> io::Result<bool> {
-    /// No greeting is longer that is not an attack.
-    const GREETING: usize = 4 * 1024;
-    const RECORD: usize = 5;
-    const HANDSHAKE: u8 = 22;
-    let mut start = [0; GREETING];
-    let got = match socket.peek(&mut start) {
-        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(got) => got,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    if !tls || start[0] != HANDSHAKE {
-        return Ok(true);
-    }
-    let length = usize::from(u16::from_be_bytes([start[3], start[4]]));
-    Ok(got >= RECORD && got >= (RECORD + length).min(GREETING))
-}
-
-#[derive(PartialEq, Eq)]
-enum Drained {
-    Open,
-    Ended,
-}
-
-/// Throws away what has come from somebody who has its last answer.
-fn drained(socket: &TcpStream) -> Drained {
-    let mut scrap = [0; 4 * 1024];
-    for _ in 0..64 {
-        match (&mut &*socket).read(&mut scrap) {
-            Ok(1..) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Drained::Open,
-            Ok(0) | Err(_) => return Drained::Ended,
-        }
-    }
-    Drained::Ended
 }

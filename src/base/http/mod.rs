@@ -13,6 +13,7 @@
 
 mod body;
 mod connection;
+mod guest;
 mod head;
 mod lobby;
 mod response;
@@ -38,8 +39,9 @@ use crate::stop::Stop;
 use crate::sys::{self, Found};
 pub use body::Body;
 use connection::Handler;
+use guest::Session;
 pub use head::Headers;
-use lobby::{Lobby, Session};
+use lobby::Lobby;
 pub use response::Response;
 #[cfg(fuzzing)]
 pub use script::consistent;

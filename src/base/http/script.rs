@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::connection::{self, Next};
-use super::lobby::Session;
+use super::guest::Session;
 use super::slots::{Job, Meter, Slots};
 use super::wire::{Input, Wire};
 use super::{Limits, Peer, Request, Response};

@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Limits;
+use super::guest::Session;
 use super::head::{Framing, Head};
-use super::lobby::Session;
 
 /// A body up to this is waited for before the request gets a thread.
 pub(super) const AT_HAND: u64 = 8 * 1024;
