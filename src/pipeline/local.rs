@@ -116,7 +116,9 @@ impl Local<'_> {
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
         let identity = authority.server("127.0.0.1")?;
-        let server = Server::bind(ADDRESS)?.tls(open_server_config(&authority.certificate_pem(), &identity)?).principal(plugin_of);
+        let server = Server::bind(ADDRESS)?
+            .tls(open_server_config(&authority.certificate_pem(), &identity)?)
+            .principal(plugin_of);
         let driver = driver::local::Local {
             program: self.program.clone(),
             pods: work.join("pods"),

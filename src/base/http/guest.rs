@@ -17,6 +17,8 @@ pub(super) struct Session {
     pub(super) input: Input,
     pub(super) peer: Peer,
     pub(super) principal: Option<Arc<str>>,
+    /// Whether it could have shown a certificate and has none.
+    pub(super) nameless: bool,
     /// Whether it has had a request.
     pub(super) greeted: bool,
     /// A head whose body is not here yet.
@@ -47,11 +49,20 @@ pub(super) enum Sort {
     /// Hands were shaken, and nothing came yet.
     Fresh = 4,
     Farewell = 5,
+    /// Hands were shaken, but it has not shown who it is.
+    Nameless = 6,
 }
 
 impl Sort {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Silent, Self::Handshake, Self::Idle, Self::Speaking, Self::Fresh, Self::Farewell];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Silent,
+        Self::Handshake,
+        Self::Idle,
+        Self::Speaking,
+        Self::Fresh,
+        Self::Farewell,
+        Self::Nameless,
+    ];
 }
 
 /// A connection that waits, or for which a step is due.
@@ -70,6 +81,7 @@ impl Guest {
             Stage::Silent(_) => Sort::Silent,
             Stage::Handshake(..) => Sort::Handshake,
             Stage::Farewell(_) => Sort::Farewell,
+            Stage::Session(session) if session.nameless => Sort::Nameless,
             Stage::Session(session) if session.head.is_some() || !session.input.pending().is_empty() => {
                 Sort::Speaking
             }
@@ -93,7 +105,17 @@ impl Guest {
 
 impl Session {
     pub(super) fn new(socket: Arc<TcpStream>, input: Input, peer: Peer, principal: Option<Arc<str>>) -> Self {
-        Self { socket, input, peer, principal, greeted: false, head: None, seen: 0, blank: 0 }
+        Self {
+            socket,
+            input,
+            peer,
+            principal,
+            nameless: false,
+            greeted: false,
+            head: None,
+            seen: 0,
+            blank: 0,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::sys::Poller;
 
 use super::connection::{self, Next};
 use super::guest::{Drained, Guest, Session, Sort, Stage, drained, has_spoken};
-use super::slots::{Job, Slots};
+use super::slots::{Class, Job, Slots};
 use super::waiting::Waiting;
 use super::wire::{Input, Socket, Tls};
 use super::{Limits, Peer, Principal, Response};
@@ -31,7 +31,7 @@ struct State {
     closing: bool,
     next: u64,
     guests: HashMap<u64, Guest>,
-    waiting: [Waiting; 6],
+    waiting: [Waiting; 7],
     /// Steps that are due for those who are inside.
     steps: VecDeque<Guest>,
     /// Those who have spoken first and wait to come in.
@@ -230,7 +230,12 @@ impl<'a> Lobby<'a> {
         }
         while state.known + state.shaking >= self.limits.known {
             let (now, some) = (Instant::now(), self.limits.yields);
-            let yielding = [(Sort::Idle, Duration::ZERO), (Sort::Fresh, some), (Sort::Speaking, some)];
+            let yielding = [
+                (Sort::Nameless, some),
+                (Sort::Idle, Duration::ZERO),
+                (Sort::Fresh, some),
+                (Sort::Speaking, some),
+            ];
             let yields = |(sort, least)| state.waiting[sort as usize].yields(least, now);
             let Some(id) = yielding.into_iter().find_map(yields) else { return false };
             if let Some(guest) = state.remove(id) {
@@ -284,6 +289,15 @@ impl<'a> Lobby<'a> {
                         let mut state = self.lock();
                         state.shaking -= 1;
                         state.known += 1;
+                        // Those without a name have a quarter of the places at most, and take them from each other.
+                        let nameless = &state.waiting[Sort::Nameless as usize];
+                        let most = self.limits.known / 4;
+                        let longest = nameless.yields(Duration::ZERO, Instant::now());
+                        if let Some(id) = longest.filter(|_| nameless.len() > most)
+                            && let Some(guest) = state.remove(id)
+                        {
+                            state.forget(&guest);
+                        }
                     }
                     let session = self.session(*connection, socket, address);
                     self.step_again(back(Stage::Session(Box::new(session)), Duration::ZERO))
@@ -334,7 +348,9 @@ impl<'a> Lobby<'a> {
         let tls = Tls::new(connection, socket);
         let peer = Peer { address, certificate: tls.certificate() };
         let principal = self.principal.and_then(|principal| principal(peer.certificate.as_ref()?));
-        Session::new(tcp, Input::new(Box::new(tls)), peer, principal.map(Into::into))
+        let nameless = peer.certificate.is_none();
+        let session = Session::new(tcp, Input::new(Box::new(tls)), peer, principal.map(Into::into));
+        Session { nameless, ..session }
     }
 
     /// Reads a head as far as it is here.
@@ -361,6 +377,11 @@ impl<'a> Lobby<'a> {
                 false
             }
             Next::Request(head) => {
+                if session.nameless && Class::of(&head) == Class::Large {
+                    let refusal = Response::text(413, "whoever shows no certificate may send little");
+                    self.answer_and_leave(guest, session, refusal);
+                    return false;
+                }
                 self.poller.remove(&*session.socket);
                 self.lock().known -= 1;
                 match self.slots.submit(Job { session, head }) {
@@ -446,7 +467,7 @@ impl<'a> Lobby<'a> {
 
     fn limit(&self, sort: Sort) -> Duration {
         match sort {
-            Sort::Silent | Sort::Handshake => self.limits.handshake,
+            Sort::Silent | Sort::Handshake | Sort::Nameless => self.limits.handshake,
             Sort::Idle => self.limits.idle,
             Sort::Speaking | Sort::Fresh => self.limits.head,
             Sort::Farewell => FAREWELL,

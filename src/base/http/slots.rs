@@ -280,8 +280,12 @@ impl Slots {
         let capacity = self.capacity[index];
         let held = |job: &Job| {
             let held = state.held.get(&(index, job.session.principal.clone())).copied().unwrap_or(0);
-            // Who has no name cannot be told from others.
-            let most = if job.session.principal.is_some() { capacity - capacity / 4 } else { capacity };
+            let most = match (&job.session.principal, job.session.nameless) {
+                (_, true) => (capacity / 4).max(1),
+                (Some(_), _) => capacity - capacity / 4,
+                // Without TLS nobody has a name.
+                (None, false) => capacity,
+            };
             (held < most).then_some(held)
         };
         let queue = state.queues[index].iter().enumerate();
