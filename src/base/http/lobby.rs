@@ -16,7 +16,7 @@ use crate::sys::Poller;
 
 use super::connection::{self, Next};
 use super::guest::{Drained, Guest, Session, Sort, Stage, drained, has_spoken};
-use super::slots::{Class, Job, Slots};
+use super::slots::{Job, Slots};
 use super::waiting::Waiting;
 use super::wire::{Input, Socket, Tls};
 use super::{Limits, Peer, Principal, Response};
@@ -377,11 +377,6 @@ impl<'a> Lobby<'a> {
                 false
             }
             Next::Request(head) => {
-                if session.nameless && Class::of(&head) == Class::Large {
-                    let refusal = Response::text(413, "whoever shows no certificate may send little");
-                    self.answer_and_leave(guest, session, refusal);
-                    return false;
-                }
                 self.poller.remove(&*session.socket);
                 self.lock().known -= 1;
                 match self.slots.submit(Job { session, head }) {

@@ -162,13 +162,18 @@ impl Slots {
     }
 
     /// Lets a request wait for its turn; gives it back if too many do already.
+    #[allow(clippy::result_large_err, reason = "it is moved, not copied")]
     pub(super) fn submit(&self, job: Job) -> Result<(), Job> {
         let class = Class::of(&job.head) as usize;
         let mut state = self.lock();
         if state.aborted {
             return Ok(());
         }
-        if class == Class::Large as usize && state.queues[class].len() >= self.parked {
+        // Those without a name fill no more than a quarter of what they share.
+        let queue = &state.queues[class];
+        let alike = queue.iter().filter(|other| other.session.nameless == job.session.nameless).count();
+        let most = if job.session.nameless { self.parked / 4 } else { self.parked };
+        if class == Class::Large as usize && alike >= most {
             return Err(job);
         }
         state.queues[class].push_back(job);
