@@ -39,8 +39,8 @@ pub use family::files::{
 pub use family::net::{keep_alive, listen, raise_open_files, receive_buffer, socket, wake};
 #[cfg(feature = "program")]
 pub use family::process::{
-    Group, INHERITED, adopt_strays, bound_memory, end_strays, ended_by_signal, homes, host_name, kill_bearing,
-    kill_group, on_signal,
+    Group, INHERITED, adopt_strays, bound_memory, end_strays, ended_by_signal, homes, host_name,
+    kill_bearing, kill_group, on_signal,
 };
 #[cfg(feature = "program")]
 pub use family::terminal::{colours, stdout_width};
