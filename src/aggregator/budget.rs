@@ -5,19 +5,18 @@
 //! | connections without a certificate | all strangers together | [`base::http::Limits::strangers`] | who has kept us waiting longest goes, of the address that holds most |
 //! | handshakes under way | all together | [`base::http::Limits::handshakes`] | the next waits its turn |
 //! | uploads at once | a plugin | three quarters of [`base::http::Limits::large`] | it waits; 503 with Retry-After when too many wait |
-//! | small requests at once | a plugin | three quarters of [`base::http::Limits::small`] | it waits; what dawdles is told 408 while others wait |
+//! | small requests at once | a plugin | three quarters of [`base::http::Limits::small`] | it waits; what dawdles while others wait is told 503 with Retry-After |
 //! | bytes of a progress report | a request | [`PROGRESS_BODY`] | 413 |
 //! | bytes being decoded | the run | [`DECODING`] | 503 with Retry-After |
 //! | a text in progress | a request | [`TEXT`] | it is cut, with a mark |
 //! | progress kept | a result | its part of [`PROGRESS_KEPT`], at most [`PROGRESS_OF_ONE`] | the list ends with a mark, and `status` says so |
-//! | uploads of one result | a result | 1 | the newest stands, the others end with 409 |
 //! | bytes of a result, as sent and unpacked; entries | a result | `Limits.Results` | 413, recorded as its failure |
-//! | disk: bytes, files | a plugin | `Limits.Plugin`, else its part of what is free | 413, recorded as its failure |
-//! | disk: bytes, files kept free | the run | `Limits.Results` | 507 |
+//! | disk: bytes kept free | the run | `Limits.Results` | 507 |
 //! | an error report | a result | [`ERROR_REPORT`], its sentence [`SENTENCE`] | cut |
 //! | processing: memory, time, distinct statuses | a plugin | `process` | its failure, with the reason |
 //!
-//! In sum that stays below the memory of the pod, whatever the number of plugins and nodes. Owns sizes and the arithmetic
+//! What is kept in memory stays below the limit of the pod, whatever the number of plugins and nodes; of the disk no
+//! plugin has a share of its own yet. Owns sizes and the arithmetic
 //! of shares; who is asked is decided where the request is.
 
 use std::borrow::Cow;
