@@ -21,8 +21,8 @@ use base::stop::Stop;
 use base::sys;
 use client::protocol::ResultId;
 
-/// Where the aggregator listens: nobody else's business, and any free port.
-const ADDRESS: &str = "127.0.0.1:0";
+/// Where the aggregator listens: nobody else's business, and any free port, over the family that there is.
+const ADDRESSES: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 /// People watch, so they are told soon.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
@@ -115,10 +115,10 @@ impl Local<'_> {
         let (known, tokens) = review::Known::new(expected.iter().flatten().cloned())?;
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
-        let identity = authority.server("127.0.0.1")?;
-        let server = Server::bind(ADDRESS)?
-            .tls(open_server_config(&authority.certificate_pem(), &identity)?)
-            .principal(plugin_of);
+        let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
+        let identity = authority.server(&server.local_addr().to_string())?;
+        let server =
+            server.tls(open_server_config(&authority.certificate_pem(), &identity)?).principal(plugin_of);
         let driver = driver::local::Local {
             program: self.program.clone(),
             pods: work.join("pods"),

@@ -35,7 +35,7 @@ impl Outlook {
         };
         let identity = Identity { cert_pem: read("tls.crt")?, key_pem: read("tls.key")? };
         let tls = server_config(&read("ca.crt")?, &identity)?;
-        let server = Server::bind(&format!("0.0.0.0:{port}"))?.tls(tls);
+        let server = Server::bind(&format!("[::]:{port}"))?.tls(tls);
         Ok(Self { server, folder: folder.to_owned(), status: Mutex::default() })
     }
 

@@ -15,6 +15,7 @@ mod body;
 mod connection;
 mod guest;
 mod head;
+mod listen;
 mod lobby;
 mod response;
 #[cfg(any(test, fuzzing))]
@@ -168,9 +169,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `address`, a host and a port; port 0 is a free one.
+    /// Listens at `address`, a host and a port; port 0 is a free one. The wildcard of either family is that of both.
     pub fn bind(address: &str) -> anyhow::Result<Self> {
-        let listener = match TcpListener::bind(address) {
+        let listener = match listen::listen(address) {
             Ok(listener) => listener,
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 bail!(
@@ -314,6 +315,7 @@ impl Server {
         while lobby.has_room() && !stop.stopped() {
             match self.listener.accept() {
                 Ok((socket, address)) => {
+                    let address = listen::canonical(address);
                     if let Err(error) = lobby.enter(socket, address) {
                         log::debug!("cannot let {address} in: {error}");
                     }

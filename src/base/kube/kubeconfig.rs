@@ -87,7 +87,30 @@ impl Config {
                 "`--as-group` needs `--as`: a group is never impersonated alone".into(),
             ));
         }
+        config.weaknesses().iter().for_each(|weakness| log::warn!("{}: {weakness}", config.source));
         Ok(config)
+    }
+
+    /// What lets somebody on the way to the server take its place, or read what lets us in.
+    fn weaknesses(&self) -> Vec<&'static str> {
+        let uri: Uri = self.server.parse().unwrap_or_default();
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let here = host == "localhost"
+            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        // What goes to a proxy leaves this machine, whatever the address.
+        let plain = uri.scheme_str() == Some("http") && (!here || self.proxy.is_some());
+        let mut weaknesses = Vec::new();
+        if matches!(self.trust, Trust::Anybody) && uri.scheme_str() == Some("https") {
+            weaknesses.push(
+                "insecure-skip-tls-verify: whoever answers is taken for the API server; set certificate-authority",
+            );
+        }
+        if plain && !matches!(self.credential, Credential::None) {
+            weaknesses.push(
+                "server: it begins with http://, so the token or password can be read on its way; use https://",
+            );
+        }
+        weaknesses
     }
 
     /// A plain address without credentials, as `kubectl proxy` serves it.

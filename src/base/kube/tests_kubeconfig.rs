@@ -33,6 +33,32 @@ fn load(text: &str) -> Result<Config, String> {
 }
 
 #[test]
+fn what_a_stranger_on_the_way_could_use_is_said() {
+    let said = |cluster: &str, user: &str| {
+        let config = load(&text(cluster, user)).unwrap();
+        config.weaknesses().iter().filter_map(|said| said.split(':').next()).collect::<Vec<_>>().join(",")
+    };
+    let skip = "server: 'https://api:6443', insecure-skip-tls-verify: true";
+    let program = "exec: {apiVersion: client.authentication.k8s.io/v1beta1, command: x}";
+    for (cluster, user, expected) in [
+        (SERVER, "token: secret", ""),
+        (skip, "", "insecure-skip-tls-verify"),
+        (skip, "token: secret", "insecure-skip-tls-verify"),
+        ("server: 'http://api:6443'", "", ""),
+        ("server: 'http://api:6443'", "token: secret", "server"),
+        ("server: 'api:6443'", "tokenFile: secret", "server"),
+        ("server: 'http://[fd00::1]'", "username: a, password: b", "server"),
+        ("server: 'http://10.0.0.1'", program, "server"),
+        ("server: 'http://[::1]:8001'", "token: secret", ""),
+        ("server: 'http://127.0.0.1:8001'", "token: secret", ""),
+        ("server: 'http://localhost:8001'", "token: secret", ""),
+        ("server: 'http://localhost', proxy-url: 'http://far:3128'", "token: secret", "server"),
+    ] {
+        assert_eq!(said(cluster, user), expected, "{cluster} {user}");
+    }
+}
+
+#[test]
 fn a_context_leads_to_server_and_user() {
     let config = load(&text(SERVER, "token: secret")).unwrap();
     assert_eq!((&*config.server, config.namespace.as_deref()), ("https://api:6443/base", Some("space")));

@@ -1,0 +1,86 @@
+//! A socket that listens: at one address, or for a wildcard at all of this machine, of IPv4 and IPv6 alike.
+//!
+//! Pods of a network that has IPv6 alone could not reach a server at `0.0.0.0`, and those of one that has IPv4 alone
+//! must not be shut out by the lack of the other family. Starts no thread.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener};
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{AddressFamily, SocketType, bind, listen as begin, socket, sockopt};
+
+/// How many may wait until the server has set its own number.
+const BACKLOG: i32 = 128;
+
+/// Listens at `address`, a host and a port.
+pub(super) fn listen(address: &str) -> io::Result<TcpListener> {
+    let Some(port) = wildcard(address) else { return TcpListener::bind(address) };
+    match both(port) {
+        Ok(listener) => Ok(listener),
+        // A kernel without IPv6, or one whose half of the port is somebody else's.
+        Err(error) => {
+            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
+            log::info!("port {port} is open over IPv4 alone: {error}");
+            Ok(listener)
+        }
+    }
+}
+
+/// Where somebody is, without the disguise that IPv4 has in a socket of both families.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// The port of a wildcard.
+fn wildcard(address: &str) -> Option<u16> {
+    let address: SocketAddr = address.parse().ok()?;
+    address.ip().is_unspecified().then_some(address.port())
+}
+
+/// One socket for both families, whatever the machine's default is.
+fn both(port: u16) -> io::Result<TcpListener> {
+    let socket = socket(AddressFamily::INET6, SocketType::STREAM, None)?;
+    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+    sockopt::set_ipv6_v6only(&socket, false)?;
+    // As the standard library does it: a port that a server has just left is free.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+    begin(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn a_wildcard_of_either_family_is_open_to_both() {
+        let families: [std::net::IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        for host in families {
+            if TcpListener::bind((host, 0)).is_err() {
+                crate::testing::skipped(&format!("this machine has no {host}"));
+                continue;
+            }
+            for address in ["0.0.0.0:0", "[::]:0"] {
+                let listener = listen(address).unwrap();
+                let port = listener.local_addr().unwrap().port();
+                let client = TcpStream::connect((host, port)).unwrap();
+                let (_, from) = listener.accept().unwrap();
+                assert_eq!(canonical(from), client.local_addr().unwrap(), "{address} {host}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_other_address_is_one_alone() {
+        for address in ["127.0.0.1:0", "localhost:8080", "[::1]:1", "0.0.0.0", "::"] {
+            assert_eq!(wildcard(address), None, "{address}");
+        }
+        let taken = listen("0.0.0.0:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let again = listen(&format!("0.0.0.0:{port}")).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
+    }
+}
