@@ -21,6 +21,8 @@ pub(crate) const QUERY_ERRORS: &str = "meta/query-errors.json";
 pub(crate) const HEALTH: &str = "meta/clusterhealth.json";
 /// How much was hidden.
 pub(crate) const REDACTIONS: &str = "meta/redactions.json";
+/// Which results came when, how large, from whom.
+pub(crate) const RECEIVED: &str = "meta/results.json";
 /// The version of the API server.
 pub(crate) const SERVER_VERSION: &str = "serverversion.json";
 /// The groups of its API.
@@ -156,7 +158,35 @@ pub(crate) fn run_of_state(name: &str) -> Option<&str> {
     name.strip_suffix(STATE)
 }
 
+/// What the name of an archive ends with.
+pub(crate) const ARCHIVE: &str = ".tar.gz";
+/// What follows the name of an archive in those of the two files of its seal, the statement and the signature.
+pub(crate) const SEAL: [&str; 2] = [".sha256", ".sig"];
+/// What follows it while the archive has no seal yet.
+pub(crate) const UNSEALED: &str = ".unsealed";
+/// What separates the time from the run in it.
+const RUN: &str = "_sonobuoy_";
+
+/// The run whose archive is called so.
+pub(crate) fn run_of_archive(name: &str) -> Option<&str> {
+    Some(name.strip_suffix(ARCHIVE)?.split_once(RUN)?.1)
+}
+
+/// Where the two files of the seal of an archive lie: beside it.
+pub(crate) fn seal(archive: &Path) -> [PathBuf; 2] {
+    SEAL.map(|ending| {
+        let mut path = archive.as_os_str().to_owned();
+        path.push(ending);
+        path.into()
+    })
+}
+
+/// The archive that a file of this name is a part of the seal of, and which.
+pub(crate) fn sealed(name: &str) -> Option<(&str, usize)> {
+    SEAL.iter().enumerate().find_map(|(part, ending)| Some((name.strip_suffix(ending)?, part)))
+}
+
 /// The name of an archive.
 pub(crate) fn archive(stamp: &str, uuid: &str) -> String {
-    format!("{stamp}_sonobuoy_{uuid}.tar.gz")
+    format!("{stamp}{RUN}{uuid}{ARCHIVE}")
 }

@@ -18,6 +18,10 @@ pub(crate) const CONFIG_MAP: &str = "sonobuoy-config-cm";
 pub(crate) const CONFIG_KEY: &str = "config.json";
 /// The config map with its plugins.
 pub(crate) const PLUGINS_MAP: &str = "sonobuoy-plugins-cm";
+/// The config map with the certificate of a run's authority, and its keys: the certificate, the run's UUID.
+pub(crate) const AUTHORITY_MAP: &str = "sonobuoy-authority";
+pub(crate) const AUTHORITY_KEY: &str = "authority.crt";
+pub(crate) const RUN_KEY: &str = "run";
 /// The role of that account in its namespace, whatever both are called.
 pub(crate) const RUN_ROLE: &str = "sonobuoy-serviceaccount-sonobuoy";
 /// The service account of the aggregator, where it has one of its own.

@@ -2,9 +2,11 @@
 //! cannot go on in the middle, and nothing but file names on stdout.
 
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use rcgen::{CertificateParams, KeyPair, SigningKey as _};
 use serde_json::json;
 
 use crate::support::api_server::{ApiServer, Exec, ExecAnswer, Fault};
@@ -41,6 +43,35 @@ impl Finished {
         aggregator_pod(&self.api, json!({"phase": "Running"}), Some(&says));
     }
 
+    /// Lets the status tell of no archive, as those of old aggregators do.
+    fn promise_nothing(&self) {
+        let pod = "/api/v1/namespaces/sonobuoy/pods/sonobuoy";
+        let annotations = json!({"sonobuoy.hept.io/status": r#"{"plugins": [], "status": "complete"}"#});
+        self.api.merge(pod, &json!({"metadata": {"annotations": annotations}}));
+    }
+
+    /// Puts a seal for this content beside the archive; the key that has made it and its certificate.
+    fn seal(&self, content: &[u8]) -> (KeyPair, String) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();
+        let run = NAME.split_once("_sonobuoy_").unwrap().1.strip_suffix(".tar.gz").unwrap();
+        let statement = format!(
+            "# archive of a Sonobuoy run, sealed by the authority of that run\n# run {run}\n# size {}\n{}  {NAME}\n",
+            content.len(),
+            digest(content)
+        );
+        self.there.write(&format!("{NAME}.sig"), key.sign(statement.as_bytes()).unwrap());
+        self.there.write(&format!("{NAME}.sha256"), statement);
+        (key, certificate)
+    }
+
+    /// Lets the namespace show a certificate as that of the run's authority.
+    fn show(&self, certificate: &str) {
+        let run = NAME.split_once("_sonobuoy_").unwrap().1.strip_suffix(".tar.gz").unwrap();
+        let data = json!({"authority.crt": certificate, "run": run});
+        self.api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority", json!({"data": data}));
+    }
+
     fn retrieve(&self, words: &str) -> Sonobuoy {
         // Whoever else has a run on this machine may have left credentials in the usual place.
         Sonobuoy::new(&format!("retrieve {} --credentials none.json {words}", self.home.path().display()))
@@ -52,6 +83,11 @@ impl Finished {
     fn came(&self) -> Vec<String> {
         self.home.names()
     }
+}
+
+fn digest(content: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, content);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The command as the container runs it: the real `splat`, on another folder.
@@ -118,6 +154,7 @@ fn a_stream_made_to_fill_the_disk_is_refused_and_says_which_bound_was_hit() {
         [(tar(1, 80 << 20), "more than 16 times its size"), (tar(1_001, 0), "more than 1000 entries")]
     {
         let run = Finished::with(b"x");
+        run.promise_nothing();
         run.api.on_exec(move |_| ExecAnswer::ok(stream.clone()));
         run.retrieve("").status(2).stderr_has(words).run();
         assert_eq!(run.came(), [""; 0], "nothing is left of it");
@@ -204,6 +241,7 @@ fn without_a_run_there_is_one_clear_line() {
 #[test]
 fn several_archives_are_numbered_under_a_name_of_ones_own() {
     let run = Finished::with(b"first");
+    run.promise_nothing();
     run.there.write("202401020000_sonobuoy_b.tar.gz", b"second");
     let path = |name: &str| run.home.join(name).display().to_string();
     run.retrieve("-f mine.tar.gz")
@@ -228,11 +266,12 @@ fn a_name_of_ones_own_may_lie_in_a_folder() {
 #[test]
 fn archives_that_tar_itself_has_packed_are_taken() {
     let run = Finished::with(b"x");
-    let sent = packed(&[("./a.tar.gz", b"a"), ("b/c.tar.gz", b"c")]);
+    run.promise_nothing();
+    let sent = packed(&[("./a.tar.gz", b"a"), ("c.tar.gz", b"c")]);
     run.api.on_exec(move |_| ExecAnswer::ok(sent.clone()));
     let path = |name: &str| run.home.join(name).display().to_string();
-    run.retrieve("").stdout(&format!("{}\n{}\n", path("a.tar.gz"), path("b/c.tar.gz"))).run();
-    assert_eq!(run.home.read("b/c.tar.gz"), "c");
+    run.retrieve("").stdout(&format!("{}\n{}\n", path("a.tar.gz"), path("c.tar.gz"))).run();
+    assert_eq!(run.home.read("c.tar.gz"), "c");
 }
 
 #[test]
@@ -244,24 +283,147 @@ fn an_archive_is_unpacked_when_asked() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_left_out() {
+fn only_what_is_called_as_an_archive_is_taken() {
+    let evil = [
+        "../evil.tar.gz",
+        "/evil.tar.gz",
+        "below/evil.tar.gz",
+        ".bashrc",
+        ".ssh/authorized_keys",
+        ".evil.tar.gz",
+        "evil.sh",
+        "-evil.tar.gz",
+        "evil.tar.gz.sig",
+    ];
+    for promised in [true, false] {
+        let run = Finished::with(b"good");
+        if !promised {
+            run.promise_nothing();
+        }
+        let mut sent: Vec<(&str, &[u8])> = evil.iter().map(|name| (*name, &b"evil"[..])).collect();
+        sent.push((NAME, b"good"));
+        let sent = packed(&sent);
+        run.api.on_exec(move |_| ExecAnswer::ok(sent.clone()));
+        let mut retrieve = run.retrieve("").stdout(&format!("{}\n", run.home.join(NAME).display()));
+        for name in evil {
+            retrieve = retrieve.stderr_has(&format!("left out `{name}`"));
+        }
+        retrieve.run();
+        assert_eq!(run.came(), [NAME]);
+        assert!(!run.home.path().parent().unwrap().join("evil.tar.gz").exists());
+    }
+}
+
+#[test]
+fn only_the_archive_that_the_status_names_is_taken_from_the_usual_folder() {
     let run = Finished::with(b"good");
-    let sent = packed(&[
-        ("../evil.tar.gz", b"evil"),
-        ("/below/evil.tar.gz", b"not evil"),
-        ("elsewhere/evil.tar.gz", b"evil"),
-        (NAME, b"good"),
-    ]);
-    run.api.on_exec(move |_| ExecAnswer::ok(sent.clone()));
-    std::os::unix::fs::symlink(run.there.path(), run.home.join("elsewhere")).unwrap();
-    let path = |name: &str| run.home.join(name).display().to_string();
+    run.there.write("202401020000_sonobuoy_b.tar.gz", b"other");
     run.retrieve("")
-        .stdout(&format!("{}\n{}\n", path("below/evil.tar.gz"), path(NAME)))
-        .stderr_has("left out `../evil.tar.gz`")
-        .stderr_has("left out `elsewhere/evil.tar.gz`")
+        .stdout(&format!("{}\n", run.home.join(NAME).display()))
+        .stderr_has(&format!("left out `202401020000_sonobuoy_b.tar.gz`: the archive of the run is `{NAME}`"))
         .run();
-    assert!(!run.there.join("evil.tar.gz").exists());
-    assert!(!run.home.path().parent().unwrap().join("evil.tar.gz").exists());
+    assert_eq!(run.came(), [NAME]);
+    // Who names a folder means what is in it.
+    std::fs::remove_file(run.home.join(NAME)).unwrap();
+    run.retrieve("--retrieve-path=/tmp/sonobuoy/earlier").stdout_has("_b.tar.gz").run();
+    assert_eq!(run.came().len(), 2);
+}
+
+#[test]
+fn a_file_that_exists_is_not_replaced_unless_told_so() {
+    let run = Finished::with(b"new");
+    let line = format!("{}\n", run.home.join(NAME).display());
+    for old in ["old", "an older one"] {
+        run.home.write(NAME, old);
+        let refused =
+            run.retrieve("").status(2).stderr_has(&format!("{NAME}` exists and holds something else"));
+        refused.stderr_has("--force").run();
+        assert_eq!((run.home.read(NAME).as_str(), run.came()), (old, vec![NAME.to_owned()]));
+    }
+    run.retrieve("--force").stdout(&line).run();
+    assert_eq!(run.home.read(NAME), "new");
+    // Scripts that ask twice get what they got.
+    run.retrieve("").stdout(&line).run();
+    let mode = std::fs::metadata(run.home.join(NAME)).unwrap().permissions().mode();
+    assert_eq!((run.home.read(NAME).as_str(), mode & 0o777), ("new", 0o600));
+    // Nothing is written through a link, even with --force.
+    std::fs::remove_file(run.home.join(NAME)).unwrap();
+    run.there.write("precious", "precious");
+    std::os::unix::fs::symlink(run.there.join("precious"), run.home.join(NAME)).unwrap();
+    run.retrieve("").status(2).stderr_has("exists and holds something else").run();
+    run.retrieve("--force").stdout(&line).run();
+    assert_eq!((run.home.read(NAME), run.there.read("precious")), ("new".into(), "precious".into()));
+    assert_eq!(run.came(), [NAME]);
+}
+
+#[test]
+fn a_seal_is_verified_and_comes_along() {
+    let content = noise(100_000);
+    let run = Finished::with(&content);
+    let (_, certificate) = run.seal(&content);
+    run.show(&certificate);
+    let parts = [NAME.to_owned(), format!("{NAME}.sha256"), format!("{NAME}.sig")];
+    let line = format!("{}\n", run.home.join(NAME).display());
+    let kept = Folder::new();
+    let own = || run.retrieve("").env("SONOBUOY_DIR", kept.path());
+    own().stdout(&line).stderr_has("is sealed by the authority of run 11111111").run();
+    assert_eq!(run.came(), parts);
+    let mode = std::fs::metadata(run.home.join(&parts[2])).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    Sonobuoy::new("verify")
+        .arg(run.home.join(NAME))
+        .env("SONOBUOY_DIR", kept.path())
+        .stdout_has(": OK, sealed by run 11111111")
+        .run();
+    // The certificate that is kept counts, whatever the namespace shows later.
+    let (_, other) = Finished::with(b"").seal(b"");
+    run.show(&other);
+    own().stdout(&line).stderr_has("is sealed by the authority of run 11111111").run();
+    // Without any, what the seal states is compared.
+    run.api.remove("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority");
+    run.retrieve("").stdout(&line).stderr_has("who sealed it cannot be told").run();
+}
+
+#[test]
+fn an_archive_whose_seal_is_wrong_or_missing_does_not_come() {
+    let content = noise(1_000);
+    let check = |words: &str, damage: fn(&Finished, &KeyPair)| {
+        let run = Finished::with(&content);
+        run.promise_nothing();
+        let (key, certificate) = run.seal(&content);
+        run.show(&certificate);
+        damage(&run, &key);
+        run.retrieve("").status(2).stderr_has(words).run();
+        assert!(run.came().is_empty(), "{words}: {:?}", run.came());
+    };
+    check("is not the one that was sealed", |run, _| {
+        let mut archive = std::fs::read(run.there.join(NAME)).unwrap();
+        archive[500] ^= 1;
+        run.there.write(NAME, archive);
+    });
+    check("is not that of this run's authority", |run, _| {
+        let path = run.there.join(&format!("{NAME}.sig"));
+        let signature = std::fs::read(&path).unwrap();
+        std::fs::write(path, &signature[..signature.len() - 1]).unwrap();
+    });
+    check("is not that of this run's authority", |run, _| {
+        // Another run's authority has sealed it.
+        run.seal(&std::fs::read(run.there.join(NAME)).unwrap());
+    });
+    check("came with the seal of another archive", |run, key| {
+        let path = run.there.join(&format!("{NAME}.sha256"));
+        let statement = std::fs::read_to_string(&path).unwrap().replace("  2024", "  2023");
+        run.there.write(&format!("{NAME}.sig"), key.sign(statement.as_bytes()).unwrap());
+        std::fs::write(path, statement).unwrap();
+    });
+    check("makes no statement about an archive", |run, _| {
+        run.there.write(&format!("{NAME}.sha256"), "nonsense");
+    });
+    check("came without its seal", |run, _| {
+        for part in ["sha256", "sig"] {
+            std::fs::remove_file(run.there.join(&format!("{NAME}.{part}"))).unwrap();
+        }
+    });
 }
 
 #[test]

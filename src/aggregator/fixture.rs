@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::Limits;
+use super::receipt::Sender;
 use super::store::{Refusal, Store, Upload};
 use crate::layout::state_dir;
 use client::protocol::{GZIP, ResultId};
@@ -93,7 +94,7 @@ pub(super) fn plain(body: &[u8]) -> Upload<'_, &[u8]> {
         disposition: None,
         digest: None,
         is_error: false,
-        identity: None,
+        sender: Sender::default(),
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
+use super::receipt::Receipt;
 use base::stop::Stop;
 use base::sys::{Open as _, try_lock};
 use client::protocol::{FailureKind, ResultId};
@@ -28,19 +29,19 @@ const LEAVE_TAKING: Duration = Duration::from_secs(2);
 pub(super) enum Record {
     /// The run began with these results expected.
     Expected(Vec<ResultId>),
+    /// A plugin was started.
+    Started {
+        /// Its name.
+        plugin: String,
+        /// When, RFC 3339.
+        at: String,
+    },
     /// A real result is in place.
     Accepted {
         /// Which.
         id: ResultId,
-        /// SHA-256 of the body as it was sent, in hexadecimal; empty if it is not known any more.
-        sha256: String,
-        /// Bytes of the body.
-        size: u64,
-        /// When, RFC 3339.
-        at: String,
-        /// How closely its sender was known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        identity: Option<String>,
+        /// All that is known of its arrival.
+        receipt: Receipt,
     },
     /// An error stands where the result should be.
     Failed {
@@ -142,13 +143,8 @@ mod tests {
         let id = ResultId::on_node("p", "n\n1");
         vec![
             Record::Expected(vec![id.clone(), ResultId::global("q")]),
-            Record::Accepted {
-                id: id.clone(),
-                sha256: "00".into(),
-                size: 3,
-                at: "t".into(),
-                identity: Some("node".into()),
-            },
+            Record::Started { plugin: "p".into(), at: "t".into() },
+            Record::Accepted { id: id.clone(), receipt: Receipt { size: 3, ..Receipt::default() } },
             Record::Failed { id, error: "timeout".into(), kind: FailureKind::TimedOut, at: "t".into() },
         ]
     }
@@ -164,7 +160,7 @@ mod tests {
             let (journal, _) = Journal::open(&path).unwrap();
             records().iter().for_each(|record| journal.append(record).unwrap());
             drop(journal);
-            assert_eq!(Journal::open(&path).unwrap().1.len(), 3 * times);
+            assert_eq!(Journal::open(&path).unwrap().1.len(), 4 * times);
         }
         let _first = Journal::open(&path).unwrap();
         let second = Journal::open(&path).map(|_| ()).unwrap_err();
@@ -182,7 +178,7 @@ mod tests {
         assert_eq!(replay(&text[..]).unwrap(), records());
         let mut torn = text[..text.len() - 5].to_vec();
         torn.extend(&text);
-        assert_eq!(replay(&torn[..]).unwrap().len(), 5, "records after a torn one are read");
+        assert_eq!(replay(&torn[..]).unwrap().len(), 7, "records after a torn one are read");
     }
 
     #[test]
@@ -196,7 +192,7 @@ mod tests {
                 let at = usize::from(pair[0]) % text.len();
                 text[at] = pair[1];
             }
-            assert!(replay(&text[..]).unwrap().len() <= 4);
+            assert!(replay(&text[..]).unwrap().len() <= 5);
         }
     }
 

@@ -25,6 +25,7 @@ mod journal;
 #[cfg(test)]
 mod original_tests;
 mod progress;
+mod receipt;
 mod report;
 mod server;
 mod state;
@@ -199,7 +200,12 @@ impl Aggregator {
 
     /// Notes that the workers of `plugin` are being started, so that their silence means something.
     pub(crate) fn launched(&self, plugin: &str) {
-        self.store.lock().launched(plugin, Instant::now());
+        self.store.launched(plugin);
+    }
+
+    /// What is known of the arrival of each result.
+    pub(crate) fn received(&self) -> Vec<receipt::Received> {
+        self.store.lock().received()
     }
 
     /// Notes what processing made of the results of `plugin`: for each its status and its leaves by status.

@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::budget;
 use super::certify::Certifier;
 use super::progress;
+use super::receipt::Sender;
 use super::store::{Refusal, Store, Upload};
 use crate::backplane::{Authority, Caller};
 use base::clock;
@@ -107,10 +108,9 @@ fn submit(store: &Store, id: &ResultId, caller: Option<&Caller>, request: &mut R
     let (kind, disposition) = (header("Content-Type"), header("Content-Disposition"));
     let is_error = header(ERROR_HEADER).is_some();
     let length = request.declared_length();
-    let body = request.body();
+    let sender = Sender::new(caller.map(Caller::kind), request.headers.get("user-agent"));
     let (kind, disposition) = (kind.as_deref(), disposition.as_deref());
-    let identity = caller.map(Caller::kind);
-    let upload = Upload { body, length, kind, disposition, digest, is_error, identity };
+    let upload = Upload { body: request.body(), length, kind, disposition, digest, is_error, sender };
     match store.accept(id, upload) {
         Ok(digest) => {
             Response::empty(200).header("repr-digest", format!("sha-256=:{}:", STANDARD.encode(digest)))

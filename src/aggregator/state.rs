@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::receipt::Receipt;
 use super::{budget, progress};
 use crate::item;
 use crate::status::{self, Archive, Entry, Run};
+use base::clock;
 use base::stop::Stop;
 use client::protocol::{FailureKind, Progress, ResultId};
 
@@ -63,6 +65,8 @@ struct Slot {
     limited: Option<String>,
     result_status: String,
     result_counts: Option<BTreeMap<String, u64>>,
+    /// What is known of its arrival.
+    receipt: Receipt,
 }
 
 /// How the run as a whole ended.
@@ -222,6 +226,7 @@ impl State {
         let first = slot.heard.replace(now).is_none();
         // Later ones change only an age, which is not worth telling at once.
         if first {
+            slot.receipt.first_heartbeat.get_or_insert_with(clock::now);
             wake(&mut self.onlookers);
         }
         true
@@ -340,7 +345,23 @@ impl State {
             limited: None,
             result_status: String::new(),
             result_counts: None,
+            receipt: Receipt::default(),
         });
+    }
+
+    /// What is known of the arrival of `id`.
+    pub(super) fn receipt(&self, id: &ResultId) -> Option<&Receipt> {
+        self.index.get(id).map(|at| &self.slots[*at].receipt)
+    }
+
+    /// The same, to add to it.
+    pub(super) fn receipt_mut(&mut self, id: &ResultId) -> Option<&mut Receipt> {
+        self.slot(id).map(|slot| &mut slot.receipt)
+    }
+
+    /// The same of all results of `plugin`.
+    pub(super) fn receipts(&mut self, plugin: &str) -> impl Iterator<Item = &mut Receipt> {
+        self.slots.iter_mut().filter(move |slot| slot.id.plugin == plugin).map(|slot| &mut slot.receipt)
     }
 
     fn slot(&mut self, id: &ResultId) -> Option<&mut Slot> {

@@ -23,6 +23,7 @@ use super::disk::{make_dir, put_in_place, remove, sync_tree, write_new};
 use super::disposition::file_name;
 use super::intake::{Intake, Trouble};
 use super::journal::{Journal, Record};
+use super::receipt::Sender;
 use super::report;
 use super::state::{Standing, State, Taken};
 use crate::{config, layout};
@@ -70,8 +71,8 @@ pub(super) struct Upload<'a, R> {
     pub(super) digest: Option<[u8; 32]>,
     /// Whether it is a worker's report that there is no result.
     pub(super) is_error: bool,
-    /// How closely its sender is known, as [`Caller::kind`](crate::backplane::Caller::kind) says.
-    pub(super) identity: Option<&'static str>,
+    /// Who sends it.
+    pub(super) sender: Sender,
 }
 
 /// Why a body was not taken.
@@ -171,7 +172,11 @@ impl Store {
 
     /// Takes a body in. When this returns a digest, the result is in place and stays there.
     pub(super) fn accept<R: Read>(&self, id: &ResultId, upload: Upload<'_, R>) -> Result<[u8; 32], Refusal> {
-        self.lock().takes(id)?;
+        {
+            let mut state = self.lock();
+            state.takes(id)?;
+            state.attempted(id, &upload.sender);
+        }
         let place = self.new_place();
         let taken = self.take_in(id, upload, &place);
         if let Err(error) = remove(&place) {
@@ -191,6 +196,20 @@ impl Store {
             self.lock().expect(id.clone(), Instant::now());
         }
         Ok(())
+    }
+
+    /// Notes that `plugin` is being started. Who takes the run up again goes by the first time.
+    pub(super) fn launched(&self, plugin: &str) {
+        let at = clock::now();
+        let record = Record::Started { plugin: plugin.to_owned(), at };
+        if let Err(error) = self.journal.append(&record) {
+            log::warn!("the start of plugin `{plugin}` could not be noted: {error}");
+        }
+        let mut state = self.lock();
+        state.launched(plugin, Instant::now());
+        if let Record::Started { at, .. } = &record {
+            state.started(plugin, at);
+        }
     }
 
     /// Puts an error in the place of a result that will not come. What is there already stays. A failure for the
@@ -286,7 +305,7 @@ impl Store {
                 let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
                 self.put_error(id, &report, kind)?;
             }
-            None => self.put_result(id, place, &digest, size, upload.identity)?,
+            None => self.put_result(id, place, (&digest, size), &upload.sender)?,
         }
         Ok(digest)
     }
@@ -335,27 +354,22 @@ impl Store {
         &self,
         id: &ResultId,
         place: &Path,
-        digest: &[u8; 32],
-        size: u64,
-        identity: Option<&'static str>,
+        (digest, size): (&[u8; 32], u64),
+        sender: &Sender,
     ) -> Result<(), Refusal> {
         let busy = self.claim(id)?;
         let (target, errors) = (self.results(id), self.errors(id));
         remove(&target)?;
         put_in_place(place, &target)?;
-        let identity = identity.map(str::to_owned);
-        let record = Record::Accepted {
-            id: id.clone(),
-            sha256: hex(digest),
-            size,
-            at: clock::now(),
-            identity: identity.clone(),
-        };
+        let receipt = self.lock().receipt_of(id, sender, size, hex(digest));
+        let record = Record::Accepted { id: id.clone(), receipt: receipt.clone() };
         if let Err(error) = self.journal.append(&record) {
             // Not acknowledged, so it must not look as if it were.
             remove(&target)?;
             return Err(anyhow::Error::from(error).context("journal").into());
         }
+        let identity = Some(receipt.sender.identity.clone()).filter(|identity| !identity.is_empty());
+        self.lock().keep(id, receipt);
         busy.settle(Standing::Accepted { identity });
         // Only now: until the result is certain the error stands.
         if let Err(error) = remove(&errors) {
@@ -380,8 +394,10 @@ impl Store {
         let errors = self.errors(id);
         remove(&errors)?;
         put_in_place(&place, &errors)?;
-        let record = Record::Failed { id: id.clone(), error: error.clone(), kind, at: clock::now() };
+        let at = clock::now();
+        let record = Record::Failed { id: id.clone(), error: error.clone(), kind, at: at.clone() };
         self.journal.append(&record).context("journal")?;
+        self.lock().failed_at(id, at);
         log::warn!("`{id}` failed: {error}");
         busy.settle(Standing::Failed { error, kind });
         Ok(())
@@ -420,12 +436,16 @@ impl Store {
         let (mut failed, mut accepted) = (HashMap::new(), HashMap::new());
         for record in records {
             match record {
-                Record::Failed { id, error, kind, .. } => {
+                Record::Failed { id, error, kind, at } => {
+                    self.lock().failed_at(&id, at);
                     failed.insert(id, Standing::Failed { error, kind });
                 }
-                Record::Accepted { id, identity, .. } => {
-                    accepted.insert(id, identity);
+                Record::Accepted { id, receipt } => {
+                    let identity = receipt.sender.identity.clone();
+                    self.lock().keep(&id, receipt);
+                    accepted.insert(id, Some(identity).filter(|identity| !identity.is_empty()));
                 }
+                Record::Started { plugin, at } => self.lock().started(&plugin, &at),
                 Record::Expected(_) => {}
             }
         }
@@ -441,6 +461,7 @@ impl Store {
             } else {
                 if accepted.contains_key(&id) {
                     log::error!("`{id}` had come, but `{}` is gone: it is awaited again", results.display());
+                    self.lock().lost(&id);
                 }
                 remove(&errors)?;
             }

@@ -7,6 +7,7 @@ use tar::EntryType as Kind;
 
 use super::Limits;
 use super::fixture::{Scratch, bomb, limits, plain, put, put_tar, send, tar_gz};
+use super::receipt::Sender;
 use super::server::code;
 use super::state::Standing;
 use super::store::{Refusal, Store, Upload};
@@ -260,7 +261,7 @@ fn of_two_uploads_at_once_the_first_complete_one_wins() {
             disposition: Some("a;filename=f"),
             digest: None,
             is_error: false,
-            identity: None,
+            sender: Sender::default(),
         };
         store.accept(&id, upload).map_or_else(|refusal| code(&refusal), |_| 200)
     };
@@ -294,7 +295,7 @@ fn a_cut_or_stalled_body_is_not_stored() {
                 disposition: Some("a;filename=f"),
                 digest: None,
                 is_error: false,
-                identity: None,
+                sender: Sender::default(),
             };
             check(store.accept(&id, upload).map(|_| ()), expected);
         }
@@ -324,6 +325,7 @@ fn a_run_goes_on_where_it_was_killed() {
     let ids = ["accepted", "failed", "replaced", "unacknowledged", "open"].map(node);
     {
         let store = scratch.open(&ids);
+        store.launched("p");
         check(put(&store, &ids[0], "f", b"1"), 200);
         store.record(&Failure::timed_out(ids[1].clone(), "late"));
         store.record(&Failure::new(ids[2].clone(), "too early"));
@@ -363,6 +365,16 @@ fn a_run_goes_on_where_it_was_killed() {
     );
     check(put(&store, &ids[0], "f", b"1"), 409);
     check(put(&store, &ids[4], "f", b"4"), 200);
+
+    let list = serde_json::to_value(store.lock().received()).unwrap();
+    let one = ring::digest::digest(&ring::digest::SHA256, b"1");
+    let one: String = one.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!((&list[0]["sha256"], &list[0]["size"]), (&one.into(), &1.into()), "over the restart");
+    assert!(list.as_array().unwrap().iter().all(|line| line["started"] == list[0]["started"]), "{list}");
+    assert!(list[0]["started"].is_string() && list[0]["arrived"].is_string(), "{list}");
+    assert!(list[1]["failed"].is_string() && list[1]["arrived"].is_null(), "{list}");
+    assert!(list[2]["failed"].is_null() && list[2]["arrived"].is_string(), "{list}");
+    assert!(list[3]["arrived"].is_null() && list[4]["attempts"] == 1, "{list}");
 }
 
 #[test]

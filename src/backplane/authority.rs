@@ -75,6 +75,11 @@ impl Authority {
         pem("CERTIFICATE", &self.certificate)
     }
 
+    /// What it signs with.
+    pub(super) fn key(&self) -> &KeyPair {
+        self.issuer.key()
+    }
+
     /// A certificate for the server at the advertised `host`: an IP address or a name, either with or without a
     /// port.
     pub fn server(&self, host: &str) -> anyhow::Result<Identity> {

@@ -1,7 +1,7 @@
 //! Certificates of a run, and the TLS settings of both sides.
 //!
 //! Owns who is who: every run has its own authority, which signs a certificate for the aggregator and those of its
-//! workers. What a worker's certificate says decides what it may send:
+//! workers, and seals the archive. What a worker's certificate says decides what it may send:
 //!
 //! | its URI | made | may send |
 //! | --- | --- | --- |
@@ -15,6 +15,7 @@ mod authority;
 mod der;
 mod identity;
 mod request;
+mod seal;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -24,5 +25,6 @@ pub(crate) use identity::Caller;
 pub use identity::Identity;
 pub(crate) use identity::plugin_of;
 pub(crate) use request::SigningRequest;
+pub(crate) use seal::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement};
 pub(crate) use server::open_server_config;
 pub use server::server_config;

@@ -72,8 +72,17 @@ impl<'a> Afterwards<'a> {
             let into = into.unwrap_or(Path::new("."));
             let service = status::service(self.matches, namespace);
             let service = service.as_ref();
-            let retrieval =
-                Retrieval { client, namespace, from: RUNS_DIR, into, name: None, partial: false, service };
+            let retrieval = Retrieval {
+                client,
+                namespace,
+                from: RUNS_DIR,
+                into,
+                name: None,
+                partial: false,
+                service,
+                force: false,
+                keep_seal: true,
+            };
             let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
             let paths = match retrieval.fetch(client.stop()) {
                 Ok(paths) => paths,

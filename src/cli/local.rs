@@ -15,6 +15,7 @@ use super::{report, request};
 use crate::driver;
 use crate::names::env;
 use crate::pipeline::Local;
+use crate::remote::authority::Authorities;
 use crate::status;
 use base::stop::Stop;
 use base::sys::{self, Signal};
@@ -45,6 +46,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         worker_env: worker_env(),
     };
     let work = local.prepare()?;
+    let uuid = local.config.uuid.clone();
     std::fs::create_dir_all(&local.out).with_context(|| format!("cannot make `{}`", local.out.display()))?;
     // Hours of work are not lost to a folder that could have been looked at before.
     sys::check_writable(&local.out).with_context(|| {
@@ -69,6 +71,10 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     })?;
     let mut told = HashMap::new();
     let ended = local.run(|status| tell(status, &mut told), &stop)?;
+    let kept = Authorities::of_user().and_then(|kept| kept.keep(&uuid, &ended.authority));
+    if let Err(error) = kept {
+        log::warn!("the archive's seal can be checked only where its authority is known: {error:#}");
+    }
     let names: Vec<String> = definitions.iter().map(|definition| definition.name().to_owned()).collect();
     // There is no cluster whose health could be shown.
     let code = report::report(matches, &outputs, &ended.archive, Some(&names), true)?;

@@ -53,6 +53,7 @@ mod run;
 mod splat;
 mod status;
 mod status_table;
+mod verify;
 mod version;
 mod wait;
 mod waiting;
@@ -140,6 +141,7 @@ fn obey(matches: &ArgMatches, path: &[String]) -> anyhow::Result<ExitCode> {
         "run" => run::run(matches),
         "splat" => splat::run(matches),
         "status" => status::run(matches),
+        "verify" => verify::run(matches),
         "version" => version::run(matches),
         "wait" => wait::run(matches),
         "worker" => worker::run(matches),

@@ -9,7 +9,7 @@ use clap::ArgMatches;
 
 use super::output;
 use crate::report::{self, Depth, Look, Mode, Opened, Overview, View};
-use base::sys;
+use base::sys::{self, Open as _};
 
 /// The files that were asked for. They are opened before anything runs: hours of work are not lost to a folder that
 /// could have been looked at before.
@@ -25,7 +25,8 @@ impl Outputs {
             let path = matches.get_one::<String>(id).filter(|path| !path.is_empty());
             path.map(|path| {
                 // What it holds of an earlier run stays until there is something new.
-                let file = File::options().write(true).create(true).truncate(false).open(path);
+                // Results are the business of whoever asked for them.
+                let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(path);
                 let file = file.with_context(|| format!("cannot write `{path}`, which --{id} names"))?;
                 anyhow::Ok((path.clone(), file))
             })

@@ -34,6 +34,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         name: text("filename"),
         partial: matches.get_flag("partial"),
         service: service.as_ref(),
+        force: matches.get_flag("force"),
+        keep_seal: !matches.get_flag("extract"),
     };
     let fetched = retrieval.fetch(&stop).and_then(|paths| {
         if matches.get_flag("extract") {

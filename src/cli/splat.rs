@@ -26,6 +26,12 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if files.is_empty() {
         log::warn!("there is no finished archive in `{}`", folder.display());
     }
+    if matches.get_flag("seals") {
+        let seals: Vec<_> =
+            files.iter().flat_map(|file| layout::seal(file)).filter(|path| path.is_file()).collect();
+        archive::bundle(&seals, 0, output::stdout()).context("sending the seals")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let offset = matches.get_one::<i64>("offset").copied().unwrap_or_default();
     let Ok(offset) = u64::try_from(offset) else { bail!("--offset cannot be negative") };
     archive::bundle(&files, offset, output::stdout()).context("sending the archives")?;

@@ -9,9 +9,10 @@ use anyhow::{Result, bail};
 use clap::ArgMatches;
 
 use super::{cluster, output, status_table};
+use crate::remote::authority::Authorities;
 use crate::remote::service::{self, Credentials};
 use crate::remote::state::{self, State};
-use crate::status;
+use crate::{layout, status};
 use base::clock;
 use base::kube::{Method, Request};
 use base::stop::Stop;
@@ -34,11 +35,22 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     if matches.get_flag("watch") {
         return watch(&client, namespace, form);
     }
+    if let State::Told(run) = &state {
+        learn(&client, namespace, run);
+    }
     output::print(&form.text(&state)?)?;
     if let State::Silent { message, failed: true, .. } = &state {
         log::error!("{message}");
     }
     Ok(code(&state))
+}
+
+/// Keeps the certificate of the run's authority, unless the name of its archive tells that it is kept.
+fn learn(client: &kube::Client, namespace: &str, run: &status::Run) {
+    let Ok(kept) = Authorities::of_user() else { return };
+    if layout::run_of_archive(&run.archive.name).and_then(|uuid| kept.of(uuid)).is_none() {
+        kept.learn(client, namespace);
+    }
 }
 
 /// The file with the credentials of a run's status service.

@@ -45,7 +45,8 @@ pub(crate) fn shown() -> Command {
         .hide(true)
         .arg(path("dir", "DIR").required(true))
         .arg(number("offset", "BYTES", "Begin after this many bytes").default_value("0"))
-        .arg(switch("partial", "Pack what has arrived so far of a run that is not over"));
+        .arg(switch("partial", "Pack what has arrived so far of a run that is not over"))
+        .arg(switch("seals", "Write the seals of the archives instead"));
     let aggregator = command("aggregator", "Receive the results of a run (inside the cluster)")
         .hide(true)
         .arg(switch("no-exit", "Stay when the run is over, so that results can be fetched"))
@@ -69,6 +70,7 @@ pub(crate) fn shown() -> Command {
             status(),
             run_flag::wait(),
             retrieve(),
+            verify(),
             results(),
             logs(),
             delete(),
@@ -156,8 +158,19 @@ fn retrieve() -> Command {
                 .default_value(names::RUNS_DIR),
         )
         .arg(switch("partial", "Fetch what has arrived so far from an unfinished run"))
+        .arg(switch("force", "Replace files that exist"))
         .arg(credentials())
         .args(cluster())
+}
+
+fn verify() -> Command {
+    command("verify", "Check the seal of an archive; needs no cluster")
+        .arg(path("archive", "ARCHIVE").help("Archive with its seal beside it").required(true))
+        .arg(text(
+            "authority",
+            "FILE",
+            "Certificate of the run's authority (PEM) [default: the one that `run` has kept]",
+        ))
 }
 
 fn results() -> Command {

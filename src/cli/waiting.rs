@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
 use super::{output, status_table};
+use crate::remote::authority::Authorities;
 use crate::remote::state::{self, State};
 use crate::status;
 use base::clock;
@@ -54,7 +55,16 @@ impl Wait {
         let (sender, states) = sync_channel(16);
         thread::scope(|scope| {
             let watch = thread::Builder::new().name("watch".into()).spawn_scoped(scope, move || {
-                state::follow(&narrow, namespace, |state| sender.send(state).is_ok())
+                let mut learning = Authorities::of_user().ok();
+                state::follow(&narrow, namespace, |state| {
+                    // The earlier it is kept, the less can have been changed before.
+                    if matches!(state, State::Told(_))
+                        && learning.as_ref().is_some_and(|kept| kept.learn(&narrow, namespace))
+                    {
+                        learning = None;
+                    }
+                    sender.send(state).is_ok()
+                })
             });
             let watch = watch.context("start a thread")?;
             let mut follower = Follower::new(self, namespace);

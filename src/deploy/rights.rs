@@ -192,6 +192,7 @@ impl<'a> Rights<'a> {
             rule("", "pods", &["create", "patch", "delete", "deletecollection"]),
             rule("apps", "daemonsets", &["create", "delete", "deletecollection"]),
             rule("", "secrets", &["create", "delete"]),
+            rule("", "configmaps", &["create", "patch"]),
         ]);
         let mut roles = Vec::new();
         if self.level != Level::NamespaceAdmin {

@@ -19,7 +19,7 @@ use crate::aggregator::{self, Aggregator, Settings};
 use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::driver::roster::Roster;
 use crate::driver::{self, Driver as _, Plugin, Proof};
-use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS};
+use crate::names::{self, AGGREGATOR_SELECTORS, ANNOTATION_STATUS};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
 use crate::{config, layout, status};
@@ -128,6 +128,7 @@ impl Cluster<'_> {
             let why = unseen.as_deref().unwrap_or_default();
             aggregator.record(&Failure::skipped(id.clone(), why));
         }
+        self.tell_authority(&aggregator.authority().certificate_pem());
         let address =
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
         let server = Server::bind(&address)?.principal(plugin_of);
@@ -200,7 +201,8 @@ impl Cluster<'_> {
                 }
             }
             errors += process::process(&aggregator, &plugins, &self.config, run_dir);
-            let (path, archive) = pack::pack(run_dir, &plugins, self.folder, &self.config.uuid, started)?;
+            let (path, archive) =
+                pack::pack(&aggregator, run_dir, &plugins, self.folder, &self.config.uuid, started)?;
             if let Err(error) = fs::write(self.folder.join(layout::COMPLETE), &driver.owner.1) {
                 log::warn!("cannot note that the run is over: {error}");
             }
@@ -214,6 +216,30 @@ impl Cluster<'_> {
             log::warn!("cannot remove `{}`: {error}", run_dir.display());
         }
         Ok(Outcome::Ended(errors))
+    }
+
+    /// Leaves the authority's certificate in the namespace, for those who want to know the seal of the archive. Whoever
+    /// may not write that goes on: the run itself does not need it.
+    fn tell_authority(&self, certificate: &str) {
+        let data = json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
+        let map = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"labels": names::labels(), "name": names::AUTHORITY_MAP, "namespace": self.config.namespace},
+            "data": data,
+        });
+        let (maps, namespace) = (&Resource::CONFIG_MAPS, &self.config.namespace);
+        let told = match self.client.create(maps, namespace, &map) {
+            Err(error) if error.already_exists() => {
+                self.client.merge_patch(maps, namespace, names::AUTHORITY_MAP, &json!({"data": data}))
+            }
+            told => told,
+        };
+        if let Err(error) = told {
+            log::warn!(
+                "the certificate that the archive's seal is checked with stands only in this pod: {error}"
+            );
+        }
     }
 
     /// The results of each plugin, in the order of the definitions; and why nobody knows on which nodes plugins run
@@ -373,7 +399,14 @@ impl Cluster<'_> {
         let earlier = self.folder.join(layout::EARLIER);
         for path in archive::finished(self.folder).unwrap_or_default() {
             let aside = earlier.join(path.file_name().unwrap_or_default());
-            match fs::create_dir_all(&earlier).and_then(|()| fs::rename(&path, &aside)) {
+            let moved = fs::create_dir_all(&earlier).and_then(|()| {
+                for (from, to) in layout::seal(&path).iter().zip(layout::seal(&aside)) {
+                    // What an older version has packed has none.
+                    let _ = fs::rename(from, to);
+                }
+                fs::rename(&path, &aside)
+            });
+            match moved {
                 Ok(()) => log::info!("the archive of an earlier run is kept as `{}`", aside.display()),
                 Err(error) => log::warn!("cannot put `{}` aside: {error}", path.display()),
             }

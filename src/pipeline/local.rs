@@ -48,6 +48,8 @@ pub(crate) struct Ended {
     pub archive: PathBuf,
     /// How many plugins' results could not be processed.
     pub errors: usize,
+    /// The certificate of the run's authority, which has sealed it.
+    pub authority: String,
 }
 
 impl Local<'_> {
@@ -149,14 +151,15 @@ impl Local<'_> {
             driver::local::end_strays();
             launch::give_up(&aggregator, stop);
             let errors = process::process(&aggregator, &plugins, &self.config, &run_dir);
-            let (path, archive) = pack::pack(&run_dir, &plugins, &self.out, &self.config.uuid, started)?;
+            let (path, archive) =
+                pack::pack(&aggregator, &run_dir, &plugins, &self.out, &self.config.uuid, started)?;
             for plugin in plugins.iter().filter(|plugin| !plugin.definition.config.skip_cleanup) {
                 driver.remove(plugin)?;
             }
             Ok((archive, (path, errors)))
         };
         let (archive, errors) = conduct.run(publish, finish, stop)?;
-        Ok(Ended { archive, errors })
+        Ok(Ended { archive, errors, authority: authority.certificate_pem() })
     }
 }
 

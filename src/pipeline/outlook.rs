@@ -1,7 +1,7 @@
 //! The aggregator's second server: tells whoever holds the run's status credentials how it stands, and hands out the
 //! archive.
 //!
-//! Answers `GET /status` and `GET /results`, the latter with ranges. Knows nothing of workers: their authority is
+//! Answers `GET /status`, `GET /results`, the latter with ranges, and the two parts of the archive's seal. Knows nothing of workers: their authority is
 //! another, so neither side's certificates open the other's door. Its thread is its caller's.
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::backplane::{Identity, server_config};
-use crate::status;
+use crate::{layout, status};
 use base::http::{Request, Response, Server};
 use base::json::json;
 use base::stop::Stop;
@@ -50,7 +50,8 @@ impl Outlook {
     }
 
     fn answer(&self, request: &Request<'_>) -> Response {
-        if !["/status", "/results"].contains(&&*request.path) {
+        let seal = layout::SEAL.iter().find(|ending| request.path.strip_prefix("/results") == Some(ending));
+        if !["/status", "/results"].contains(&&*request.path) && seal.is_none() {
             return Response::text(404, "no such path; there are /status and /results");
         }
         if !["GET", "HEAD"].contains(&&*request.method) {
@@ -68,6 +69,12 @@ impl Outlook {
         // A range of another archive than the one that was begun would be nonsense.
         let same = request.headers.get("if-range").is_none_or(|wanted| wanted == tag);
         let range = request.headers.get("range").filter(|_| same);
+        if let Some(ending) = seal {
+            return match std::fs::read(self.folder.join(format!("{}{ending}", archive.name))) {
+                Ok(part) => Response::bytes(200, "application/octet-stream", part),
+                Err(error) => Response::text(404, format_args!("the archive has no seal: {error}")),
+            };
+        }
         let opened = File::open(self.folder.join(&archive.name));
         match opened.and_then(|file| Response::file(file, GZIP, range)) {
             Ok(response) => response

@@ -1,18 +1,24 @@
-//! The last step: the run directory becomes one archive, which has its name only once it is whole.
+//! The last step: the run directory becomes one archive, which has its name only once it is whole and sealed.
 
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
 
 use super::process::write_json;
+use crate::aggregator::Aggregator;
+use crate::backplane::Statement;
 use crate::driver::Plugin;
 use crate::{layout, status};
 use base::json::json;
+use base::sys::{self, Open as _};
 use base::{archive, clock};
 
-/// Packs `run_dir` into a file in `out`. Gives its path and what the status says about it.
+/// Packs `run_dir` into a file in `out`, with its seal beside it. Gives its path and what the status says about it.
 pub(super) fn pack(
+    aggregator: &Aggregator,
     run_dir: &Path,
     plugins: &[Plugin<'_>],
     out: &Path,
@@ -22,9 +28,27 @@ pub(super) fn pack(
     let names: Vec<&str> = plugins.iter().map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
     write_json(&run_dir.join(layout::INFO), &info)?;
+    write_json(&run_dir.join(layout::RECEIVED), &json!(aggregator.received()))?;
     let name = layout::archive(&clock::stamp(started), uuid);
-    let path = out.join(&name);
-    let packed = archive::pack_file(run_dir, &path).context("cannot write the archive")?;
+    let (path, unsealed) = (out.join(&name), out.join(name.clone() + layout::UNSEALED));
+    let packed = archive::pack_file(run_dir, &unsealed).context("cannot write the archive")?;
+    let (size, sha256) = (packed.size, packed.sha256);
+    let statement = Statement { run: uuid.to_owned(), name: name.clone(), size, sha256: sha256.clone() };
+    let seal = aggregator.authority().seal(&statement)?;
+    // Whoever finds the archive finds its seal.
+    for (path, content) in layout::seal(&path).iter().zip([&seal.statement, &seal.signature]) {
+        write(path, content).with_context(|| format!("cannot write `{}`", path.display()))?;
+    }
+    fs::rename(&unsealed, &path)
+        .and_then(|()| sys::sync_folder(out))
+        .with_context(|| format!("cannot write `{}`", path.display()))?;
     let created = clock::rfc3339(SystemTime::now());
-    Ok((path, status::Archive { name, created, sha256: packed.sha256, size: packed.size }))
+    Ok((path, status::Archive { name, created, sha256, size }))
+}
+
+/// Writes a file for its owner alone, for good.
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
 }

@@ -124,8 +124,8 @@ impl Installed {
     }
 }
 
-/// Where the folder is, or why there is none.
-fn folder(variable: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
+/// The folder of the user where installed plugins are, and what else outlives a command.
+pub(crate) fn folder(variable: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
     let home = sys::homes(variable).into_iter().next();
     match (variable("SONOBUOY_DIR").filter(|folder| !folder.is_empty()), home) {
         (Some(folder), home) => Ok(match (folder.strip_prefix('~'), home) {

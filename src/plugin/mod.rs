@@ -30,7 +30,7 @@ pub(crate) use adjust::set_env;
 pub(crate) use check::{check, check_all, check_format};
 pub(crate) use read::{read, read_all};
 pub(crate) use {
-    installed::Installed,
+    installed::{Installed, folder as user_folder},
     search::search,
     source::{Found, find, one},
 };

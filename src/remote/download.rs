@@ -4,45 +4,67 @@
 //! with that. Starts no thread.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::landed::Landed;
+use super::partial::PartialFile;
+use super::retrieve::{Landed, archive_name};
 use super::service::Credentials;
 use super::{BACKOFF, IDLE_LIMIT, SILENCE_TIMEOUT};
-use crate::status;
+use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
+use crate::{layout, status};
 use base::kube::{self, Method, Request};
 use base::stop::Stop;
 
 /// The service answers a question within this.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Fetches the archive into the folder `into`, under `name` or its own.
+/// Fetches the archive into the folder `into`, to be called `name` or its own, and its seal, if there is one.
 pub(super) fn download(
     credentials: &Credentials,
     into: &Path,
     name: Option<&str>,
+    force: bool,
     stop: &Stop,
-) -> Result<PathBuf> {
+) -> Result<(Landed, Option<Seal>)> {
     let ask = || -> Result<(kube::Client, status::Archive)> {
         let client = credentials.client(ANSWER, stop)?;
         let answer = client.send(&Request::raw(Method::Get, "/status"))?;
         Ok((client, serde_json::from_value::<status::Run>(answer)?.archive))
     };
     let (client, archive) = ask().context("the run's status service does not answer")?;
-    if archive.name.is_empty() || archive.name.contains(['/', '\\', '\0']) || archive.name.starts_with("..") {
+    if archive.name.is_empty() {
         bail!("the run has no archive yet");
     }
-    let mut file = Landed::create(into, name.unwrap_or(&archive.name))?;
+    let Some(own) = archive_name(&archive.name) else {
+        bail!("`{}` is not a name for an archive", archive.name)
+    };
+    let mut file = PartialFile::create(into, name.unwrap_or(own), force)?;
     rest(&client, &archive, &mut file, stop)?;
-    file.verify(Some(&archive))?;
-    file.settle()
+    file.verify(&archive)?;
+    let part = |ending, most| -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        let request = Request::raw(Method::Get, format!("/results{ending}")).header("accept", "*/*");
+        client.stream(&request, Some(ANSWER))?.take(most).read_to_end(&mut content)?;
+        Ok(content)
+    };
+    let [statement, signature] = layout::SEAL;
+    let statement = part(statement, MAX_STATEMENT_BYTES);
+    let signature = part(signature, MAX_SIGNATURE_BYTES);
+    let seal = match (statement, signature) {
+        (Ok(statement), Ok(signature)) => Some(Seal { statement, signature }),
+        (Err(error), _) | (_, Err(error)) => {
+            log::debug!("the status service gives no seal: {error:#}");
+            None
+        }
+    };
+    Ok((Landed { name: own.to_owned(), file }, seal))
 }
 
 /// Appends what `file` still lacks, over as many connections as that takes.
-fn rest(client: &kube::Client, archive: &status::Archive, file: &mut Landed, stop: &Stop) -> Result<()> {
+fn rest(client: &kube::Client, archive: &status::Archive, file: &mut PartialFile, stop: &Stop) -> Result<()> {
     let tag = format!("\"{}\"", archive.sha256);
     let mut idle = 0;
     while file.size() < archive.size {
@@ -72,7 +94,7 @@ fn rest(client: &kube::Client, archive: &status::Archive, file: &mut Landed, sto
 }
 
 /// Takes what comes, at most until the file has `size` bytes; says why it ended.
-fn take(body: impl Read, size: u64, file: &mut Landed) -> Result<String> {
+fn take(body: impl Read, size: u64, file: &mut PartialFile) -> Result<String> {
     let mut body = body.take(size - file.size());
     let mut piece = vec![0; 64 << 10];
     loop {
@@ -88,11 +110,12 @@ fn take(body: impl Read, size: u64, file: &mut Landed) -> Result<String> {
 mod tests {
     use std::collections::BTreeMap;
     use std::fs::File;
+    use std::path::PathBuf;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::api_server::{ApiServer, Fault};
-    use crate::backplane::{Authority, server_config};
+    use crate::backplane::{Authority, Statement, server_config};
     use crate::names::STATUS_SERVICE as NAME;
     use crate::remote::{Failure, Retrieval};
     use base::clock;
@@ -140,6 +163,9 @@ mod tests {
             .collect();
         let archive =
             json!({"name": "a.tar.gz", "created": clock::now(), "sha256": sha256, "size": promised.len()});
+        let (run, size) = ("r".to_owned(), promised.len() as u64);
+        let statement = Statement { run, name: "a.tar.gz".into(), size, sha256: sha256.clone() };
+        let seal = authority.seal(&statement).unwrap();
         let answers = AtomicU64::new(0);
         let stop = Stop::new();
         let fetched = std::thread::scope(|scope| {
@@ -147,6 +173,11 @@ mod tests {
                 server.run(&stop, |request| {
                     if request.path == "/status" {
                         return Response::json(200, &json!({"status": "complete", "tar-info": archive}));
+                    }
+                    for (ending, part) in layout::SEAL.iter().zip([&seal.statement, &seal.signature]) {
+                        if request.path.ends_with(ending) {
+                            return Response::bytes(200, GZIP, part.as_slice());
+                        }
                     }
                     let answer = answers.fetch_add(1, Ordering::Relaxed);
                     let path = there.join(answer.to_string());
@@ -170,6 +201,8 @@ mod tests {
                 name: None,
                 partial: false,
                 service: Some(&credentials),
+                force: false,
+                keep_seal: true,
             };
             let fetched = retrieval.fetch(&Stop::new());
             stop.stop();
@@ -189,7 +222,9 @@ mod tests {
         for cuts in [0, 3] {
             let (fetched, came) = fetch(&content, cuts, &content);
             assert_eq!(fetched.unwrap()[0].file_name().unwrap(), "a.tar.gz");
-            assert!(came == BTreeMap::from([("a.tar.gz".to_owned(), content.clone())]), "after {cuts} cuts");
+            assert!(came["a.tar.gz"] == content, "after {cuts} cuts");
+            let names: Vec<_> = came.keys().map(String::as_str).collect();
+            assert_eq!(names, ["a.tar.gz", "a.tar.gz.sha256", "a.tar.gz.sig"]);
         }
     }
 

@@ -2,9 +2,11 @@
 //!
 //! Reads and downloads; creates and removes nothing (that is `deploy`).
 
+pub(crate) mod authority;
 mod download;
-mod landed;
+mod partial;
 mod retrieve;
+pub(crate) mod seal;
 pub(crate) mod service;
 pub(crate) mod state;
 

@@ -7,21 +7,25 @@
 //! Where the cluster lets nobody run commands in pods, the status service of the run hands out the archive, if there
 //! is one.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
+use super::authority::Authorities;
 use super::download::download;
-use super::landed::Landed;
+use super::partial::PartialFile;
+use super::seal;
 use super::service::Credentials;
 use super::{BACKOFF, IDLE_LIMIT, SILENCE_TIMEOUT, state};
-use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, SONOBUOY};
-use crate::status;
+use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
+use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, RUNS_DIR, SONOBUOY};
+use crate::{layout, status};
 use base::archive::{self, Gunzip, Kind, Reader};
 use base::kube;
 use base::stop::Stop;
@@ -34,6 +38,10 @@ const MAX_ENTRIES: usize = 1_000;
 /// Archives are packed already: a stream that unpacks to so many times its size, beyond a start, is made to fill a disk.
 const MAX_RATIO: u64 = 16;
 const MAX_START_BYTES: u64 = 64 << 20;
+/// The seals of a folder's archives, packed: one run has one.
+const MAX_SEALS_BYTES: u64 = 256 << 10;
+/// The longest name of an archive; what a partial file adds to it still fits into a folder.
+const MAX_NAME_BYTES: usize = 200;
 /// How often everything is fetched again when going on is impossible or what came is not what was packed.
 const RESTARTS: u32 = 5;
 
@@ -53,6 +61,16 @@ pub(crate) struct Retrieval<'a> {
     pub partial: bool,
     /// The way to the run's own status service.
     pub service: Option<&'a Credentials>,
+    /// Whether files that exist are replaced.
+    pub force: bool,
+    /// Whether the seal is kept beside the archive.
+    pub keep_seal: bool,
+}
+
+/// An archive that is here and not yet under its name, with the name that it was sent under.
+pub(super) struct Landed {
+    pub(super) name: String,
+    pub(super) file: PartialFile,
 }
 
 /// Why there is nothing.
@@ -86,14 +104,16 @@ impl Retrieval<'_> {
         fs::create_dir_all(self.into)
             .with_context(|| format!("cannot make `{}`", self.into.display()))
             .map_err(Failure::Transfer)?;
-        let known = promised(&pod);
+        // Who names another folder wants what was packed there, whatever the run's status says.
+        let known = promised(&pod).filter(|_| self.from == RUNS_DIR);
         let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
         if self.partial {
             return self.fetch_partial(pod, stop).map(|path| vec![path]);
         }
         let mut restarts = 0;
         loop {
-            let landing = Landing { into: self.into, name: self.name, known: known.as_ref() };
+            let landing =
+                Landing { into: self.into, name: self.name, known: known.as_ref(), force: self.force };
             match self.stream(pod, &landing, stop) {
                 Ok(landed) if landed.is_empty() => {
                     let error =
@@ -149,11 +169,85 @@ impl Retrieval<'_> {
                 return path.map(|path| vec![path]).map_err(Again::Never);
             }
         };
-        let mut paths = Vec::new();
-        for file in landed {
-            paths.push(file.settle().map_err(|error| Again::Never(Failure::Transfer(error)))?);
+        if landed.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(paths)
+        let seals = self.seals(pod, stop);
+        self.settle(landed, &seals).map_err(|error| Again::Never(Failure::Transfer(error)))
+    }
+
+    /// Checks the seals of archives, then gives all files their names: all of them, or none if one cannot have its.
+    fn settle(&self, landed: Vec<Landed>, seals: &BTreeMap<String, Seal>) -> anyhow::Result<Vec<PathBuf>> {
+        let (mut archives, mut others) = (Vec::new(), Vec::new());
+        for Landed { name, file } in landed {
+            let seal = seals.get(&name);
+            self.judge(&name, &file, seal)?;
+            if let (Some(seal), true) = (seal, self.keep_seal) {
+                for (path, content) in
+                    layout::seal(file.path()).iter().zip([&seal.statement, &seal.signature])
+                {
+                    others.push(file.beside(path, content)?);
+                }
+            }
+            archives.push(file);
+        }
+        archives.iter().chain(&others).try_for_each(PartialFile::check)?;
+        for file in others {
+            file.commit()?;
+        }
+        archives.into_iter().map(PartialFile::commit).collect()
+    }
+
+    /// Says what the seal of an archive is worth; one that is wrong, or missing where there must be one, is an error.
+    fn judge(&self, name: &str, file: &PartialFile, seal: Option<&Seal>) -> anyhow::Result<()> {
+        let run = seal.and_then(|seal| seal.statement().ok()).map(|statement| statement.run);
+        let run = run.as_deref().or_else(|| layout::run_of_archive(name)).unwrap_or_default();
+        let kept = Authorities::of_user().ok();
+        let mut certificate = kept.as_ref().and_then(|kept| kept.of(run));
+        if let (None, Some(kept)) = (&certificate, &kept)
+            && kept.learn(self.client, self.namespace)
+        {
+            certificate = kept.of(run);
+        }
+        match (seal, certificate) {
+            (Some(seal), certificate) => {
+                let checked = seal::check(seal, file.size(), &file.sha256(), certificate.as_deref())?;
+                if checked.statement.name != name {
+                    bail!("`{name}` came with the seal of another archive, `{}`", checked.statement.name);
+                }
+                checked.tell();
+            }
+            (None, Some(_)) => {
+                let path = kept.and_then(|kept| kept.path(run)).unwrap_or_default();
+                bail!(
+                    "`{name}` came without its seal, although its run has an authority; remove `{}` to take it as it is",
+                    path.display()
+                );
+            }
+            (None, None) => log::debug!("`{name}` has no seal: its aggregator is of another version"),
+        }
+        Ok(())
+    }
+
+    /// The seals of the archives that the container holds, by their names; none if it cannot say.
+    fn seals(&self, pod: &str, stop: &Stop) -> BTreeMap<String, Seal> {
+        let mut packed = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            packed.extend_from_slice(piece);
+            if packed.len() as u64 > MAX_SEALS_BYTES { Err("more than a seal".to_owned()) } else { Ok(()) }
+        };
+        let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
+        let command = ["/sonobuoy", "splat", self.from, "--seals"];
+        let mut seals = BTreeMap::new();
+        let read = match self.client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink) {
+            Ok(exit) if exit.success() => read_seals(&packed, &mut seals),
+            Ok(exit) => Err(anyhow!("{}", exit.stderr.trim())),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = read {
+            log::debug!("the aggregator gives no seal: {error:#}");
+        }
+        seals
     }
 
     /// The archive from the status service, since commands were `refused`.
@@ -164,7 +258,11 @@ impl Retrieval<'_> {
             )));
         };
         log::warn!("{refused}; asking the run's status service for the archive");
-        download(credentials, self.into, self.name, stop).map_err(Failure::Transfer)
+        let (landed, seal) =
+            download(credentials, self.into, self.name, self.force, stop).map_err(Failure::Transfer)?;
+        let seals = seal.into_iter().map(|seal| (landed.name.clone(), seal)).collect();
+        let mut paths = self.settle(vec![landed], &seals).map_err(Failure::Transfer)?;
+        Ok(paths.remove(0))
     }
 
     /// Hands the stream on, piece by piece, going on after cuts.
@@ -222,13 +320,13 @@ impl Retrieval<'_> {
             || format!("{}_sonobuoy_partial.tar.gz", base::clock::stamp(std::time::SystemTime::now())),
             ToOwned::to_owned,
         );
-        let mut file = Landed::create(self.into, &name).map_err(Failure::Transfer)?;
+        let mut file = PartialFile::create(self.into, &name, self.force).map_err(Failure::Transfer)?;
         let command = ["/sonobuoy", "splat", self.from, "--partial"];
         let mut sink = |piece: &[u8]| file.write(piece).map_err(|error| format!("{error:#}"));
         let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
         let exit = self.client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink);
         match exit.map_err(|error| Failure::Transfer(error.into()))? {
-            exit if exit.success() => file.settle().map_err(Failure::Transfer),
+            exit if exit.success() => file.commit().map_err(Failure::Transfer),
             exit => Err(Failure::NotReady(anyhow!("nothing can be fetched yet: {}", exit.stderr.trim()))),
         }
     }
@@ -264,16 +362,10 @@ struct Landing<'a> {
     into: &'a Path,
     name: Option<&'a str>,
     known: Option<&'a status::Archive>,
+    force: bool,
 }
 
 impl Landing<'_> {
-    /// Whether one of the folders that an archive names is a link, which may lead anywhere.
-    fn through_a_link(&self, name: &str) -> bool {
-        let folders = name.match_indices('/').map(|(at, _)| &name[..at]).filter(|folder| !folder.is_empty());
-        let mut paths = folders.map(|folder| self.into.join(folder.trim_start_matches('/')));
-        paths.any(|path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()))
-    }
-
     /// Lets every archive of the stream land, of which so much was `received`.
     fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<Landed>> {
         let (mut entries, mut unpacked) = (0, 0_u64);
@@ -292,16 +384,16 @@ impl Landing<'_> {
             if entry.kind == Kind::Folder {
                 continue;
             }
-            let below = !name.contains("..")
-                && !name.contains(['\\', '\0'])
-                && sys::can_have(&name)
-                && !self.through_a_link(&name);
-            if entry.kind != Kind::File || !below {
-                log::warn!("left out `{name}`: not a file below this folder");
+            let Some(name) = archive_name(&name).filter(|_| entry.kind == Kind::File) else {
+                log::warn!("left out `{name}`: not an archive, or not a name for one");
+                continue;
+            };
+            if let Some(known) = self.known.filter(|known| known.name != name) {
+                log::warn!("left out `{name}`: the archive of the run is `{}`", known.name);
                 continue;
             }
-            let target = self.name.map_or_else(|| name.clone(), |wanted| numbered(wanted, landed.len()));
-            let mut file = Landed::create(self.into, &target)?;
+            let target = self.name.map_or_else(|| name.to_owned(), |wanted| numbered(wanted, landed.len()));
+            let mut file = PartialFile::create(self.into, &target, self.force)?;
             loop {
                 // In words alone, so that it is not taken for an error of the disk.
                 let read = reader.read(&mut piece);
@@ -319,11 +411,43 @@ impl Landing<'_> {
                 }
                 file.write(&piece[..count])?;
             }
-            file.verify(self.known.filter(|known| known.name == name))?;
-            landed.push(file);
+            self.known.map_or(Ok(()), |known| file.verify(known))?;
+            landed.push(Landed { name: name.to_owned(), file });
         }
         Ok(landed)
     }
+}
+
+/// The name under which an archive may stand in a folder of the user's: nothing that leads elsewhere, that is hidden, or
+/// that a shell or a program takes for more than a name. Old aggregators' begin with `./`.
+pub(super) fn archive_name(sent: &str) -> Option<&str> {
+    let name = sent.strip_prefix("./").unwrap_or(sent);
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte));
+    let first = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let fits = name.len() <= MAX_NAME_BYTES && name.ends_with(layout::ARCHIVE) && sys::can_have(name);
+    (plain && first && fits).then_some(name)
+}
+
+/// Reads the seals in what an aggregator sends.
+fn read_seals(packed: &[u8], seals: &mut BTreeMap<String, Seal>) -> anyhow::Result<()> {
+    let mut reader = Reader::new(Gunzip::new(packed));
+    while let Some(entry) = reader.next_entry()? {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let mut content = Vec::new();
+        let most = MAX_STATEMENT_BYTES.max(MAX_SIGNATURE_BYTES);
+        if seals.len() > MAX_ENTRIES {
+            bail!("they are more than {MAX_ENTRIES}");
+        }
+        reader.by_ref().take(most + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > most {
+            bail!("`{name}` is larger than any part of a seal");
+        }
+        if let Some((archive, part)) = layout::sealed(&name) {
+            let seal: &mut Seal = seals.entry(archive.to_owned()).or_default();
+            *if part == 0 { &mut seal.statement } else { &mut seal.signature } = content;
+        }
+    }
+    Ok(())
 }
 
 /// `x.tgz`, `x-01.tgz`, `x-02.tgz`, …; only what follows the last dot is an ending, as scripts know it.
@@ -362,6 +486,40 @@ impl Read for Chunks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_archive_has_a_plain_name_or_none() {
+        let uuid = "202401010000_sonobuoy_11111111-2222-4333-8444-555555555555.tar.gz";
+        for name in [uuid, "a.tar.gz", "A+b_1.tar.gz"] {
+            assert_eq!(archive_name(name), Some(name));
+            assert_eq!(archive_name(&format!("./{name}")), Some(name));
+        }
+        for name in [
+            "",
+            ".tar.gz",
+            ".bashrc",
+            ".a.tar.gz",
+            "a.tgz",
+            "a.tar.gz.sig",
+            "authorized_keys",
+            "../a.tar.gz",
+            "/a.tar.gz",
+            "b/a.tar.gz",
+            "././a.tar.gz",
+            "b\\a.tar.gz",
+            "c:a.tar.gz",
+            "-a.tar.gz",
+            "a b.tar.gz",
+            "a\n.tar.gz",
+            "a\0.tar.gz",
+            "$(a).tar.gz",
+            "\u{202e}.tar.gz",
+            "\u{e9}.tar.gz",
+        ] {
+            assert_eq!(archive_name(name), None, "{name:?}");
+        }
+        assert_eq!(archive_name(&format!("{}.tar.gz", "a".repeat(300))), None);
+    }
 
     #[test]
     fn further_archives_are_numbered_before_their_ending() {

@@ -23,7 +23,7 @@ pub(super) struct Relay(Server);
 /// Listens on both loopback addresses, as far as they are to be had.
 pub(super) fn listen(port: Option<u16>) -> Vec<Relay> {
     let Some(mut port) = port else { return Vec::new() };
-    let mut relays = Vec::new();
+    let (mut relays, mut errors) = (Vec::new(), Vec::new());
     for host in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
         let address = SocketAddr::new(host, port);
         match Server::bind(&address.to_string()) {
@@ -32,10 +32,13 @@ pub(super) fn listen(port: Option<u16>) -> Vec<Relay> {
                 port = server.local_addr().port();
                 relays.push(Relay(server));
             }
-            // Machines without IPv6 are common; plugins then reach the other one.
-            Err(error) if host.is_ipv6() => log::debug!("no progress here: {error:#}"),
-            Err(error) => log::warn!("progress of the plugin is not relayed: {error:#}"),
+            // Machines that have one family alone are common; plugins then reach that one.
+            Err(error) => errors.push(format!("{error:#}")),
         }
+    }
+    let level = if relays.is_empty() { log::Level::Warn } else { log::Level::Debug };
+    for error in errors {
+        log::log!(level, "progress of the plugin is not relayed: {error}");
     }
     relays
 }

@@ -14,7 +14,7 @@ impl Archive {
         let names: Vec<_> = std::fs::read_dir(dir)
             .unwrap()
             .map(|entry| entry.unwrap().path())
-            .filter(|path| path.to_string_lossy().contains("_sonobuoy_"))
+            .filter(|path| path.to_string_lossy().ends_with(".tar.gz"))
             .collect();
         assert_eq!(names.len(), 1, "one archive, not {names:?}");
         let file = std::fs::File::open(&names[0]).unwrap();

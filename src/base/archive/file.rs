@@ -1,12 +1,12 @@
 //! A folder into an archive file that is there whole or not at all.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use super::at;
 use super::pack::pack_parallel;
-use crate::sys;
+use crate::sys::{self, Open as _};
 
 /// What an archive turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,8 @@ pub fn pack_file(dir: &Path, path: &Path) -> io::Result<Packed> {
 }
 
 fn write(dir: &Path, partial: &Path) -> io::Result<Packed> {
-    let file = File::create(partial)?;
+    // What it holds is nobody's business but its owner's.
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(partial)?;
     let out = Digesting { file, digest: ring::digest::Context::new(&ring::digest::SHA256), size: 0 };
     let out = pack_parallel(dir, Some(partial), BufWriter::with_capacity(64 << 10, out))?;
     let out = out.into_inner().map_err(io::IntoInnerError::into_error)?;

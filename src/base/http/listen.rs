@@ -4,18 +4,14 @@
 //! must not be shut out by the lack of the other family. Starts no thread.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::net::{AddressFamily, SocketType, bind, listen as begin, socket, sockopt};
-
-/// How many may wait until the server has set its own number.
-const BACKLOG: i32 = 128;
+use crate::sys;
 
 /// Listens at `address`, a host and a port.
 pub(super) fn listen(address: &str) -> io::Result<TcpListener> {
     let Some(port) = wildcard(address) else { return TcpListener::bind(address) };
-    match both(port) {
+    match sys::listen_at_all(port) {
         Ok(listener) => Ok(listener),
         // A kernel without IPv6, or one whose half of the port is somebody else's.
         Err(error) => {
@@ -37,21 +33,9 @@ fn wildcard(address: &str) -> Option<u16> {
     address.ip().is_unspecified().then_some(address.port())
 }
 
-/// One socket for both families, whatever the machine's default is.
-fn both(port: u16) -> io::Result<TcpListener> {
-    let socket = socket(AddressFamily::INET6, SocketType::STREAM, None)?;
-    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-    sockopt::set_ipv6_v6only(&socket, false)?;
-    // As the standard library does it: a port that a server has just left is free.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
-    begin(&socket, BACKLOG)?;
-    Ok(socket.into())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::TcpStream;
+    use std::net::{Ipv6Addr, TcpStream};
 
     use super::*;
 

@@ -36,7 +36,7 @@ pub use family::files::{
     path, read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed, write_all_at,
 };
 #[cfg(feature = "program")]
-pub use family::net::{keep_alive, listen, raise_open_files, receive_buffer, socket, wake};
+pub use family::net::{keep_alive, listen, listen_at_all, raise_open_files, receive_buffer, socket, wake};
 #[cfg(feature = "program")]
 pub use family::process::{
     Group, INHERITED, adopt_strays, bound_memory, end_strays, ended_by_signal, homes, host_name,

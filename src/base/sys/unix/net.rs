@@ -1,7 +1,7 @@
 //! Sockets, and how many of them a process may have.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -10,6 +10,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// More than macOS ever allows a process is refused, not cut.
 const MODEST: u64 = 10_240;
+
+/// How many may wait to be accepted until that is set.
+const BACKLOG: i32 = 128;
 
 /// Lets this many connections wait to be accepted.
 pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
@@ -47,6 +50,18 @@ pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
     fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     Ok(TcpStream::from(socket))
+}
+
+/// Listens at a port of all addresses of this machine, whatever its default for IPv4 in a socket of IPv6 is.
+pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
+    let socket = rustix::net::socket(AddressFamily::INET6, SocketType::STREAM, Some(ipproto::TCP))?;
+    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+    sockopt::set_ipv6_v6only(&socket, false)?;
+    // As the standard library does it: a port that a server has just left is free.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(TcpListener::from(socket))
 }
 
 /// How many files and sockets this process may have open; raised to `needed` if the system lets it.

@@ -1,11 +1,14 @@
 //! Sockets.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+
+/// How many may wait to be accepted until that is set.
+const BACKLOG: i32 = 128;
 
 /// Lets this many connections wait to be accepted.
 pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
@@ -43,6 +46,15 @@ pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
     Ok(TcpStream::from(socket))
+}
+
+/// Listens at a port of all addresses of this machine, whatever its default for IPv4 in a socket of IPv6 is.
+pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
+    let socket = rustix::net::socket(AddressFamily::INET6, SocketType::STREAM, Some(ipproto::TCP))?;
+    sockopt::set_ipv6_v6only(&socket, false)?;
+    rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(TcpListener::from(socket))
 }
 
 /// There is no limit worth a name.

@@ -1,0 +1,191 @@
+//! The seal of an archive: a statement of what it is, signed by the authority of its run.
+//!
+//! The statement is a file that `sha256sum -c` takes, the signature one that `openssl dgst -sha256 -verify` takes. Owns
+//! both forms; reads what strangers wrote. Opens no file. Starts no thread.
+
+use anyhow::{Context as _, bail};
+use rcgen::SigningKey as _;
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::authority::Authority;
+use super::der;
+
+/// No statement is longer.
+pub(crate) const MAX_STATEMENT_BYTES: u64 = 4 << 10;
+/// No signature is longer, nor would one be that is of another kind of key.
+pub(crate) const MAX_SIGNATURE_BYTES: u64 = 1 << 10;
+
+/// What the lines of a statement begin with.
+const HEAD: &str = "# archive of a Sonobuoy run, sealed by the authority of that run\n# run ";
+const SIZE: &str = "\n# size ";
+
+/// What an archive is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Statement {
+    /// The UUID of its run.
+    pub run: String,
+    /// The name that it was given, without folder.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its SHA-256 in lower-case hexadecimal digits.
+    pub sha256: String,
+}
+
+/// A statement and its signature, as files hold them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seal {
+    /// The text of the statement.
+    pub statement: Vec<u8>,
+    /// The signature, ECDSA in DER.
+    pub signature: Vec<u8>,
+}
+
+impl Statement {
+    /// The text that is signed.
+    pub(crate) fn to_text(&self) -> String {
+        let Self { run, name, size, sha256 } = self;
+        format!("{HEAD}{run}{SIZE}{size}\n{sha256}  {name}\n")
+    }
+
+    /// Reads exactly what [`Statement::to_text`] writes: a text that could be read in two ways is none.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let (run, rest) = text.strip_prefix(HEAD)?.split_once(SIZE)?;
+        let (size, rest) = rest.split_once('\n')?;
+        let (sha256, name) = rest.strip_suffix('\n')?.split_once("  ")?;
+        let word = |text: &str| !text.is_empty() && text.chars().all(|c| !c.is_control() && c != ' ');
+        let digest = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let (run, name, sha256) = (run.to_owned(), name.to_owned(), sha256.to_owned());
+        let read = Self { run, name, size: size.parse().ok()?, sha256 };
+        (word(&read.run) && word(&read.name) && digest && read.to_text() == text).then_some(read)
+    }
+}
+
+impl Authority {
+    /// Seals an archive.
+    pub(crate) fn seal(&self, statement: &Statement) -> anyhow::Result<Seal> {
+        let statement = statement.to_text().into_bytes();
+        let signature = self.key().sign(&statement).context("sign the archive")?;
+        Ok(Seal { statement, signature })
+    }
+}
+
+impl Seal {
+    /// What it says of its archive, whoever has signed it.
+    pub(crate) fn statement(&self) -> anyhow::Result<Statement> {
+        Statement::parse(&self.statement)
+            .context("the seal is damaged: it makes no statement about an archive")
+    }
+
+    /// Checks that the authority with this certificate has signed the statement. How long the certificate is valid says
+    /// nothing about a seal: archives are kept for years.
+    pub(crate) fn verify(&self, certificate: &str) -> anyhow::Result<()> {
+        let key = public_key(certificate).context("the authority's certificate cannot be read")?;
+        if UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
+            .verify(&self.statement, &self.signature)
+            .is_err()
+        {
+            bail!("the seal is not that of this run's authority, or it is damaged");
+        }
+        Ok(())
+    }
+}
+
+/// The point of the key in the first certificate of a PEM text.
+fn public_key(certificate: &str) -> anyhow::Result<Vec<u8>> {
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
+    let anchor = webpki::anchor_from_trusted_cert(&certificate)?;
+    let mut info = anchor.subject_public_key_info.as_ref();
+    let point = der::expect(&mut info, der::SEQUENCE).and_then(|_| der::expect(&mut info, der::BIT_STRING));
+    // The first byte counts the bits that are left over.
+    let point = point.and_then(|bits| bits.strip_prefix(&[0])).context("it holds no key")?;
+    Ok(point.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn statement() -> Statement {
+        Statement {
+            run: "11111111-2222-4333-8444-555555555555".into(),
+            name: "202401010000_sonobuoy_11111111-2222-4333-8444-555555555555.tar.gz".into(),
+            size: 12_345,
+            sha256: "0123456789abcdef".repeat(4),
+        }
+    }
+
+    fn authority() -> Authority {
+        Authority::new(Duration::from_secs(60)).unwrap()
+    }
+
+    #[test]
+    fn a_seal_is_that_of_its_authority_and_no_other() {
+        let (own, other) = (authority(), authority());
+        let seal = own.seal(&statement()).unwrap();
+        assert_eq!(seal.statement().unwrap(), statement());
+        seal.verify(&own.certificate_pem()).unwrap();
+        let again = Authority::from_pem(&own.to_pem()).unwrap().seal(&statement()).unwrap();
+        again.verify(&own.certificate_pem()).unwrap();
+        let error = seal.verify(&other.certificate_pem()).unwrap_err().to_string();
+        assert!(error.contains("is not that of this run's authority"), "{error}");
+        for wrong in ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            let error = seal.verify(wrong).unwrap_err().to_string();
+            assert!(error.contains("certificate cannot be read"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_changed_bit_and_every_cut_is_noticed() {
+        let own = authority();
+        let (certificate, seal) = (own.certificate_pem(), own.seal(&statement()).unwrap());
+        for at in 0..seal.statement.len() * 8 {
+            let mut wrong = seal.clone();
+            wrong.statement[at / 8] ^= 1 << (at % 8);
+            assert!(wrong.verify(&certificate).is_err(), "bit {at} of the statement");
+            assert_ne!(wrong.statement().ok(), Some(statement()), "bit {at} of the statement");
+        }
+        for at in 0..seal.signature.len() * 8 {
+            let mut wrong = seal.clone();
+            wrong.signature[at / 8] ^= 1 << (at % 8);
+            assert!(wrong.verify(&certificate).is_err(), "bit {at} of the signature");
+        }
+        for end in 0..seal.signature.len() {
+            let cut = Seal { signature: seal.signature[..end].to_vec(), ..seal.clone() };
+            assert!(cut.verify(&certificate).is_err(), "a signature of {end} bytes");
+        }
+        let longer = Seal { signature: [&seal.signature[..], &[0]].concat(), ..seal };
+        assert!(longer.verify(&certificate).is_err());
+    }
+
+    #[test]
+    fn a_statement_can_be_read_in_one_way_only() {
+        let text = statement().to_text();
+        assert_eq!(Statement::parse(text.as_bytes()), Some(statement()));
+        let swap = |from: &str, to: &str| text.replacen(from, to, 1);
+        for wrong in [
+            String::new(),
+            swap("# size 12345", "# size 012345"),
+            swap("# size 12345", "# size +12345"),
+            swap("# size 12345", "# size -1"),
+            swap("# size 12345", "# size 99999999999999999999"),
+            swap("0123456789abcdef", "0123456789abcdeg"),
+            swap("0123456789abcdef", "0123456789abcde"),
+            swap("  2024", " 2024"),
+            swap("  2024", "   2024"),
+            swap(".tar.gz\n", ".tar.gz"),
+            swap(".tar.gz\n", ".tar.gz\n\n"),
+            swap(".tar.gz\n", ".tar.gz\r\n"),
+            swap("# run 1", "# run \n1"),
+            format!("{text}{text}"),
+        ] {
+            assert_eq!(Statement::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+        assert_eq!(Statement::parse(&[0xff; 40]), None);
+    }
+}

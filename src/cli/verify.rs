@@ -1,0 +1,29 @@
+//! `sonobuoy verify`: checks the seal of an archive, with nothing but files.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+
+use super::output;
+use crate::remote::seal;
+
+/// Runs the command.
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
+    let archive = Path::new(text("archive").unwrap_or_default());
+    let checked = seal::check_file(archive, text("authority").map(Path::new))?;
+    let statement = &checked.statement;
+    let own = archive.file_name().unwrap_or_default().to_string_lossy();
+    let renamed =
+        if own == statement.name { String::new() } else { format!(", sealed as `{}`", statement.name) };
+    if checked.signed {
+        let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
+        output::print(&format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}\n"))?;
+    } else {
+        checked.tell();
+        log::warn!("name a file with the certificate (PEM) with `--authority`");
+        output::print(&format!("{own}{renamed}: digest OK, seal not checked\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,123 @@
+//! The certificates of runs' authorities that this user keeps, by which the seals of archives are checked: one file for
+//! each run in a folder of the user's, `~/.sonobuoy/authorities` or one in `$SONOBUOY_DIR`.
+//!
+//! What is kept first stays: a certificate that a namespace shows later is not believed over it.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+
+use crate::names::{AUTHORITY_KEY, AUTHORITY_MAP, RUN_KEY};
+use crate::plugin;
+use base::kube::{Client, Resource};
+use base::sys::{self, Open as _};
+
+/// The folder's name in the user's.
+const FOLDER: &str = "authorities";
+/// No certificate is larger.
+const MAX_CERTIFICATE_BYTES: u64 = 64 << 10;
+
+/// The certificates that are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Authorities {
+    folder: PathBuf,
+}
+
+impl Authorities {
+    /// Those of the user, as far as there is a folder for them.
+    pub(crate) fn of_user() -> Result<Self> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let folder = plugin::user_folder(&variable).map_err(|why| anyhow!(why))?;
+        Ok(Self { folder: folder.join(FOLDER) })
+    }
+
+    /// That of a run, if it is kept.
+    pub(crate) fn of(&self, run: &str) -> Option<String> {
+        read(&self.path(run)?).ok()
+    }
+
+    /// Where that of a run is kept; none for a name that is a path.
+    pub(crate) fn path(&self, run: &str) -> Option<PathBuf> {
+        is_plain(run).then(|| self.folder.join(format!("{run}.pem")))
+    }
+
+    /// Keeps that of a run. One that is kept already stays, and is an error if it is another.
+    pub(crate) fn keep(&self, run: &str, certificate: &str) -> Result<()> {
+        let path = self.path(run).with_context(|| format!("`{run}` cannot be the name of a run"))?;
+        let describe = || format!("cannot keep the authority's certificate in `{}`", path.display());
+        sys::dir_builder(0o700).recursive(true).create(&self.folder).with_context(describe)?;
+        let mut options = fs::OpenOptions::new();
+        match options.write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(mut file) => file.write_all(certificate.as_bytes()).with_context(describe),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if read(&path)? != certificate {
+                    bail!(
+                        "the run's authority is not the one that was kept in `{}` when it began",
+                        path.display()
+                    );
+                }
+                Ok(())
+            }
+            Err(error) => Err(error).with_context(describe),
+        }
+    }
+
+    /// Keeps that of the run in a namespace, as far as the namespace shows it; whether it is kept now.
+    pub(crate) fn learn(&self, client: &Client, namespace: &str) -> bool {
+        let Some((run, certificate)) = shown(client, namespace) else { return false };
+        match self.keep(&run, &certificate) {
+            Ok(()) => true,
+            Err(error) => {
+                log::warn!("{error:#}");
+                false
+            }
+        }
+    }
+}
+
+/// What the namespace shows: a run and its certificate. An aggregator before this version shows nothing.
+fn shown(client: &Client, namespace: &str) -> Option<(String, String)> {
+    let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP);
+    let map = map.map_err(|error| log::debug!("the authority of the run is not known: {error}")).ok()?;
+    let text = |key: &str| map["data"][key].as_str().map(str::to_owned);
+    Some((text(RUN_KEY)?, text(AUTHORITY_KEY)?))
+        .filter(|(_, certificate)| certificate.len() as u64 <= MAX_CERTIFICATE_BYTES)
+}
+
+/// Reads a certificate.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    let describe = || format!("cannot read `{}`", path.display());
+    let content = super::seal::read_small(path, MAX_CERTIFICATE_BYTES).with_context(describe)?;
+    String::from_utf8(content).with_context(describe)
+}
+
+fn is_plain(run: &str) -> bool {
+    (1..=128).contains(&run.len())
+        && !run.starts_with('.')
+        && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_first_stays_and_no_name_leads_elsewhere() {
+        let folder = std::env::temp_dir().join(format!("sonobuoy-authorities-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let kept = Authorities { folder: folder.join("a/b") };
+        assert_eq!(kept.of("r"), None);
+        kept.keep("r", "first").unwrap();
+        kept.keep("r", "first").unwrap();
+        let error = kept.keep("r", "second").unwrap_err().to_string();
+        assert!(error.contains("is not the one that was kept"), "{error}");
+        assert_eq!(kept.of("r").as_deref(), Some("first"));
+        for run in ["", "../r", "a/b", ".r", "r\n", "r r", &"r".repeat(200)] {
+            assert!(kept.keep(run, "x").is_err() && kept.of(run).is_none(), "{run:?}");
+        }
+        assert_eq!(fs::read_dir(folder.join("a/b")).unwrap().count(), 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

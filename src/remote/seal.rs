@@ -1,0 +1,83 @@
+//! Whether an archive is what its seal says, and the seal that of its run.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::authority::Authorities;
+use super::partial;
+use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement};
+use crate::layout;
+
+/// What was found out about an archive that is what its seal says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Checked {
+    /// What it is.
+    pub statement: Statement,
+    /// Whether the authority's certificate was there to tell who has signed that.
+    pub signed: bool,
+}
+
+impl Checked {
+    /// Says so.
+    pub(crate) fn tell(&self) {
+        let Statement { run, name, .. } = &self.statement;
+        if self.signed {
+            log::info!("`{name}` is sealed by the authority of run {run}: name, size and SHA-256 are right");
+        } else {
+            log::warn!(
+                "`{name}` has the size and SHA-256 that its seal states; who sealed it cannot be told, since the \
+                 certificate of the authority of run {run} is not known here"
+            );
+        }
+    }
+}
+
+/// Checks an archive of this size and digest against its seal; the signature, too, if the certificate is there.
+pub(crate) fn check(seal: &Seal, size: u64, sha256: &str, certificate: Option<&str>) -> Result<Checked> {
+    let statement = seal.statement()?;
+    let signed = certificate.map(|certificate| seal.verify(certificate)).transpose()?.is_some();
+    if (size, sha256) != (statement.size, &statement.sha256) {
+        bail!(
+            "the archive is not the one that was sealed as `{}`: it has {size} bytes with SHA-256 {sha256}, the seal is for {} bytes \
+             with {}",
+            statement.name,
+            statement.size,
+            statement.sha256
+        );
+    }
+    Ok(Checked { statement, signed })
+}
+
+/// Checks a file against the seal beside it, with the certificate in `authority` or the one that is kept.
+pub(crate) fn check_file(archive: &Path, authority: Option<&Path>) -> Result<Checked> {
+    let [statement, signature] = layout::seal(archive);
+    let part = |path: &Path, most| {
+        read_small(path, most)
+            .with_context(|| format!("cannot read `{}`, a part of the seal", path.display()))
+    };
+    let seal = Seal {
+        statement: part(&statement, MAX_STATEMENT_BYTES)?,
+        signature: part(&signature, MAX_SIGNATURE_BYTES)?,
+    };
+    let certificate = match authority {
+        Some(path) => Some(super::authority::read(path)?),
+        None => Authorities::of_user().ok().and_then(|kept| kept.of(&seal.statement().ok()?.run)),
+    };
+    let describe = || format!("cannot read `{}`", archive.display());
+    let size = archive.metadata().with_context(describe)?.len();
+    let sha256 = partial::sha256(archive).with_context(describe)?;
+    check(&seal, size, &sha256, certificate.as_deref())
+}
+
+/// All of a file that must not have more than so many bytes.
+pub(super) fn read_small(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > most {
+        return Err(io::Error::other(format!("it is larger than {most} bytes")));
+    }
+    Ok(content)
+}

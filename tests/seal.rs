@@ -1,0 +1,182 @@
+//! Sealed archives: what openssl and sha256sum say of a seal, and what `verify` says of everything that is not one.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Archive, Folder, Sonobuoy, skipped};
+
+/// The archive of a run on this machine, with its seal and the authority that the user keeps.
+struct Sealed {
+    folder: Folder,
+    name: String,
+}
+
+impl Sealed {
+    fn new() -> Self {
+        let script = "echo x > $RESULTS_DIR/x; echo $RESULTS_DIR/x > $RESULTS_DIR/done";
+        let definition = format!(
+            "sonobuoy-config: {{plugin-name: p, driver: Job}}\nspec: {{name: c, command: [sh, -c], args: ['{script}']}}\n"
+        );
+        let run = Sonobuoy::new("run --local -p p.yaml").file("p.yaml", definition);
+        let tmp = run.folder();
+        let folder = run.env("TMPDIR", tmp).run_any().folder;
+        let name = folder.names().into_iter().find(|name| name.ends_with(".tar.gz")).unwrap();
+        Self { folder, name }
+    }
+
+    fn run(&self) -> &str {
+        self.name.split_once("_sonobuoy_").unwrap().1.strip_suffix(".tar.gz").unwrap()
+    }
+
+    fn path(&self, ending: &str) -> std::path::PathBuf {
+        self.folder.join(&format!("{}{ending}", self.name))
+    }
+
+    fn authority(&self) -> std::path::PathBuf {
+        self.folder.join(&format!(".sonobuoy/authorities/{}.pem", self.run()))
+    }
+
+    /// What checks this archive, by a user who keeps what the one who ran it keeps.
+    fn verify(&self) -> Sonobuoy {
+        Sonobuoy::new("verify").arg(self.path("")).env("SONOBUOY_DIR", self.folder.join(".sonobuoy"))
+    }
+
+    fn change(&self, ending: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let path = self.path(ending);
+        let mut content = std::fs::read(&path).unwrap();
+        change(&mut content);
+        std::fs::write(path, content).unwrap();
+    }
+
+    fn copy(&self, from: &Path, ending: &str) {
+        std::fs::copy(from, self.path(ending)).unwrap();
+    }
+}
+
+/// Runs a program in a folder; none if it is not on this machine.
+fn judge(folder: &Path, program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).current_dir(folder).output().ok()?;
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} {args:?}: {text}");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_run_is_sealed_and_programs_of_others_agree() {
+    let sealed = Sealed::new();
+    let (name, folder) = (&sealed.name, sealed.folder.path());
+    sealed.verify().stdout_has(&format!("{name}: OK, sealed by run {}", sealed.run())).run();
+    for path in [sealed.path(""), sealed.path(".sha256"), sealed.path(".sig"), sealed.authority()] {
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", path.display());
+    }
+    let authority = sealed.authority().display().to_string();
+    let Some(key) = judge(folder, "openssl", &["x509", "-in", &authority, "-pubkey", "-noout"]) else {
+        return skipped("openssl", "it is not installed");
+    };
+    std::fs::write(folder.join("key.pem"), key).unwrap();
+    let (statement, signature) = (format!("{name}.sha256"), format!("{name}.sig"));
+    let args = ["dgst", "-sha256", "-verify", "key.pem", "-signature", &signature, &statement];
+    assert_eq!(judge(folder, "openssl", &args).as_deref(), Some("Verified OK\n"));
+    assert_eq!(judge(folder, "sha256sum", &["-c", &statement]), Some(format!("{name}: OK\n")));
+    let size = std::fs::metadata(sealed.path("")).unwrap().len();
+    assert!(sealed.folder.read(&statement).contains(&format!("# size {size}\n")));
+}
+
+#[test]
+fn what_is_wrong_with_an_archive_or_its_seal_is_said() {
+    let other = Sealed::new();
+    let check = |words: &str, damage: fn(&Sealed, &Sealed)| {
+        let sealed = Sealed::new();
+        damage(&sealed, &other);
+        sealed.verify().status(1).stderr_has(words).stdout("").run();
+    };
+    check("is not the one that was sealed", |own, _| own.change("", |archive| archive[100] ^= 1));
+    check("is not the one that was sealed", |own, _| own.change("", |archive| archive.push(0)));
+    check("is not the one that was sealed", |own, _| own.change("", Vec::clear));
+    check("is not that of this run's authority", |own, _| {
+        own.change(".sig", |part| part.truncate(part.len() / 2));
+    });
+    check("is not that of this run's authority", |own, _| own.change(".sig", Vec::clear));
+    check("is not that of this run's authority", |own, other| own.copy(&other.path(".sig"), ".sig"));
+    check("is not that of this run's authority", |own, other| own.copy(&other.authority(), ".sig"));
+    check("is not that of this run's authority", |own, _| {
+        let size = format!("# size {}", std::fs::metadata(own.path("")).unwrap().len());
+        let text = std::fs::read_to_string(own.path(".sha256")).unwrap().replace(&size, "# size 1");
+        std::fs::write(own.path(".sha256"), text).unwrap();
+    });
+    check("makes no statement about an archive", |own, _| own.change(".sha256", |part| part.truncate(60)));
+    check("larger than", |own, _| own.change(".sha256", |part| part.resize(1 << 20, b'x')));
+    check("larger than", |own, _| own.change(".sig", |part| part.resize(1 << 20, 0)));
+    // The whole seal of another run: its authority is the one that is asked for.
+    check("is not the one that was sealed", |own, other| {
+        own.copy(&other.path(".sha256"), ".sha256");
+        own.copy(&other.path(".sig"), ".sig");
+        let kept = own.folder.join(".sonobuoy/authorities").join(other.authority().file_name().unwrap());
+        std::fs::copy(other.authority(), kept).unwrap();
+    });
+    for part in [".sha256", ".sig"] {
+        let sealed = Sealed::new();
+        std::fs::remove_file(sealed.path(part)).unwrap();
+        sealed.verify().status(1).stderr_has("a part of the seal").run();
+    }
+    let sealed = Sealed::new();
+    for (authority, words) in [
+        (other.authority(), "is not that of this run's authority"),
+        (sealed.path(""), "cannot read"),
+        (sealed.path(".sha256"), "certificate cannot be read"),
+        (sealed.path(".none"), "cannot read"),
+    ] {
+        sealed.verify().arg("--authority").arg(authority).status(1).stderr_has(words).run();
+    }
+    sealed.verify().arg("--authority").arg(sealed.authority()).stdout_has(": OK, sealed by").run();
+}
+
+#[test]
+fn without_the_authority_the_digest_is_checked_all_the_same() {
+    let sealed = Sealed::new();
+    let alone = || Sonobuoy::new("verify").arg(sealed.path(""));
+    alone()
+        .stdout(&format!("{}: digest OK, seal not checked\n", sealed.name))
+        .stderr_has("--authority")
+        .run();
+    sealed.change("", |archive| archive[100] ^= 1);
+    alone().status(1).stderr_has("is not the one that was sealed").run();
+}
+
+#[test]
+fn an_archive_of_another_name_is_verified_and_its_own_name_said() {
+    let sealed = Sealed::new();
+    let mine = sealed.folder.join("mine.tar.gz");
+    for ending in ["", ".sha256", ".sig"] {
+        std::fs::rename(sealed.path(ending), format!("{}{ending}", mine.display())).unwrap();
+    }
+    let verify = Sonobuoy::new("verify").arg(mine).env("SONOBUOY_DIR", sealed.folder.join(".sonobuoy"));
+    verify.stdout_has(&format!("mine.tar.gz, sealed as `{}`: OK", sealed.name)).run();
+}
+
+#[test]
+fn an_archive_says_of_each_result_when_it_came_and_from_whom() {
+    let sealed = Sealed::new();
+    let list: serde_json::Value =
+        serde_json::from_str(&Archive::only_one_in(sealed.folder.path()).text("meta/results.json")).unwrap();
+    assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+    let line = &list[0];
+    for (key, value) in [("plugin", "p"), ("node", "global"), ("identity", "node")] {
+        assert_eq!(line[key], value, "{line}");
+    }
+    assert!(line["worker"].as_str().unwrap().starts_with("sonobuoy/"), "{line}");
+    // What came is the file that the plugin named.
+    let digest = ring::digest::digest(&ring::digest::SHA256, b"x\n");
+    let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(
+        (&line["size"], &line["attempts"], line["sha256"].as_str()),
+        (&2.into(), &1.into(), Some(&*digest))
+    );
+    let time = |key: &str| line[key].as_str().unwrap_or_else(|| panic!("{key}: {line}")).to_owned();
+    assert!(
+        time("started") <= time("first_heartbeat") && time("first_heartbeat") <= time("arrived"),
+        "{line}"
+    );
+}
