@@ -27,6 +27,7 @@ fn value(flag: &Value) -> Option<&str> {
         "Mode" => "Quick",
         "pluginDriver" => "daemonset",
         _ if flag["name"] == "wait-output" => "silent",
+        _ if flag["name"] == "mode" => "detailed",
         _ => "-value, with=all:kinds.of [signs]",
     })
 }
