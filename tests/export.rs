@@ -296,6 +296,36 @@ fn several_archives_are_a_table_and_a_folder_is_its_newest_archive() {
 }
 
 #[test]
+fn facts_and_durations_of_two_runs_are_compared() {
+    let archive = |kernel: &str, seconds: &str| {
+        let folder = timed();
+        let node = |name: &str, kernel: &str| {
+            let facts = json!({"ansible_facts": {"ansible_kernel": kernel, "ansible_processor_vcpus": 4}});
+            folder.write(&format!("plugins/host-facts/results/{name}/host-facts.json"), facts.to_string());
+        };
+        node("n1", "6.1");
+        node("n2", kernel);
+        node("n3", "6.1");
+        let path = "plugins/clock/sonobuoy_results.yaml";
+        let tree = folder.read(path).replace("duration: 1.5", seconds);
+        folder.write(path, tree);
+        folder
+    };
+    let (before, after) = (archive("6.1", "duration: 1.5"), archive("5.4", "duration: 6s"));
+    results(&after, "--facts")
+        .stdout_has("\nn2    -   5.4 *   -     4")
+        .stdout_has("1 of 3 nodes run kernel 5.4: n2\n")
+        .run();
+    results(&after, "--facts --format csv").stdout_has("\nn2,,5.4,,4,,,,,,\n").run();
+    let diff = Sonobuoy::new("results diff").arg(before.path()).arg(after.path());
+    diff.stdout_has("Much slower: 1\n  clock [n1] (1.5 s -> 6.0 s): offset\n")
+        .stdout_has("Facts of nodes that changed: 1\n  n2: kernel 6.1 -> 5.4\n")
+        .run();
+    results(&timed(), "--facts").stdout("").stderr_has("sonobuoy run -p host-facts").status(1).run();
+    Sonobuoy::new("gather host-facts --format table").stdout_has("NODE").stdout_has("KERNEL").run();
+}
+
+#[test]
 fn the_page_stands_alone_and_escapes_everything() {
     let page = results(&run(), "--format html").run_any().stdout;
     for needle in ["src=", "@import", "url(", "http:", "https:", "//cdn"] {

@@ -25,6 +25,11 @@ const CAUSES: usize = 2_000;
 /// How much of a failure is looked at for the line that speaks for it.
 const LOOKED_AT: usize = 64 << 10;
 
+/// What helps against the cause that a text tells of, where that is known.
+pub(crate) fn remedy(text: &str) -> Option<&'static str> {
+    known(text).map(|known| known.remedy)
+}
+
 /// One failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Failure<'a> {
@@ -139,7 +144,7 @@ impl Cause {
             test: failure.test.to_owned(),
             lines: lines.take(LINES).map(|line| cut(line, LINE).into_owned()).collect(),
         };
-        let remedy = failure.remedy.or_else(|| known(text).map(|known| known.remedy));
+        let remedy = failure.remedy.or_else(|| remedy(text));
         Self {
             cause,
             count: 0,

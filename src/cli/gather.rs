@@ -13,6 +13,7 @@ use crate::gather::journal::{self, Since, Wanted};
 use crate::gather::logs::{self, Form};
 use crate::gather::{self, Node, Outbox, reach};
 use crate::names::env;
+use crate::report::Facts;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 
@@ -62,7 +63,15 @@ fn host_facts(matches: &ArgMatches) -> Result<()> {
             let path = outbox.put("host-facts.json", text.as_bytes())?;
             outbox.done(&path)?;
         }
-        None => output::print(&text)?,
+        None => match matches.get_one::<String>("format").map_or("json", String::as_str) {
+            "json" => output::print(&text)?,
+            format => {
+                let mut table = Facts::default();
+                let name = document.pointer("/ansible_facts/ansible_nodename").and_then(Value::as_str);
+                table.add(name.unwrap_or("this machine"), &document);
+                super::results::write_facts(&table, format, super::report::look(matches))?;
+            }
+        },
     }
     facts.map(drop)
 }

@@ -11,7 +11,7 @@ use clap::parser::ValueSource;
 use super::report::look as report_look;
 use super::{output, usage};
 use crate::layout;
-use crate::report::{self, Depth, Diff, Look, Many, Mode, Objects, Overview, View};
+use crate::report::{self, Depth, Diff, Facts, Look, Many, Mode, Objects, Overview, View};
 
 /// The newest archive of the current folder.
 const LATEST: &str = "latest";
@@ -27,6 +27,9 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let names = matches.get_many::<String>("archive").context("no archive given")?;
     let archives = names.map(|name| newest(name)).collect::<anyhow::Result<Vec<_>>>()?;
     let [archive] = &archives[..] else { return many(matches, &archives) };
+    if matches.get_flag("facts") {
+        return facts(matches, archive).with_context(|| format!("could not process archive: {archive}"));
+    }
     let people = is_for_people(matches);
     let mut out = BufWriter::with_capacity(64 << 10, if people { output::raw() } else { output::stdout() });
     let fail_on = text("fail-on").unwrap_or("never");
@@ -73,6 +76,26 @@ fn newest(name: &str) -> anyhow::Result<String> {
         )
     })?;
     Ok(if folder == Path::new(".") { newest } else { folder.join(newest).display().to_string() })
+}
+
+/// What the nodes are made of.
+fn facts(matches: &ArgMatches, archive: &str) -> anyhow::Result<ExitCode> {
+    let facts = Facts::read(&report::open(archive, None, Depth::Whole)?.source)?;
+    let format = matches.get_one::<String>("format").map_or("text", String::as_str);
+    write_facts(&facts, format, report_look(matches))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints facts as a table, CSV or JSON.
+pub(super) fn write_facts(facts: &Facts, format: &str, look: Look) -> anyhow::Result<()> {
+    let mut out = BufWriter::with_capacity(64 << 10, output::stdout());
+    match format {
+        "json" => facts.write_json(&mut out)?,
+        "csv" => facts.write_csv(&mut out)?,
+        "text" | "table" => facts.write_text(look, &mut out)?,
+        other => return Err(usage::error(format!("facts are text, json or csv, not {other}"))),
+    }
+    Ok(out.flush()?)
 }
 
 /// Several archives beside each other.
@@ -163,7 +186,7 @@ fn export(
         Some("json") => report::write_json(&overview, out)?,
         Some("html") => report::write_html(&overview, out)?,
         Some("junit") => report::write_junit(&overview, out)?,
-        Some(format) => anyhow::bail!("unknown format `{format}`"),
+        Some(format) => return Err(usage::error(format!("--format {format} is for --facts"))),
     }
     out.flush()?;
     Ok(super::report::ending(overview.ending(fail_on)))

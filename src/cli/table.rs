@@ -175,8 +175,12 @@ fn verify() -> Command {
 
 fn results() -> Command {
     let format = |values| {
-        choice("format", values, "What is printed: text for people, json, junit, or an html page")
-            .default_value("text")
+        choice(
+            "format",
+            values,
+            "What is printed: text for people, json, junit, or an html page; csv of facts",
+        )
+        .default_value("text")
     };
     command("results", "Report on an archive")
         .args_conflicts_with_subcommands(true)
@@ -195,7 +199,8 @@ fn results() -> Command {
         )
         .arg(text("node", "NAME", "Only this item of the tree, such as a node").short('n'))
         .arg(switch("skip-prefix", "With --mode=detailed: no file names before lines").short('s'))
-        .arg(format(&["text", "json", "junit", "html"]))
+        .arg(switch("facts", "What the nodes are made of, a row each, from the host-facts plugin"))
+        .arg(format(&["text", "json", "junit", "html", "csv"]))
         .arg(color())
         .arg(fail_on())
         .subcommand(
@@ -305,7 +310,16 @@ fn gather() -> Command {
     };
     let minutes = "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]";
     command("gather", "Collect what this node tells about itself")
-        .subcommand(source("host-facts", "Hardware, kernel, mounts, network, limits as JSON"))
+        .subcommand(
+            source("host-facts", "Hardware, kernel, mounts, network, limits as JSON").arg(
+                choice(
+                    "format",
+                    &["json", "table", "csv"],
+                    "What goes to stdout: all as JSON, or what matters most",
+                )
+                .default_value("json"),
+            ),
+        )
         .subcommand(
             source("systemd-logs", "The journal, or /var/log and dmesg where there is none")
                 .arg(text("since", "WHEN", minutes))

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::dial::{self, Answer};
 use super::dns;
+use crate::causes;
 use crate::item::{self, Item};
 use base::clock;
 use base::kube::Trust;
@@ -182,10 +183,22 @@ pub(crate) fn network(around: &Surroundings) -> Item {
         Some(Err(error)) => failed("clock", &error),
         Some(Ok(skew)) => clock_leg(&skew),
     };
-    let items = vec![dns_leg(around), api, aggregator(around), clock];
+    let mut items = vec![dns_leg(around), api, aggregator(around), clock];
+    items.iter_mut().for_each(advise);
     let failed = items.iter().any(|leg| leg.status == item::FAILED);
     let status = if failed { item::FAILED } else { item::PASSED };
     Item { name: "network".into(), status: status.into(), items, ..Item::default() }
+}
+
+/// Says what helps, where the cause is known.
+fn advise(leg: &mut Item) {
+    let error = leg.details.get("error").and_then(Value::as_str);
+    let text = error.unwrap_or(if leg.name == "clock" { "clock offset" } else { "" });
+    if leg.status == item::FAILED
+        && let Some(remedy) = causes::remedy(text)
+    {
+        leg.details.insert(item::REMEDY.into(), json!(remedy));
+    }
 }
 
 fn dns_leg(around: &Surroundings) -> Item {

@@ -10,18 +10,24 @@ use std::io::Write;
 
 use serde::Serialize;
 
+use super::facts::Facts;
 use super::health;
 use super::json::SCHEMA_VERSION;
 use super::leaf::{self, Leaf};
 use super::open::Opened;
 use super::overview::FAILED_CODE;
 use super::snapshot::Objects;
+use super::survey::Survey;
+use super::times::spoken;
 use super::words::count;
 use crate::item::{FAILED, PASSED, TIMEOUT};
 use crate::layout;
 use base::json::json;
 use base::visible;
 
+/// How many times as long a test takes that is much slower, and how many seconds at least.
+const SLOWER: f32 = 3.0;
+const SLOW: f32 = 1.0;
 /// How many tests of a kind the text lists.
 const LISTED: usize = 200;
 
@@ -41,15 +47,18 @@ pub(crate) enum Kind {
     Appeared,
     /// Any other change of status.
     Changed,
+    /// Its status is the same, and it takes much longer.
+    Slower,
 }
 
-const KINDS: [(Kind, &str, &str); 6] = [
+const KINDS: [(Kind, &str, &str); 7] = [
     (Kind::NewlyFailing, "newlyFailing", "Newly failing"),
     (Kind::StillFailing, "stillFailing", "Still failing"),
     (Kind::Fixed, "fixed", "Fixed"),
     (Kind::Vanished, "vanished", "Vanished"),
     (Kind::Appeared, "appeared", "Appeared"),
     (Kind::Changed, "changed", "Changed otherwise"),
+    (Kind::Slower, "slower", "Much slower"),
 ];
 
 /// One test that is not as it was.
@@ -72,6 +81,8 @@ pub(crate) struct Change {
 pub(crate) struct Diff {
     changes: Vec<Change>,
     unchanged: u64,
+    /// Facts of nodes that are not as they were.
+    facts: Vec<String>,
 }
 
 /// How the text is printed.
@@ -105,6 +116,8 @@ impl Keys {
 struct Before {
     status: u32,
     met: bool,
+    /// How long it took; 0 if nobody knows.
+    seconds: f32,
 }
 
 impl Diff {
@@ -118,16 +131,17 @@ impl Diff {
                 statuses.len() - 1
             });
             let status = u32::try_from(status).unwrap_or(u32::MAX);
-            old.insert(keys.of(plugin, leaf), Before { status, met: false });
+            old.insert(keys.of(plugin, leaf), Before { status, met: false, seconds: seconds(leaf) });
         })?;
         let status_of = |before: &Before| statuses[before.status as usize].clone();
         let mut diff = Self::default();
         each(after, |keys, plugin, leaf| {
             let before = old.get_mut(&keys.of(plugin, leaf)).map(|before| {
                 before.met = true;
-                status_of(before)
+                (status_of(before), before.seconds)
             });
-            diff.note(plugin, leaf, before);
+            let (status, was) = before.unzip();
+            diff.note(plugin, leaf, status, was.unwrap_or_default());
         })?;
         each(before, |keys, plugin, leaf| {
             if old.get(&keys.of(plugin, leaf)).is_some_and(|before| !before.met) {
@@ -135,13 +149,14 @@ impl Diff {
                 diff.changes.push(change(Kind::Vanished, plugin, leaf, status, None));
             }
         })?;
+        diff.facts = Facts::read(&before.source)?.changes(&Facts::read(&after.source)?);
         diff.changes.sort_by(|a, b| {
             (a.kind, &a.plugin, &a.test, &a.node).cmp(&(b.kind, &b.plugin, &b.test, &b.node))
         });
         Ok(diff)
     }
 
-    fn note(&mut self, plugin: &str, leaf: &Leaf<'_>, before: Option<String>) {
+    fn note(&mut self, plugin: &str, leaf: &Leaf<'_>, before: Option<String>, was: f32) {
         let failing = |status: &str| matches!(status, FAILED | TIMEOUT);
         let after = leaf.status();
         let kind = match &before {
@@ -149,7 +164,13 @@ impl Diff {
             None => Kind::Appeared,
             Some(before) if failing(before) && failing(after) => Kind::StillFailing,
             Some(before) if before == after => {
-                self.unchanged += 1;
+                let is = seconds(leaf);
+                if was > 0.0 && is >= SLOW && is >= SLOWER * was {
+                    let told = |seconds: f32| Some(spoken(seconds.into()));
+                    self.changes.push(change(Kind::Slower, plugin, leaf, told(was), told(is)));
+                } else {
+                    self.unchanged += 1;
+                }
                 return;
             }
             Some(_) if failing(after) => Kind::NewlyFailing,
@@ -192,6 +213,7 @@ impl Diff {
         if let Some(objects) = objects {
             writeln!(out, "\"objects\": {},", serde_json::to_string(objects)?)?;
         }
+        writeln!(out, "\"facts\": {},", json!(self.facts))?;
         Ok(writeln!(out, "\"unchanged\": {}\n}}", self.unchanged)?)
     }
 
@@ -215,6 +237,16 @@ impl Diff {
             }
             if count > LISTED {
                 writeln!(out, "  and {} more", count - LISTED)?;
+            }
+            writeln!(out)?;
+        }
+        if !self.facts.is_empty() {
+            writeln!(out, "Facts of nodes that changed: {}", self.facts.len())?;
+            for change in self.facts.iter().take(LISTED) {
+                writeln!(out, "  {}", fit(&visible::line(change), look.width))?;
+            }
+            if self.facts.len() > LISTED {
+                writeln!(out, "  and {} more", self.facts.len() - LISTED)?;
             }
             writeln!(out)?;
         }
@@ -263,13 +295,20 @@ fn change(
     }
 }
 
+/// How long a test took; 0 if nobody knows.
+fn seconds(leaf: &Leaf<'_>) -> f32 {
+    leaf.duration.unwrap_or_default() as f32
+}
+
 /// Every leaf of every plugin.
 fn each(opened: &Opened, mut visit: impl FnMut(&mut Keys, &str, &Leaf<'_>)) -> anyhow::Result<()> {
     let mut keys = Keys::default();
+    let survey = Survey::read(&opened.source, &opened.plugins)?;
     for plugin in opened.plugins.iter().filter(|plugin| *plugin != health::NAME) {
         if opened.files.has(&layout::tree(plugin)) {
             leaf::each(&opened.files, plugin, None, |leaf| {
-                visit(&mut keys, plugin, leaf);
+                let duration = leaf.duration.or_else(|| survey.duration(plugin, leaf));
+                visit(&mut keys, plugin, &Leaf { duration, ..*leaf });
                 Ok(())
             })?;
         }

@@ -7,6 +7,7 @@
 
 mod compact;
 mod diff;
+mod facts;
 mod failed;
 mod health;
 mod json;
@@ -27,6 +28,7 @@ mod times;
 mod words;
 
 pub(crate) use diff::{Diff, Look};
+pub(crate) use facts::Facts;
 pub(crate) use failed::failed;
 pub(crate) use json::write as write_json;
 pub(crate) use many::Many;
