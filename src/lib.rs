@@ -132,9 +132,9 @@ pub mod outside {
 /// What the fuzzers under `fuzz/` call.
 #[cfg(fuzzing)]
 pub mod fuzzing {
+    pub use crate::aggregator::fuzz::{journal, progress};
     pub use crate::process::{fuzz_file as file, fuzz_tree as tree};
-    pub use base::archive::consistent as archive;
-    pub use base::http::consistent as http;
+    pub use base::fuzzing::*;
 }
 
 /// The version of this program, as `version --short` prints it and archives record it.

@@ -99,7 +99,7 @@ fn lock(file: &File) -> anyhow::Result<()> {
     }
 }
 
-fn line(record: &Record) -> serde_json::Result<String> {
+pub(super) fn line(record: &Record) -> serde_json::Result<String> {
     let json = serde_json::to_string(record)?;
     Ok(format!("\n{} {json}", checksum(json.as_bytes())))
 }
@@ -119,7 +119,7 @@ fn parse(line: &[u8]) -> Option<Record> {
 }
 
 /// All whole records. Torn ones are left out: whoever wrote them was never told that they stand.
-fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
+pub(super) fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
     let mut records = Vec::new();
     let mut line = Vec::new();
     loop {

@@ -20,6 +20,8 @@ mod disposition;
 mod fit;
 #[cfg(test)]
 mod fixture;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzz;
 mod intake;
 mod journal;
 #[cfg(test)]

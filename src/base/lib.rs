@@ -41,4 +41,8 @@ pub use hex::hex;
 pub mod fuzzing {
     pub use crate::archive::consistent as archive;
     pub use crate::http::consistent as http;
+    pub use crate::kube::fuzz::{frames, kubeconfig};
+    pub use crate::oci::fuzz::consistent as registry;
+    pub use crate::pattern::consistent as pattern;
+    pub use crate::yaml::fuzz::consistent as yaml;
 }

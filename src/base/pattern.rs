@@ -404,6 +404,21 @@ impl Reader<'_> {
     }
 }
 
+/// A pattern of any bytes is compiled or refused, and one that was compiled matches in linear time; what is quoted
+/// matches itself.
+#[cfg(any(fuzzing, test))]
+pub fn consistent(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match compile(text) {
+        Ok(pattern) => _ = pattern.is_match(&"ab1 \n".repeat(200)),
+        Err(why) => assert!(!why.is_empty()),
+    }
+    if text.len() < 1_000 {
+        let quoted = compile(&format!("^(?s:{})$", quote(text))).expect("what is quoted");
+        assert!(quoted.is_match(text));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -531,5 +546,10 @@ mod tests {
             });
             assert_eq!(ours.as_deref(), case[1].as_str(), "{pattern:?}");
         }
+    }
+
+    #[test]
+    fn what_fuzzers_found_stays_sound() {
+        crate::testing::corpus("pattern").for_each(|bytes| consistent(&bytes));
     }
 }

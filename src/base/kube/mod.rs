@@ -18,6 +18,8 @@
 #[cfg(test)]
 #[path = "../../../tests/support/api_server/mod.rs"]
 #[allow(unreachable_pub, reason = "the black-box tests share it")]
+#[cfg(any(fuzzing, test))]
+pub mod fuzz;
 mod api_server;
 mod client;
 mod credential;

@@ -292,6 +292,24 @@ fn read_frame(bytes: &[u8]) -> Result<Option<(Head, std::ops::Range<usize>)>, &'
     Ok(Some((Head { last, opcode, length: head }, head..head + length)))
 }
 
+/// The messages in a stream that comes in such pieces, and why it ended early.
+#[cfg(any(fuzzing, test))]
+pub(super) fn frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<&'static str>) {
+    let (mut frames, mut found) = (Frames::default(), Vec::new());
+    for piece in bytes.chunks(piece.max(1)) {
+        frames.feed(piece);
+        loop {
+            match frames.next() {
+                Ok(Some(Frame::Message(message))) => found.push(message),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(why) => return (found, Some(why)),
+            }
+        }
+    }
+    (found, None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -537,7 +537,7 @@ fn lasting(answer: Response<Body>, url: &str) -> anyhow::Error {
 }
 
 /// `realm="https://…",service="…"`; a comma may stand in quotes.
-fn fields(text: &str) -> Vec<(String, String)> {
+pub(super) fn fields(text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some((key, after)) = rest.split_once('=') {

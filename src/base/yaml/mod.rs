@@ -4,6 +4,8 @@
 //! column; reading YAML (`read`) and JSON (`json`) into it, what a plain word means (`scalar`), writing (`write`).
 //! Knows nothing of plugins or Kubernetes. Bounded: depth and what aliases may expand to.
 
+#[cfg(any(fuzzing, test))]
+pub mod fuzz;
 mod json;
 mod quick;
 mod read;

@@ -1,0 +1,38 @@
+//! What must hold of what workers post and of a journal that was torn; called by the fuzzers and, with their corpus, by a
+//! test.
+
+use super::{budget, journal, progress};
+
+/// An update is taken or refused, and no more of it is kept than the budget of one allows.
+pub(crate) fn progress(bytes: &[u8]) {
+    if let Some(update) = progress::decode(bytes) {
+        let texts = update.failures.iter().chain(&update.errors).chain(&update.append_failing);
+        let kept: usize = texts.map(String::len).sum();
+        assert!(kept <= 4 * budget::PROGRESS_OF_ONE, "{kept} bytes");
+    }
+}
+
+/// A journal of any bytes is read; what is read can be written and read again.
+pub(crate) fn journal(bytes: &[u8]) {
+    let records = journal::replay(bytes).expect("memory does not fail");
+    let mut text = Vec::new();
+    for record in &records {
+        text.extend(journal::line(record).expect("a record").into_bytes());
+    }
+    assert_eq!(journal::replay(text.as_slice()).expect("memory does not fail").len(), records.len());
+}
+
+#[cfg(test)]
+mod tests {
+    fn corpus(name: &str) -> impl Iterator<Item = Vec<u8>> {
+        let dir = format!("{}/tests/fixtures/fuzz/{name}", env!("CARGO_MANIFEST_DIR"));
+        let entries = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{dir}: {error}"));
+        entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+    }
+
+    #[test]
+    fn what_fuzzers_found_stays_sound() {
+        corpus("progress").for_each(|bytes| super::progress(&bytes));
+        corpus("journal").for_each(|bytes| super::journal(&bytes));
+    }
+}
