@@ -94,7 +94,7 @@ impl Kubelets {
             return false;
         }
         kubelet.left_out += 1;
-        kubelet.silent.get_or_insert_with(|| error.to_string());
+        kubelet.silent.get_or_insert_with(|| reason(error));
         true
     }
 
@@ -125,6 +125,17 @@ impl Kubelets {
             Trouble { queryobj: "Nodes".into(), namespace: String::new(), name: node.clone(), error }
         };
         left.map(trouble).collect()
+    }
+}
+
+/// Why, in words that are the same for every node that is silent for the same reason.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::Api(refusal) if !refusal.message.is_empty() => {
+            format!("{} ({})", refusal.message, refusal.code)
+        }
+        Error::Transport { why, .. } => why.clone(),
+        other => other.to_string(),
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::leaf::Leaf;
+use super::missing::Missing;
 use super::overview::{Counts, Overview, Plugin};
 use super::times::Span;
 use crate::item::Item;
@@ -50,6 +51,11 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     let (failed, unknown) = overview.causes()?;
     field(out, "causes", &json!(failed))?;
     field(out, "unknownCauses", &json!(unknown))?;
+    let missing = Missing::read(&overview.opened.files);
+    if !missing.is_empty() {
+        let missing = missing.iter().map(|node| json!({"node": node.name, "error": node.error}));
+        field(out, "leftOut", &missing.collect())?;
+    }
     writeln!(out, "\"plugins\": [")?;
     for (at, plugin) in overview.plugins.iter().enumerate() {
         write_plugin(overview, plugin, out)?;

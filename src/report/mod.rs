@@ -14,6 +14,7 @@ mod json;
 mod leaf;
 mod logs;
 mod many;
+mod missing;
 mod open;
 mod overview;
 mod page;

@@ -85,7 +85,7 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
 }
 
 fn whole(source: Source, plugin: Option<&str>) -> anyhow::Result<Opened> {
-    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, layout::ARRIVALS];
+    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, layout::ARRIVALS];
     let files = source.collect(|name| about.contains(&name) || is_tree(name), |_| false)?;
     let mut all = plugins(&files)?;
     for name in files.folders(PLUGINS)? {

@@ -18,8 +18,6 @@
 #[cfg(test)]
 #[path = "../../../tests/support/api_server/mod.rs"]
 #[allow(unreachable_pub, reason = "the black-box tests share it")]
-#[cfg(any(fuzzing, test))]
-pub mod fuzz;
 mod api_server;
 mod client;
 mod credential;
@@ -27,6 +25,8 @@ mod dial;
 mod discovery;
 mod error;
 mod exec;
+#[cfg(any(fuzzing, test))]
+pub mod fuzz;
 mod kubeconfig;
 mod limiter;
 mod list;

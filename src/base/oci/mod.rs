@@ -2,10 +2,10 @@
 //!
 //! Knows the OCI image and distribution formats (and docker's older media types), and no word of runs or plugins.
 
-#[cfg(any(fuzzing, test))]
-pub mod fuzz;
 mod archive;
 mod credential;
+#[cfg(any(fuzzing, test))]
+pub mod fuzz;
 mod reference;
 mod registry;
 mod store;

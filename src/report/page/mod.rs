@@ -55,6 +55,7 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     }
     charts::write(overview, &digest, out)?;
     health(overview, &logs, out)?;
+    nodes::left_out(overview, out)?;
     pod_logs(&logs, out)?;
     writeln!(
         out,

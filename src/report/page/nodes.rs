@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use super::super::missing::Missing;
 use super::super::overview::{Node, Overview, Plugin};
 use super::super::words::{count, number};
 use super::escape::{anchor, escape};
@@ -173,4 +174,25 @@ pub(super) fn odd(plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "<p class=\"soft\">and {} more</p>", number((odd.len() - TABLE) as u64))?;
     }
     Ok(())
+}
+
+/// What the snapshot lacks, each node once.
+pub(super) fn left_out(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let missing = Missing::read(&overview.opened.files);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "<section id=\"left-out\">\n<h2>Left out of the snapshot</h2>\n<div class=\"scroll\"><table class=\"wide\">\
+         <tr><th>Node</th><th>Reason</th></tr>"
+    )?;
+    for node in missing.iter().take(TABLE) {
+        writeln!(out, "<tr><td>{}</td><td>{}</td></tr>", escape(&node.name), escape(&node.error))?;
+    }
+    writeln!(out, "</table></div>")?;
+    if missing.len() > TABLE {
+        writeln!(out, "<p class=\"soft\">and {} more</p>", number((missing.len() - TABLE) as u64))?;
+    }
+    Ok(writeln!(out, "</section>")?)
 }
