@@ -88,7 +88,7 @@ pub(crate) fn plugin_selector(plugin: Option<&str>) -> String {
     }
 }
 
-/// The labels of objects that are no part of their own.
+/// The labels of objects that are not part of their own.
 pub(crate) fn labels() -> Value {
     json!({LABEL_ALL: SONOBUOY})
 }

@@ -67,7 +67,7 @@ fn versions_are_told_with_and_without_a_home() {
     let expected =
         ["Sonobuoy Version", "MinimumKubeVersion", "MaximumKubeVersion", "GitSHA", "GoVersion", "Platform"];
     assert_eq!(keys, expected);
-    // A cluster that is not there is told and is no failure.
+    // A cluster that is not there is told and is not a failure.
     Sonobuoy::new("version --kubeconfig none").stdout_has("check skipped").stderr_has("level=error").run();
 }
 

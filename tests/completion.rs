@@ -86,7 +86,7 @@ fn flags_are_offered_with_their_values() {
     check("run --context ", &[], ":4");
     // This one takes its value only after `=`, so that the next word is another.
     check("run --wait --rbac=d", &["Disable", "Detect"], ":4");
-    assert_eq!(answer("modes --v")[0], "--verbose\tPrint long lines whole");
+    assert_eq!(answer("modes --v")[0], "--verbose\tDo not truncate long lines");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn fish_completes() {
         "--config=my file.json",
         "my file.json",
         "folder/",
-        "status\tShow how a run stands",
+        "status\tShow the status of a run",
     ];
     assert_eq!(found.lines().collect::<Vec<_>>(), expected);
 }

@@ -176,7 +176,10 @@ fn wrong_values_are_named_with_what_would_be_right() {
     check("delete --all=perhaps", "write true or false");
     check("gen --e2e-focus=(", "Error: --e2e-focus: ");
     check("gen --e2e-skip=a)b", "Error: --e2e-skip: ");
-    check("gen --kubernetes-version 1.31", "Error: --kubernetes-version: `1.31` is no version of Kubernetes");
+    check(
+        "gen --kubernetes-version 1.31",
+        "Error: --kubernetes-version: `1.31` is not a version of Kubernetes",
+    );
     check("images list --kubernetes-version newest", "write it as v1.31.2, auto, ignore or latest");
     check("run --mode", "flag needs an argument: --mode");
     check("run --mod quick", "unknown flag: --mod; did you mean `--mode`?");

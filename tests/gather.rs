@@ -210,7 +210,7 @@ fn the_journal_is_read_below_another_root() {
     let kept = done.folder.read("out/systemd_logs");
     assert!(kept.starts_with(&expected) && kept.lines().last().unwrap().contains("broke off"), "{kept}");
 
-    // Nothing that is wanted, though there is a journal, is no error; without a journal it is.
+    // Nothing that is wanted, though there is a journal, is not an error; without a journal it is.
     let journal = "node/var/log/journal/0123456789abcdef/system.journal";
     let done = call("exit 0").file(journal, "").stderr("").run();
     assert_eq!(done.folder.read("out/systemd_logs"), "");

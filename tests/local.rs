@@ -186,7 +186,7 @@ fn what_cannot_run_here_is_refused_before_anything_starts() {
         "`no-such-command` of container `c` is not on this machine",
     );
     check("{name: c, image: busybox}", "container `c` has no `command`");
-    check("{name: c, command: [sh], workingDir: /no/such}", "`/no/such` is no folder");
+    check("{name: c, command: [sh], workingDir: /no/such}", "`/no/such` is not a folder");
     check(
         "{name: c, command: [sh], env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]}",
         "`A` of container `c` comes from a cluster",

@@ -190,7 +190,7 @@ fn secrets_are_hidden_unless_asked_for() {
     query(&api, "--redact rules.yaml")
         .file("rules.yaml", "env: ['(']")
         .status(1)
-        .stderr_has("redaction rules `rules.yaml`, line 1, column 7: `env[0]`: `(` is no pattern: missing")
+        .stderr_has("redaction rules `rules.yaml`, line 1, column 7: `env[0]`: `(` is not a pattern: missing")
         .run();
 }
 
@@ -222,7 +222,7 @@ fn a_configuration_carries_rules_to_which_those_of_a_file_add() {
     query(&api, "--config c.json")
         .file("c.json", r#"{"Redaction": {"Txt": []}}"#)
         .status(1)
-        .stderr_has("configuration `c.json`, line 1, column 23: `Redaction.Txt` is no rule")
+        .stderr_has("configuration `c.json`, line 1, column 23: `Redaction.Txt` is not a rule")
         .run();
 }
 
@@ -259,7 +259,7 @@ fn settings_choose_kinds_namespaces_and_objects() {
         "only what was restarted has an earlier log"
     );
     for (config, error) in [
-        (json!({"Filters": {"Namespaces": "("}}), "`Filters.Namespaces`: `(` is no pattern"),
+        (json!({"Filters": {"Namespaces": "("}}), "`Filters.Namespaces`: `(` is not a pattern"),
         (json!({"Limits": {"PodLogs": {"Namespaces": "a**"}}}), "`Limits.PodLogs.Namespaces`: `a**"),
     ] {
         query(&api, "--config c.json").file("c.json", config.to_string()).status(1).stderr_has(error).run();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Files longer than this are two files.
-const LONGEST: usize = 600;
+const MAX_LINES: usize = 600;
 /// Words that have no place in what is published: leftovers of work. Spelled in halves, so that they are not here either.
 const LEFTOVERS: &[(&str, &str)] = &[("TO", "DO"), ("FIX", "ME"), ("X", "XX:"), ("H", "ACK")];
 
@@ -275,8 +275,8 @@ fn every_file_says_what_it_is_and_is_short_enough() {
             wrong.push(format!("{file}: no `//!` header"));
         }
         let lines = text.lines().count();
-        if lines > LONGEST {
-            wrong.push(format!("{file}: {lines} lines, more than {LONGEST}"));
+        if lines > MAX_LINES {
+            wrong.push(format!("{file}: {lines} lines, more than {MAX_LINES}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

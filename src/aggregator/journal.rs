@@ -18,10 +18,10 @@ use base::sys::{Open as _, try_lock};
 use client::protocol::{FailureKind, ResultId};
 
 /// No record of ours is longer: the list of expected results of 100,000 nodes with long names.
-const LONGEST_RECORD: u64 = 64 << 20;
+const MAX_RECORD_BYTES: u64 = 64 << 20;
 
 /// So long a killed aggregator may take until it is gone.
-const LEAVE_TAKING: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ impl Journal {
 
 /// Takes the file for this process; the system gives it free when that is gone.
 fn lock(file: &File) -> anyhow::Result<()> {
-    let (never, end) = (Stop::new(), Instant::now() + LEAVE_TAKING);
+    let (never, end) = (Stop::new(), Instant::now() + LOCK_TIMEOUT);
     loop {
         match try_lock(file) {
             Ok(true) => return Ok(()),
@@ -124,7 +124,7 @@ pub(super) fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        if input.by_ref().take(LONGEST_RECORD).read_until(b'\n', &mut line)? == 0 {
+        if input.by_ref().take(MAX_RECORD_BYTES).read_until(b'\n', &mut line)? == 0 {
             return Ok(records);
         }
         match parse(&line) {

@@ -59,7 +59,7 @@ use base::stop::Stop;
 use client::protocol::{Failure, Finding, ResultId};
 
 /// How often the intake of findings looks whether it should end, and whether a retry window closed.
-const LOOK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// How often ages of heartbeats are published when nothing else changes.
 const REFRESH: Duration = Duration::from_secs(30);
 /// How often the last state is offered to a publisher that fails, before it is given up.
@@ -241,7 +241,7 @@ impl Aggregator {
         let mut pace = self.settings.publish_every;
         while !stop.stopped() {
             let changed = stop.child();
-            self.store.lock().look_here(changed.clone());
+            self.store.lock().wake_on_change(changed.clone());
             match send(&self.status()) {
                 Ok(()) => pace = self.settings.publish_every,
                 Err(error) => {
@@ -269,13 +269,13 @@ impl Aggregator {
         let mut open = true;
         while !stop.stopped() {
             if open {
-                match findings.recv_timeout(LOOK) {
+                match findings.recv_timeout(CHECK_INTERVAL) {
                     Ok(finding) => self.take(finding),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => open = false,
                 }
             } else {
-                stop.wait(LOOK);
+                stop.wait(CHECK_INTERVAL);
             }
             self.store.give_up(self.settings.retry_window, self.settings.retry_limit);
         }

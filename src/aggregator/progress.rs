@@ -19,7 +19,7 @@ const ENTRY: usize = 48;
 const MARK: &str = "… and more than are kept";
 
 /// Reads a body as the readers of existing plugins do: any case of keys, unknown keys and whatever follows the
-/// object ignored, null the same as absent, what is no Unicode replaced. `None` if it is no update. Nothing is built
+/// object ignored, null the same as absent, what is not Unicode replaced. `None` if it is not an update. Nothing is built
 /// of what is not kept.
 pub(super) fn decode(body: &[u8]) -> Option<Progress> {
     // Names of tests and messages come from anywhere.

@@ -21,7 +21,7 @@ pub(super) enum Standing {
     /// Nothing yet.
     Awaited,
     /// The last upload could not be stored; its sender may try again for a while.
-    Spoiled {
+    Refused {
         /// When the first upload was spoiled.
         first: Instant,
         /// When the last one was.
@@ -181,14 +181,14 @@ impl State {
     }
 
     /// Notes that an upload for `id` could not be stored. What stands there already is not touched.
-    pub(super) fn spoil(&mut self, id: &ResultId, reason: String, now: Instant) {
+    pub(super) fn refuse(&mut self, id: &ResultId, reason: String, now: Instant) {
         let Some(slot) = self.slot(id) else { return };
         let first = match slot.standing {
             Standing::Awaited => now,
-            Standing::Spoiled { first, .. } => first,
+            Standing::Refused { first, .. } => first,
             Standing::Failed { .. } | Standing::Accepted { .. } => return,
         };
-        slot.standing = Standing::Spoiled { first, last: now, reason };
+        slot.standing = Standing::Refused { first, last: now, reason };
         wake(&mut self.waiters);
         wake(&mut self.onlookers);
     }
@@ -204,7 +204,7 @@ impl State {
         self.slots
             .iter()
             .filter_map(|slot| match &slot.standing {
-                Standing::Spoiled { first, last, reason } if over(last, window) || over(first, limit) => {
+                Standing::Refused { first, last, reason } if over(last, window) || over(first, limit) => {
                     Some((slot.id.clone(), reason.clone()))
                 }
                 _ => None,
@@ -290,7 +290,7 @@ impl State {
     }
 
     /// Ends `onlooker` at the next change of anything that the document shows.
-    pub(super) fn look_here(&mut self, onlooker: Stop) {
+    pub(super) fn wake_on_change(&mut self, onlooker: Stop) {
         self.onlookers.retain(|onlooker| !onlooker.stopped());
         self.onlookers.push(onlooker);
     }
@@ -387,7 +387,7 @@ impl Slot {
                 let limited = || self.limited.clone();
                 entry.message = self.trouble.clone().or_else(|| self.silent(silence, now)).or_else(limited);
             }
-            Standing::Spoiled { reason, .. } => {
+            Standing::Refused { reason, .. } => {
                 entry.message = Some(format!("the last upload was refused and may be sent again: {reason}"));
             }
             // Nothing went wrong: there is nobody who could send anything.
@@ -513,15 +513,15 @@ mod tests {
             !state.given_up(Duration::from_secs(120), Duration::from_secs(600), now).is_empty()
         };
         for minute in 0..10 {
-            state.spoil(&id, "bad".into(), at(minute * 60));
+            state.refuse(&id, "bad".into(), at(minute * 60));
             assert!(!given_up(&state, at(minute * 60 + 59)), "{minute}");
         }
         assert!(given_up(&state, at(600)), "the limit counts from the first");
         state.settle(&id, Standing::Awaited);
-        state.spoil(&id, "bad".into(), at(0));
+        state.refuse(&id, "bad".into(), at(0));
         assert!(!given_up(&state, at(119)) && given_up(&state, at(120)));
         state.settle(&id, Standing::Accepted { identity: None });
-        state.spoil(&id, "late".into(), at(0));
+        state.refuse(&id, "late".into(), at(0));
         assert_eq!(state.standing(&id), Some(&Standing::Accepted { identity: None }));
     }
 
@@ -568,9 +568,9 @@ mod tests {
         let mut state = State::new(vec![id.clone()]);
         let (waiter, onlooker) = (Stop::new(), Stop::new());
         state.wait_here(waiter.clone());
-        state.look_here(onlooker.clone());
+        state.wake_on_change(onlooker.clone());
         state.progress(&id, Progress::default(), "now".into());
-        assert!(onlooker.stopped() && !waiter.stopped(), "progress is no result");
+        assert!(onlooker.stopped() && !waiter.stopped(), "progress is not a result");
         state.settle(&id, Standing::Accepted { identity: None });
         assert!(waiter.stopped());
         assert!(state.waiters.is_empty() && state.onlookers.is_empty());

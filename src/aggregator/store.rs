@@ -425,7 +425,7 @@ impl Store {
             Refusal::TooLarge(_) => self.record(&Failure::new(id.clone(), refusal.to_string())),
             _ => {
                 log::error!("`{id}`: {refusal}");
-                self.lock().spoil(id, refusal.to_string(), Instant::now());
+                self.lock().refuse(id, refusal.to_string(), Instant::now());
             }
         }
     }

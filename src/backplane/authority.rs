@@ -25,9 +25,9 @@ use client::protocol::ResultId;
 /// How far certificates are back-dated: clocks of nodes may be behind the aggregator's.
 const BACK_DATED: Duration = Duration::from_secs(24 * 3600);
 /// What certificates outlive the run's time limit by: starting, retries after the end, clocks that are ahead.
-const SLACK: Duration = Duration::from_secs(48 * 3600);
+const VALIDITY_MARGIN: Duration = Duration::from_secs(48 * 3600);
 /// No run is longer; keeps the arithmetic of dates within what certificates can say.
-const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+const MAX_VALIDITY: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// The longest common name that X.509 allows.
 const COMMON_NAME: usize = 64;
 
@@ -42,7 +42,7 @@ impl Authority {
     /// A brand-new authority for a run that may take as long as `valid`.
     pub fn new(valid: Duration) -> anyhow::Result<Self> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("make the authority's key")?;
-        let not_after = since_1970() + valid.min(LONGEST) + SLACK;
+        let not_after = since_1970() + valid.min(MAX_VALIDITY) + VALIDITY_MARGIN;
         let mut params = authority_params(&key);
         params.serial_number = Some(serial()?);
         set_validity(&mut params, not_after);

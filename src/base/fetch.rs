@@ -11,7 +11,7 @@ use crate::proxy::Proxy;
 use crate::tls;
 
 /// As long as the original waits.
-const LIMIT: Duration = Duration::from_secs(10);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The server answered, and has no such file for us.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub fn fetch(url: &str, most: u64) -> anyhow::Result<Vec<u8>> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .tls_config(tls)
         .proxy(url.parse().ok().map_or(Ok(None), |url| Proxy::before(&url))?)
-        .timeout_global(Some(LIMIT))
+        .timeout_global(Some(FETCH_TIMEOUT))
         .http_status_as_error(false)
         // Whoever asked for a safe connection is not led to another.
         .https_only(url.starts_with("https:"))

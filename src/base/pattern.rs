@@ -21,7 +21,7 @@ const POSIX: &[&str] = &[
 
 /// Compiles a pattern of Go; the error says what it is and why not.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
-    let refuse = |reason: &str| format!("`{}` is no pattern: {reason}", shortened(pattern));
+    let refuse = |reason: &str| format!("`{}` is not a pattern: {reason}", shortened(pattern));
     let translated = translate(pattern).map_err(|reason| refuse(&reason))?;
     RegexBuilder::new(&translated).size_limit(SIZE).build().map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => refuse("it is too large; repeat less"),
@@ -226,7 +226,7 @@ impl Reader<'_> {
                 && !name.is_empty()
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
             if !fits {
-                return Err(format!("`{name}` is no name of a group"));
+                return Err(format!("`{name}` is not the name of a group"));
             }
             if !names.insert(name.clone()) {
                 return Err(format!("two groups are called `{name}`"));
@@ -323,7 +323,7 @@ impl Reader<'_> {
             return Ok(None);
         };
         if !POSIX.contains(&name.strip_prefix('^').unwrap_or(name)) {
-            return Err(format!("`[:{name}:]` is no known class"));
+            return Err(format!("`[:{name}:]` is not a known class"));
         }
         self.rest.nth(name.chars().count() + 2);
         Ok(Some(format!("[:{name}:]")))
@@ -398,7 +398,7 @@ impl Reader<'_> {
         let fits = name.starts_with(|c: char| c.is_ascii_uppercase())
             && name.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
         if !fits {
-            return Err(format!("`{name}` is no class of Unicode"));
+            return Err(format!("`{name}` is not a Unicode class"));
         }
         Ok(format!("\\{}{{{name}}}", if negated { 'P' } else { 'p' }))
     }

@@ -37,7 +37,7 @@ impl Proxy {
     pub fn parse(text: &str) -> Result<Self, String> {
         let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let uri: Uri =
-            with_scheme.parse().map_err(|e| format!("`{}` is no proxy address: {e}", hide(text)))?;
+            with_scheme.parse().map_err(|e| format!("`{}` is not a proxy address: {e}", hide(text)))?;
         let (scheme, default_port) = match uri.scheme_str() {
             Some("http") => (Scheme::Http, 80),
             Some("https") => (Scheme::Https, 443),

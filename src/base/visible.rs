@@ -49,7 +49,7 @@ fn escaped(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Passes on what is written, as [`text`] shows it. Bytes that are no UTF-8 become U+FFFD.
+/// Passes on what is written, as [`text`] shows it. Bytes that are not UTF-8 become U+FFFD.
 #[derive(Debug)]
 pub struct Visible<W: Write> {
     inner: W,

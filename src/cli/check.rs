@@ -70,7 +70,7 @@ pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The flags that lie over a configuration file, with the value that changes nothing.
+/// The flags that override a configuration file, with the value that changes nothing.
 const OVER_CONFIG: &[(&str, &str)] = &[
     ("namespace", names::SONOBUOY),
     ("sonobuoy-image", ""),
@@ -95,7 +95,7 @@ fn config_comes_first(matches: &ArgMatches) -> anyhow::Result<()> {
             && matches.get_raw(id).and_then(Iterator::last).is_some_and(|value| value != *default);
         if changed && matches.indices_of(id).and_then(Iterator::min).is_some_and(|index| index < config) {
             return Err(usage::error(format!(
-                "--config comes after --{id}, which lies over it; write --config before the other flags"
+                "--config comes after --{id}, which overrides it; write --config before the other flags"
             )));
         }
     }

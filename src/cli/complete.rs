@@ -54,7 +54,7 @@ pub(crate) fn run(call: &OsStr, words: &[OsString]) -> ExitCode {
     let mut answer = Answer { text: String::new(), word, described: call == CALL, end: NOTHING };
     complete(&table, before, &mut answer);
     answer.text.push_str(answer.end);
-    // A shell that has stopped reading is no concern of ours.
+    // A shell that has stopped reading is not a concern of ours.
     let _ = output::print(&answer.text);
     ExitCode::SUCCESS
 }

@@ -37,7 +37,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         "tagCounts" => tags(&names).into_iter().map(|(tag, count)| format!("{tag}:{count}\n")).collect(),
         other => {
             if other != "tests" {
-                log::warn!("--mode={other} is none of tests, tags and tagCounts; tests are printed");
+                log::warn!("--mode={other} is unknown; choose tests, tags or tagCounts; tests are printed");
             }
             // As the original does, one empty line for no test at all.
             format!("{}\n", names.join("\n"))

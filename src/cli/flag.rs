@@ -98,7 +98,7 @@ pub(crate) fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
 /// What a snapshot hides, for all that take one.
 pub(crate) fn redaction() -> [Arg; 2] {
     [
-        text("redact", "FILE", "Rules (YAML) of what else is secret in the snapshot")
+        text("redact", "FILE", "Rules (YAML) for what else to hide in the snapshot")
             .conflicts_with("no-redact"),
         switch("no-redact", "Keep secrets in the snapshot as they are"),
     ]
@@ -153,7 +153,7 @@ pub(crate) fn global() -> Vec<Arg> {
     let level = Arg::new("level")
         .long("level")
         .value_name("LEVEL")
-        .help("How much is logged")
+        .help("Log level")
         .ignore_case(true)
         .value_parser(PossibleValuesParser::new(base::logger::LEVELS))
         .default_value("info")

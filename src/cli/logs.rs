@@ -20,7 +20,7 @@ use base::stop::Stop;
 use base::visible;
 
 /// Lines that wait to be printed.
-const QUEUE: usize = 256;
+const MAX_QUEUED_LINES: usize = 256;
 /// A longer line is printed in pieces.
 const LONGEST_LINE: u64 = 1 << 20;
 /// Threads that read logs need little: one for each container of a large cluster must fit.
@@ -83,7 +83,7 @@ fn print(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resul
 }
 
 fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Result<()> {
-    let (sender, receiver) = sync_channel(QUEUE);
+    let (sender, receiver) = sync_channel(MAX_QUEUED_LINES);
     let stop = client.stop();
     std::thread::scope(|scope| {
         let printing = std::thread::Builder::new().name("print".into()).spawn_scoped(scope, move || {

@@ -9,7 +9,7 @@ use super::output;
 use crate::plugin::mode::MODES;
 
 /// Lines are cut after as many bytes unless they are wanted whole.
-const WIDTH: usize = 200;
+const MAX_LINE_BYTES: usize = 200;
 
 /// Prints all modes, by name.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -28,8 +28,10 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         ] {
             let line = format!("{name}: {value}");
             // All of them are ASCII; a test of the golden file says so.
-            match line.get(..WIDTH) {
-                Some(cut) if !whole && line.len() > WIDTH => writeln!(text, "{cut}... (truncated) ...")?,
+            match line.get(..MAX_LINE_BYTES) {
+                Some(cut) if !whole && line.len() > MAX_LINE_BYTES => {
+                    writeln!(text, "{cut}... (truncated) ...")?
+                }
                 _ => writeln!(text, "{line}")?,
             }
         }

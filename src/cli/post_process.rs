@@ -60,7 +60,7 @@ fn rules(dir: &Path, name: &str) -> Rules {
 fn definition(path: &Path) -> Option<Value> {
     match fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes)
-            .inspect_err(|error| log::warn!("`{}` is no JSON: {error}", path.display()))
+            .inspect_err(|error| log::warn!("`{}` is not JSON: {error}", path.display()))
             .ok(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => {

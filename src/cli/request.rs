@@ -30,7 +30,7 @@ const LATEST: &str = "https://storage.googleapis.com/k8s-release-dev/ci/latest.t
 /// The pull secret for `--e2e-docker-config-file`, if no other is named.
 const PULL_SECRET: &str = "auth-repo-cred";
 /// Files that flags name are small: keys, registry lists, credentials.
-const MOST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The run's settings: the configuration file over the defaults, flags over both.
 pub(crate) fn settings(matches: &ArgMatches) -> Result<config::Run> {
@@ -387,8 +387,8 @@ pub(crate) fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
         }
         "ignore" => Ok("ignore".into()),
         "latest" => {
-            let answer =
-                base::fetch::fetch(LATEST, MOST).context("looking for the newest build of Kubernetes")?;
+            let answer = base::fetch::fetch(LATEST, MAX_FILE_BYTES)
+                .context("looking for the newest build of Kubernetes")?;
             let version = String::from_utf8_lossy(&answer).trim().replacen('+', "_", 1);
             if version.starts_with('v') {
                 Ok(version)
@@ -452,7 +452,7 @@ pub(crate) fn base_name(path: &str) -> Result<String> {
 pub(crate) fn read_text(path: &str) -> Result<String> {
     let bytes = read_file(path)?;
     String::from_utf8(bytes).map_err(|error| {
-        anyhow!("`{path}` is no text: byte {} is not UTF-8", error.utf8_error().valid_up_to())
+        anyhow!("`{path}` is not text: byte {} is not UTF-8", error.utf8_error().valid_up_to())
     })
 }
 
@@ -461,9 +461,9 @@ fn read_file(path: &str) -> Result<Vec<u8>> {
     let describe = || format!("cannot read `{path}`");
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).with_context(describe)?;
-    file.take(MOST + 1).read_to_end(&mut bytes).with_context(describe)?;
-    if bytes.len() as u64 > MOST {
-        bail!("`{path}` has more than {} KiB, which is more than a ConfigMap holds", MOST >> 10);
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).with_context(describe)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        bail!("`{path}` has more than {} KiB, which is more than a ConfigMap holds", MAX_FILE_BYTES >> 10);
     }
     Ok(bytes)
 }

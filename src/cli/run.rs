@@ -18,7 +18,7 @@ use base::kube::Client;
 use base::stop::Stop;
 
 /// No manifest that a cluster takes is larger.
-const MOST: u64 = 64 << 20;
+const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
@@ -110,9 +110,10 @@ fn given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
                 "`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it"
             );
         }
-        ("standard input", std::io::stdin().take(MOST).read_to_string(&mut text))
+        ("standard input", std::io::stdin().take(MAX_MANIFEST_BYTES).read_to_string(&mut text))
     } else {
-        let read = std::fs::File::open(file).and_then(|file| file.take(MOST).read_to_string(&mut text));
+        let read = std::fs::File::open(file)
+            .and_then(|file| file.take(MAX_MANIFEST_BYTES).read_to_string(&mut text));
         (&**file, read)
     };
     read.with_context(|| format!("cannot read `{name}`"))?;

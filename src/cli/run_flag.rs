@@ -1,6 +1,6 @@
 //! The commands that share one flag set: `run`, `wait` and all of `gen`, so that they are interchangeable word for word.
 //!
-//! Flags that lie over the run's configuration have no default here, only text that names it: the value of a
+//! Flags that override the run's configuration have no default here, only text that names it: the value of a
 //! configuration file would be lost otherwise.
 
 use clap::{Arg, ArgAction, Command};
@@ -152,12 +152,16 @@ fn e2e() -> Vec<Arg> {
         choice(
             "mode",
             crate::plugin::mode::NAMES,
-            "Which tests run; `sonobuoy modes` tells more [default: non-disruptive-conformance]",
+            "Which tests run; see `sonobuoy modes` [default: non-disruptive-conformance]",
         )
         .short('m')
         .value_name("MODE"),
         text("e2e-focus", "REGEX", "Only tests that match [default: \\[Conformance\\]]"),
-        text("e2e-skip", "REGEX", "No tests that match [default: \\[Disruptive\\]|NoExecuteTaintManager]"),
+        text(
+            "e2e-skip",
+            "REGEX",
+            "Leave out tests that match [default: \\[Disruptive\\]|NoExecuteTaintManager]",
+        ),
         text("e2e-parallel", "VALUE", "Whether tests run in parallel").hide(true),
         text("rerun-failed", "ARCHIVE", "Only the tests that failed in this archive"),
         repo,
@@ -196,7 +200,7 @@ fn the_run(made: Made) -> Vec<Arg> {
         Made::ByGen => ("Enable", "off"),
     };
     vec![
-        text("config", "FILE", "Run configuration (JSON); comes before the flags that lie over it"),
+        text("config", "FILE", "Run configuration (JSON); comes before the flags that override it"),
         text("file", "FILE", "Use this manifest instead of making one; - is stdin").short('f'),
         text("namespace", "NAME", "Namespace of the run [default: sonobuoy]").short('n'),
         number("timeout", "SECONDS", "Time limit of the run; 0 for none [default: 21600]"),
@@ -210,10 +214,10 @@ fn the_run(made: Made) -> Vec<Arg> {
         text(
             "security-context-mode",
             "WORD",
-            "Whom the aggregator runs as: nonroot or none [default: nonroot]",
+            "User that the aggregator runs as: nonroot or none [default: nonroot]",
         ),
         text("service-account-name", "NAME", "Service account of the run [default: sonobuoy-serviceaccount]"),
-        switch("existing-service-account", "That account exists already"),
+        switch("existing-service-account", "Use a service account that already exists"),
         text(
             "namespace-psa-enforce-level",
             "LEVEL",
@@ -227,16 +231,16 @@ fn the_run(made: Made) -> Vec<Arg> {
         choice(
             "harden",
             &["on", "off"],
-            "Make the aggregator's pod resume, bound its needs and drop its rights, and give plugins accounts of their own; off is as the original",
+            "Make the aggregator's pod survive restarts, with limited resources and few privileges, and give plugins accounts of their own; off creates the original's objects",
         )
         .default_value(harden),
         redact,
         no_redact,
-        text("results-pvc", "NAME", "Volume claim that keeps results, so that a lost node loses none"),
+        text("results-pvc", "NAME", "Volume claim for the results, so that they survive the loss of a node"),
         choice(
             "status-service",
             &["none", "ClusterIP", "NodePort", "LoadBalancer"],
-            "How the run serves its status to the outside",
+            "Service that publishes the status of the run",
         )
         .default_value("none"),
         credentials(),

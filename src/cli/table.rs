@@ -37,19 +37,19 @@ pub(crate) fn shown() -> Command {
         .arg(switch("short", "Print nothing but the version"))
         .args(cluster());
     let query = command("query", "Take a snapshot of the cluster")
-        .arg(text("config", "FILE", "Run configuration (JSON) that says what is taken"))
+        .arg(text("config", "FILE", "Run configuration (JSON) that selects what to record"))
         .arg(text("output", "DIR", "Folder to write into [default: a new one here]").short('o'))
         .args(redaction())
         .args(cluster());
     let splat = command("splat", "Write the finished archives in a folder to stdout")
         .hide(true)
         .arg(path("dir", "DIR").required(true))
-        .arg(number("offset", "BYTES", "Begin after this many bytes").default_value("0"))
+        .arg(number("offset", "BYTES", "Skip this many bytes").default_value("0"))
         .arg(switch("partial", "Pack what has arrived so far of a run that is not over"))
         .arg(switch("seals", "Write the seals of the archives instead"));
     let aggregator = command("aggregator", "Receive the results of a run (inside the cluster)")
         .hide(true)
-        .arg(switch("no-exit", "Stay when the run is over, so that results can be fetched"))
+        .arg(switch("no-exit", "Keep running when the run is over, so that results can be fetched"))
         .args(cluster());
     let post_process = command("post-process", "Write sonobuoy_results.yaml in an unpacked archive")
         .hide(true)
@@ -100,13 +100,13 @@ fn path(name: &'static str, value: &'static str) -> Arg {
 }
 
 fn modes() -> Command {
-    command("modes", "List the modes of the e2e plugin").arg(switch("verbose", "Print long lines whole"))
+    command("modes", "List the modes of the e2e plugin").arg(switch("verbose", "Do not truncate long lines"))
 }
 
 fn e2e() -> Command {
     command("e2e", "List the e2e tests of a Kubernetes version")
         .arg(text("focus", "REGEX", "Only tests that match").short('f'))
-        .arg(text("skip", "REGEX", "No tests that match").short('s'))
+        .arg(text("skip", "REGEX", "Leave out tests that match").short('s'))
         .arg(
             text("input", "SOURCE", "Where the list comes from: online, offline, - (stdin) or a file")
                 .short('i')
@@ -138,11 +138,11 @@ fn plugin() -> Command {
 }
 
 fn status() -> Command {
-    command("status", "Show how a run stands")
+    command("status", "Show the status of a run")
         .arg(namespace())
-        .arg(switch("show-all", "One line for each plugin and node"))
-        .arg(switch("json", "The status document as JSON"))
-        .arg(switch("watch", "Stay and show every change until the run is over"))
+        .arg(switch("show-all", "Show one line for each plugin and node"))
+        .arg(switch("json", "Print the status document as JSON"))
+        .arg(switch("watch", "Keep showing changes until the run is over"))
         .arg(credentials())
         .args(cluster())
 }
@@ -217,7 +217,7 @@ fn results() -> Command {
 fn logs() -> Command {
     command("logs", "Print the logs of a run's pods")
         .arg(namespace())
-        .arg(switch("follow", "Stay and print new lines").short('f'))
+        .arg(switch("follow", "Keep printing new lines").short('f'))
         .arg(text("plugin", "NAME", "Only this plugin's pods; `sonobuoy` is the aggregator").short('p'))
         .args(cluster())
 }
@@ -227,7 +227,7 @@ fn delete() -> Command {
         .arg(namespace())
         .arg(rbac("Detect"))
         .arg(switch("all", "Also what e2e tests and other runs left behind"))
-        .arg(switch("dry-run", "Only ask the cluster whether it would"))
+        .arg(switch("dry-run", "Ask the cluster without removing anything"))
         .args(waiting("Wait until all is gone, at most this long; 60 when bare", "60"))
         .args(cluster())
 }
@@ -238,7 +238,7 @@ fn images() -> Command {
             .args(cluster())
             .arg(kubernetes_version())
             .arg(
-                list("plugin", "NAME,...", "Plugins whose images are meant: built-in names or files")
+                list("plugin", "NAME,...", "Plugins whose images to use: built-in names or files")
                     .short('p')
                     .default_values(["e2e", "systemd-logs"]),
             )
@@ -247,7 +247,7 @@ fn images() -> Command {
     let transfer = || {
         [
             text("platform", "OS/ARCH", "Platform of the images, or `all` [default: this machine's]"),
-            switch("plain-http", "Speak to registries without TLS"),
+            switch("plain-http", "Use HTTP instead of HTTPS for registries"),
         ]
     };
     command("images", "The container images that plugins need")
@@ -262,12 +262,12 @@ fn images() -> Command {
                 .arg(text(
                     "custom-registry",
                     "REGISTRY",
-                    "Registry that takes all images under their last name",
+                    "Registry to push to; images keep the last part of their name",
                 ))
                 .arg(text(
                     "archive",
                     "FILE",
-                    "Take the images out of this archive, not from their registries",
+                    "Push the images in this archive instead of those in their registries",
                 ))
                 .args(transfer()),
         )
@@ -283,7 +283,9 @@ fn images() -> Command {
         )
         .subcommand(one("delete", "Remove the images from this machine").args(repositories()))
         .subcommand(
-            one("inspect", "Say which images their registries have").args(repositories()).args(transfer()),
+            one("inspect", "Check which images exist in their registries")
+                .args(repositories())
+                .args(transfer()),
         )
 }
 
@@ -304,12 +306,16 @@ fn gather() -> Command {
     };
     let source = |name, about| {
         command(name, about)
-            .arg(text("chroot", "DIR", "Where the node's file system is mounted [default: $CHROOT_DIR or /]"))
+            .arg(text(
+                "chroot",
+                "DIR",
+                "Where the file system of the node is mounted [default: $CHROOT_DIR or /]",
+            ))
             .arg(text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o'))
             .arg(sleep())
     };
     let minutes = "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]";
-    command("gather", "Collect what this node tells about itself")
+    command("gather", "Collect facts and logs of this node")
         .subcommand(
             source("host-facts", "Hardware, kernel, mounts, network, limits as JSON").arg(
                 choice(
@@ -375,6 +381,6 @@ fn completion() -> Command {
                 .value_parser(["bash", "zsh", "fish", "powershell"])
                 .help("Shell that completes with it"),
         )
-        .arg(switch("no-descriptions", "Offer words without what they mean"))
+        .arg(switch("no-descriptions", "Leave out the descriptions"))
         .after_help(INTO_SHELLS)
 }

@@ -22,11 +22,11 @@ use base::kube::Client;
 /// A day: what a bare `--wait` means.
 pub(crate) const DAY: u64 = 1_440;
 /// After so long without news a sign of life is printed, as the original does at each of its polls.
-const QUIET: Duration = Duration::from_secs(20);
+const NEWS_INTERVAL: Duration = Duration::from_secs(20);
 /// Where lines are kept and nobody looks at them, they become rarer, up to this.
-const RARE: Duration = Duration::from_secs(300);
+const MAX_NEWS_INTERVAL: Duration = Duration::from_secs(300);
 /// An aggregator that is stuck for so long needs somebody who repairs it.
-const STUCK: Duration = Duration::from_secs(300);
+const STUCK_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How long to wait, and what to print.
 pub(crate) struct Wait {
@@ -109,7 +109,7 @@ impl<'a> Follower<'a> {
             seen: false,
             stuck: None,
             began: Instant::now(),
-            quiet: QUIET,
+            quiet: NEWS_INTERVAL,
             terminal: std::io::stdout().is_terminal(),
         }
     }
@@ -123,16 +123,16 @@ impl<'a> Follower<'a> {
             if now >= end {
                 bail!("{}", self.out_of_time());
             }
-            if self.stuck.is_some_and(|since| now >= since + STUCK) {
+            if self.stuck.is_some_and(|since| now >= since + STUCK_TIMEOUT) {
                 bail!("{}; see `sonobuoy status -n {}`", words(&self.latest), self.namespace);
             }
-            let next = [Some(end), Some(news + self.quiet), self.stuck.map(|since| since + STUCK)];
+            let next = [Some(end), Some(news + self.quiet), self.stuck.map(|since| since + STUCK_TIMEOUT)];
             let next = next.into_iter().flatten().min().unwrap_or(end);
             match states.recv_timeout(next.saturating_duration_since(now)) {
                 Ok(state) => {
                     if self.tell(&state)? {
                         news = Instant::now();
-                        self.quiet = QUIET;
+                        self.quiet = NEWS_INTERVAL;
                     }
                     if let Some(run) = self.take(state)? {
                         return Ok(Some(run));
@@ -190,7 +190,7 @@ impl<'a> Follower<'a> {
         };
         let mut new = String::new();
         for line in text.lines() {
-            // Columns become wider when others do; that is no news.
+            // Columns become wider when others do; that is not news.
             let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
             if !words.is_empty() && self.printed.insert(words) {
                 new.push_str(&format!("{} {}\n", time(), line.trim_end()));
@@ -209,7 +209,7 @@ impl<'a> Follower<'a> {
         if self.terminal {
             return output::print("...\n");
         }
-        self.quiet = (self.quiet * 2).min(RARE);
+        self.quiet = (self.quiet * 2).min(MAX_NEWS_INTERVAL);
         let since = Duration::from_secs(self.began.elapsed().as_secs());
         let State::Told(run) = &self.latest else {
             return output::print(&format!("{} ... waiting for {}\n", time(), clock::duration(since)));
@@ -321,7 +321,7 @@ mod tests {
         assert!(since.is_some());
         assert!(follower.take(stuck).unwrap().is_none());
         assert_eq!(follower.stuck, since, "the time counts from the first");
-        follower.stuck = Instant::now().checked_sub(STUCK);
+        follower.stuck = Instant::now().checked_sub(STUCK_TIMEOUT);
         let (_sender, states) = sync_channel(1);
         assert!(follower.follow(&states).unwrap_err().to_string().contains("no image"));
         follower.take(State::Told(status::Run::default())).unwrap();

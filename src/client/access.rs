@@ -61,7 +61,7 @@ impl Access {
     /// Scheme and authority, without path.
     pub(super) fn base(&self) -> Result<String, Error> {
         let wrong = |what: &str| {
-            Error::Settings(format!("`{}` is no aggregator's address: {what}", self.aggregator_url))
+            Error::Settings(format!("`{}` is not an aggregator's address: {what}", self.aggregator_url))
         };
         let uri: ureq::http::Uri =
             self.aggregator_url.trim().parse().map_err(|error| wrong(&format!("{error}")))?;
@@ -72,9 +72,9 @@ impl Access {
         if authority.as_str().contains('@') || authority.host().is_empty() {
             return Err(wrong("it has no plain host"));
         }
-        // What is no number would be taken for no port.
+        // What is not a number would be taken for no port.
         if authority.port_u16().is_none() && authority.host() != authority.as_str() {
-            return Err(wrong("its port is no number up to 65535"));
+            return Err(wrong("its port is not a number up to 65535"));
         }
         Ok(format!("https://{authority}"))
     }

@@ -69,7 +69,7 @@ impl<'a> Source<'a> {
         if metadata.is_file() {
             return Ok(());
         }
-        Err(Error::file(path, io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")))
+        Err(Error::file(path, io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")))
     }
 
     /// Packs a folder into a file that has lost its name before it is filled: nothing is left behind, whatever

@@ -195,11 +195,11 @@ fn agent(tls: TlsConfig) -> Agent {
         .max_idle_connections(0)
         .max_idle_connections_per_host(0)
         .user_agent(concat!("sonobuoy/", env!("CARGO_PKG_VERSION")))
-        .timeout_resolve(Some(super::CONNECT))
-        .timeout_connect(Some(super::CONNECT))
-        .timeout_await_100(Some(super::AWAIT_100))
-        .timeout_per_write(Some(super::WRITE_STALL))
-        .timeout_per_read(Some(super::READ_STALL))
+        .timeout_resolve(Some(super::CONNECT_TIMEOUT))
+        .timeout_connect(Some(super::CONNECT_TIMEOUT))
+        .timeout_await_100(Some(super::CONTINUE_TIMEOUT))
+        .timeout_per_write(Some(super::WRITE_TIMEOUT))
+        .timeout_per_read(Some(super::READ_TIMEOUT))
         .build();
     config.new_agent()
 }

@@ -33,7 +33,7 @@ impl Credentials {
         let authority = authority(authority_pem)?;
         let leaf = certificate(certificate_pem, "client certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
-            .map_err(|e| Error(format!("the client key is no PEM private key: {e}")))?;
+            .map_err(|e| Error(format!("the client key is not a PEM private key: {e}")))?;
         let credentials = Self { authority, certificate: leaf, key };
         credentials.client_config()?;
         Ok(credentials)
@@ -83,5 +83,5 @@ pub(crate) fn authority(pem: &str) -> Result<CertificateDer<'static>, Error> {
 
 fn certificate(pem: &str, what: &str) -> Result<CertificateDer<'static>, Error> {
     CertificateDer::from_pem_slice(pem.as_bytes())
-        .map_err(|e| Error(format!("the {what} is no PEM certificate: {e}")))
+        .map_err(|e| Error(format!("the {what} is not a PEM certificate: {e}")))
 }

@@ -58,17 +58,17 @@ use channel::Channel;
 use retry::Outcome;
 
 /// Connecting includes the wait of a busy server's queue: a burst of thousands of workers takes seconds.
-const CONNECT: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A peer that takes nothing for so long is gone.
-const WRITE_STALL: Duration = Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A server may unpack and sync a large result before it answers.
-const READ_STALL: Duration = Duration::from_secs(300);
+const READ_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long a server may think before it lets the body come; after that the body is sent unasked.
-const AWAIT_100: Duration = Duration::from_secs(30);
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Progress and heartbeats are worth little when late.
-const SMALL_TALK: Duration = Duration::from_secs(10);
+const SHORT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// So much of an answer's text is kept for messages.
-const ANSWER_LIMIT: u64 = 1024;
+const MAX_ANSWER_BYTES: u64 = 1024;
 
 /// Two clocks compared.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -180,16 +180,16 @@ impl Client {
         let url = self.url(&self.id.progress_path());
         self.small_talk(&url, |agent| {
             let request = agent.post(&url).header(CONTENT_TYPE, "application/json");
-            request.config().timeout_global(Some(SMALL_TALK)).build().send(json)
+            request.config().timeout_global(Some(SHORT_REQUEST_TIMEOUT)).build().send(json)
         })
-        .map(|response| answer(response, ANSWER_LIMIT))
+        .map(|response| answer(response, MAX_ANSWER_BYTES))
     }
 
     /// Tells the aggregator that this side is alive, once.
     pub fn heartbeat(&self) -> Result<(), Error> {
         let url = self.url(&self.id.health_path());
         let answer = self.small_talk(&url, |agent| get(agent, &url))?;
-        self.expect_success(self::answer(answer, ANSWER_LIMIT), "heartbeat")
+        self.expect_success(self::answer(answer, MAX_ANSWER_BYTES), "heartbeat")
     }
 
     /// How far this machine's clock is ahead of the aggregator's; any aggregator tells its time.
@@ -296,7 +296,7 @@ impl Client {
                 if damaged && response.status().is_success() {
                     return Outcome::Final(Error::Damaged { url: url.into() });
                 }
-                retry::judge_answer(url, answer(response, ANSWER_LIMIT), wish, || source.changed())
+                retry::judge_answer(url, answer(response, MAX_ANSWER_BYTES), wish, || source.changed())
             }
             Err(error) => match trouble {
                 Some(why) => Outcome::Again { why: format!("`{}` {why}", source.name()), after: None },
@@ -326,7 +326,7 @@ impl Client {
 }
 
 fn get(agent: &Agent, url: &str) -> Result<Response<ureq::Body>, ureq::Error> {
-    agent.get(url).config().timeout_global(Some(SMALL_TALK)).build().call()
+    agent.get(url).config().timeout_global(Some(SHORT_REQUEST_TIMEOUT)).build().call()
 }
 
 fn answer(response: Response<ureq::Body>, limit: u64) -> Answer {

@@ -116,7 +116,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// Reads the path of a request, still percent-encoded and without its query; `None` if it is no route.
+    /// Reads the path of a request, still percent-encoded and without its query; `None` if it is not a route.
     /// `by_node`, the spelling of the first design, is read as `by-node`.
     pub fn parse(path: &str) -> Option<Self> {
         let segments: Vec<String> = path.strip_prefix('/')?.split('/').map(decode).collect::<Option<_>>()?;
@@ -237,7 +237,7 @@ pub struct Progress {
     pub name: String,
     /// The node or [`GLOBAL`]; set by the aggregator.
     pub node: String,
-    /// When it arrived, RFC 3339; set by the aggregator. Absent before: an empty one is no time to its readers.
+    /// When it arrived, RFC 3339; set by the aggregator. Absent before: an empty one is not a time to its readers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub timestamp: String,
     /// For people.

@@ -78,7 +78,7 @@ impl Outcome {
 }
 
 /// A server that asks for more patience than this does not get it.
-const LONGEST_WISH: Duration = Duration::from_secs(600);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// What the headers of an answer say about trying again.
 #[derive(Clone, Copy, Default)]
@@ -94,7 +94,7 @@ impl Wish {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let seconds = headers.get("retry-after").and_then(|text| text.to_str().ok()?.trim().parse().ok());
         Self {
-            after: seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WISH)),
+            after: seconds.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER)),
             never: headers.contains_key(FINAL_HEADER),
         }
     }
@@ -116,7 +116,7 @@ pub(super) fn judge_answer(url: &str, answer: Answer, wish: Wish, changed: impl 
     }
 }
 
-/// Judges an answer that is no certificate. A token that is not believed may be followed by another one.
+/// Judges an answer that is not a certificate. A token that is not believed may be followed by another one.
 pub(super) fn judge_certificate(url: &str, answer: Answer, wish: Wish) -> Outcome {
     match answer.status {
         401 | 408 | 425 | 429 | 500..=599 => Outcome::Again {

@@ -142,7 +142,7 @@ pub(crate) struct Limits {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Snapshot {
     /// After so long no node is asked any more that has not answered; a tenth of the run's own limit later all ends.
-    /// 0 is no limit.
+    /// 0 means no limit.
     #[serde(serialize_with = "grace::span")]
     pub time: Duration,
 }

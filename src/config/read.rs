@@ -29,7 +29,7 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
             "results" => results(&mut run.limits.results, path, node),
             "snapshot" => each(path, node, |key, path, node| match key {
                 "time" => set_span(&mut run.limits.snapshot.time, path, node),
-                _ => Err(node.place.error(format!("`{path}` is no limit; there is Time"))),
+                _ => Err(node.place.error(format!("`{path}` is not a limit; there is Time"))),
             }),
             _ => Ok(()),
         }),
@@ -103,7 +103,7 @@ fn results(limits: &mut Results, path: &str, node: &Node) -> Result<(), Error> {
         // A limit that is not known would be one that does not hold.
         _ => {
             let words =
-                format!("`{path}` is no limit; there are Bytes, UnpackedBytes, Entries and FreeBytes");
+                format!("`{path}` is not a limit; there are Bytes, UnpackedBytes, Entries and FreeBytes");
             Err(node.place.error(words))
         }
     })
@@ -140,7 +140,7 @@ fn graces(grace: &mut Grace, path: &str, node: &Node) -> Result<(), Error> {
         "nodelost" => set_span(&mut grace.node_lost, path, node),
         // A grace that is not known would be one that is not kept.
         _ => Err(node.place.error(format!(
-            "`{path}` is no grace; there are Unschedulable, ImagePull, Creation, Terminated, Restarts, Ended, NoPod and NodeLost"
+            "`{path}` is not a grace; there are Unschedulable, ImagePull, Creation, Terminated, Restarts, Ended, NoPod and NodeLost"
         ))),
     }
     })
@@ -199,7 +199,7 @@ fn rule(rules: &mut Redaction, key: &str, path: &str, node: &Node) -> Result<(),
             .unwrap_or_default();
         }
         // A rule that is not known would be one that hides nothing.
-        _ => return Err(node.place.error(format!("`{path}` is no rule; there are env, text and fields"))),
+        _ => return Err(node.place.error(format!("`{path}` is not a rule; there are env, text and fields"))),
     }
     Ok(())
 }
@@ -237,7 +237,7 @@ fn set_pattern(field: &mut String, path: &str, node: &Node) -> Result<(), Error>
 fn set_time(field: &mut String, path: &str, node: &Node) -> Result<(), Error> {
     set_text(field, path, node)?;
     let Some(time) = clock::parse_rfc3339(field) else {
-        return Err(node.place.error(format!("`{path}` is no time; write it as 2006-01-02T15:04:05Z")));
+        return Err(node.place.error(format!("`{path}` is not a time; write it as 2006-01-02T15:04:05Z")));
     };
     // Kubernetes writes and takes whole seconds in UTC.
     let text = clock::rfc3339(time);
@@ -253,7 +253,9 @@ fn set_span(field: &mut Duration, path: &str, node: &Node) -> Result<(), Error> 
                 *field = span;
                 Ok(())
             }
-            None => Err(node.place.error(format!("`{path}` is no duration; write it as 90s, 5m or 1h30m"))),
+            None => {
+                Err(node.place.error(format!("`{path}` is not a duration; write it as 90s, 5m or 1h30m")))
+            }
         },
         _ => Err(wrong(path, node, "a duration in quotes, as in \"5m\"")),
     }
@@ -479,11 +481,11 @@ mod tests {
             ("{\"Server\": {\"bindport\": 70000}}", 1, 25, "at most 65535"),
             ("{\"Burst\": 1.5}", 1, 11, "a whole number"),
             ("{\"Graces\": {\"ImagePull\": 5}}", 1, 26, "a duration in quotes"),
-            ("{\"Graces\": {\"Image\": \"5m\"}}", 1, 22, "`Graces.Image` is no grace"),
+            ("{\"Graces\": {\"Image\": \"5m\"}}", 1, 22, "`Graces.Image` is not a grace"),
             ("{\"Graces\": {\"Restarts\": -1}}", 1, 25, "cannot be negative"),
-            ("{\"Limits\": {\"Results\": {\"Byte\": 1}}}", 1, 33, "`Limits.Results.Byte` is no limit"),
-            ("{\"Limits\": {\"Snapshot\": {\"times\": 1}}}", 1, 35, "`Limits.Snapshot.times` is no limit"),
-            ("{\"PluginTimeouts\": {\"p\": \"soon\"}}", 1, 26, "`PluginTimeouts.p` is no duration"),
+            ("{\"Limits\": {\"Results\": {\"Byte\": 1}}}", 1, 33, "`Limits.Results.Byte` is not a limit"),
+            ("{\"Limits\": {\"Snapshot\": {\"times\": 1}}}", 1, 35, "`Limits.Snapshot.times` is not a limit"),
+            ("{\"PluginTimeouts\": {\"p\": \"soon\"}}", 1, 26, "`PluginTimeouts.p` is not a duration"),
             ("{\"QPS\": \"fast\"}", 1, 9, "a number without quotes"),
             ("{\"SkipPlugins\": \"true\"}", 1, 17, "without quotes"),
             ("{\"Resources\": \"pods\"}", 1, 15, "a list is needed"),
@@ -492,8 +494,8 @@ mod tests {
             ("{\"CustomAnnotations\": {\"a\": 1}}", 1, 29, "`CustomAnnotations.a`"),
             ("{\"AggregatorTolerations\": [{\"effect\": \"Never\"}]}", 1, 28, "one of NoSchedule, NoExecute"),
             ("{\"AggregatorTolerations\": [{\"operator\": \"In\"}]}", 1, 28, "one of Equal, Exists"),
-            ("{\"Redaction\": {\"text\": [\"(\"]}}", 1, 25, "`Redaction.text[0]`: `(` is no pattern"),
-            ("{\"Redaction\": {\"texts\": []}}", 1, 25, "`Redaction.texts` is no rule"),
+            ("{\"Redaction\": {\"text\": [\"(\"]}}", 1, 25, "`Redaction.text[0]`: `(` is not a pattern"),
+            ("{\"Redaction\": {\"texts\": []}}", 1, 25, "`Redaction.texts` is not a rule"),
             ("{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"x\"}}}", 1, 38, "is no time"),
             ("{\"Filters\": {\"Namespaces\": \"(\"}}", 1, 28, "`Filters.Namespaces`"),
             (

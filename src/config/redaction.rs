@@ -60,11 +60,11 @@ mod tests {
             Redaction { off: false, env: vec!["A".into(), "^PIN$".into()], text, fields: vec![field] };
         assert_eq!(rules, expected);
         for (text, line, column, words) in [
-            ("env: []\nevn: []", 2, 6, "`evn` is no rule; there are env, text and fields"),
-            ("{\"off\": true}", 1, 9, "`off` is no rule"),
+            ("env: []\nevn: []", 2, 6, "`evn` is not a rule; there are env, text and fields"),
+            ("{\"off\": true}", 1, 9, "`off` is not a rule"),
             ("env: x", 1, 6, "`env` is text, a list is needed"),
             ("text: [a, 5]", 1, 11, "`text[1]` is a number, text in quotes is needed"),
-            ("text: ['(']", 1, 8, "`text[0]`: `(` is no pattern: missing closing `)`"),
+            ("text: ['(']", 1, 8, "`text[0]`: `(` is not a pattern: missing closing `)`"),
             ("text: ['x*']", 1, 8, "`text[0]`: `x*` matches the empty text, thus everything"),
             ("fields: [{kind: Pod}]", 1, 10, "`fields[0]` needs a kind and a path"),
             ("fields: [data]", 1, 10, "`fields[0]` is text, an object is needed"),

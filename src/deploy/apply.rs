@@ -19,9 +19,9 @@ use base::kube::{Client, Discovery, Error, Resource};
 use base::yaml;
 
 /// How long one creation is tried again while the server cannot answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two tries.
-const PAUSE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An object on its way into the cluster.
 struct Object<'a> {
@@ -46,7 +46,7 @@ pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
                 }
             }
             Value::Object(map) => objects.push(Value::Object(map)),
-            other => bail!("document {} is no object: {other}", objects.len() + 1),
+            other => bail!("document {} is not an object: {other}", objects.len() + 1),
         }
     }
     if objects.is_empty() {
@@ -157,7 +157,7 @@ impl Work<'_> {
         }
         refused.extend(objects.iter().flat_map(|object| self.missing_claims(object, objects)));
         stop_at(&refused)?;
-        // Namespaces that are not there, with their accounts, which pods are tried with; then all else can be tried.
+        // Namespaces that do not exist, with their accounts, which pods are tried with; then all else can be tried.
         let first = |object: &Object<'_>| {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
                 || object.resource == Resource::SERVICE_ACCOUNTS && later(object)
@@ -284,7 +284,7 @@ impl Work<'_> {
     /// Creates it; false if it was there. A server that is busy or away is asked again: what is found after a try
     /// without answer is what that try made, since nothing was there before.
     fn try_one(&self, object: &Object<'_>) -> Result<bool, Error> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + DEFAULTING_TIMEOUT;
         let mut unsure = false;
         loop {
             match self.client.create(&object.resource, &object.namespace, object.value) {
@@ -294,7 +294,7 @@ impl Work<'_> {
                 Err(error) if error.is_passing() && Instant::now() < end => {
                     unsure |= !error.is_unsent();
                     log::warn!("{error}; trying again");
-                    if self.client.stop().wait(PAUSE) {
+                    if self.client.stop().wait(POLL_INTERVAL) {
                         return Err(Error::Stopped);
                     }
                 }

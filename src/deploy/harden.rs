@@ -12,7 +12,7 @@ const KEEP: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 /// The image of the original: its aggregator cannot take a run up again, and holds all of a run in memory.
 const ORIGINAL: &str = "sonobuoy/sonobuoy";
 
-/// Makes the pod resume after a failure, keep its place, bound its needs, and pass the `restricted` level of Pod
+/// Makes the pod resume after a failure, keep its place, limit its resources, and pass the `restricted` level of Pod
 /// Security where the run's settings leave that open.
 pub(super) fn harden(pod: &mut Value, run: &config::Run) {
     let annotations = &mut pod["metadata"]["annotations"];

@@ -55,7 +55,7 @@ pub(crate) struct Plan {
     pub harden: bool,
     /// Refuses plugins that do not say what they need.
     pub declared_only: bool,
-    /// How the run serves its status to the outside, if it does.
+    /// The service that publishes the status of the run, if there is one.
     pub status_service: Option<service::Service>,
     /// The volume claim that keeps results; empty is the pod's own disk.
     pub results_pvc: String,

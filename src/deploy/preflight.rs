@@ -1,6 +1,6 @@
 //! Looks at a cluster before a run: does it have DNS, is its version known to work, is the namespace free.
 //!
-//! All checks are made, and all that fail are told. What an account may not look at is no failure: the run may well
+//! All checks are made, and all that fail are told. What an account may not look at is not a failure: the run may well
 //! succeed. Whether the cluster takes the objects themselves is tried by [`super::apply()`].
 
 use super::apply::held_up;
@@ -118,7 +118,7 @@ fn version(client: &Client) -> Result<(), Failed> {
     let answer = client.version()?;
     let text = answer["gitVersion"].as_str().unwrap_or_default();
     let Some(version) = numbers(text) else {
-        return Err(Failed::Check(format!("the server calls its version `{text}`, which is none")));
+        return Err(Failed::Check(format!("the server calls its version `{text}`, which is not a version")));
     };
     let [major, minor, patch] = OLDEST;
     if version < OLDEST {

@@ -209,7 +209,7 @@ impl Removal {
     }
 }
 
-/// What is gone or going already is no failure.
+/// What is gone or going already is not a failure.
 fn complain(done: Result<bool, Error>, kind: &str, what: &str, failures: &mut Vec<String>) {
     if let Err(error) = done
         && !error.is_not_found()

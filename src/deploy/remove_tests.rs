@@ -65,7 +65,7 @@ fn a_run_goes_with_its_namespace_and_leaves_its_neighbour() {
     assert_eq!(names(&api, "/api/v1/namespaces"), "default kube-system two");
     assert_eq!(names(&api, "/apis/rbac.authorization.k8s.io/v1/clusterroles"), "sonobuoy-serviceaccount-two");
     assert_eq!(names(&api, "/api/v1/pods"), "sonobuoy");
-    // Once more: nothing is there, and that is no error.
+    // Once more: nothing is there, and that is not an error.
     removal("one").issue(&client(&api)).unwrap().wait(&client(&api), LIMIT, &mut |_| {}).unwrap();
 }
 

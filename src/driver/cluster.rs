@@ -25,9 +25,9 @@ use base::stop::Stop;
 use client::protocol::{Failure, Finding, ResultId};
 
 /// Findings that depend on the time alone are looked for so often.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Between a watch and its reader.
-const QUEUE: usize = 1024;
+const MAX_QUEUED_EVENTS: usize = 1024;
 /// Pods of a Job plugin get as long as the worker takes to end after a signal.
 const JOB_GRACE: u64 = 60;
 /// Pods of a DaemonSet have sent their results and only sleep.
@@ -158,9 +158,11 @@ impl Cluster {
         loop {
             match self.client.create(resource, &self.namespace, object) {
                 // Nobody knows whether it was carried out; its name makes sure that it is not there twice.
-                Err(kube::Error::Transport { stage: Stage::Sent, .. }) if !stop.wait(LOOK) => {}
+                Err(kube::Error::Transport { stage: Stage::Sent, .. }) if !stop.wait(CHECK_INTERVAL) => {}
                 Err(error)
-                    if error.already_exists() && self.is_left_over(resource, object) && !stop.wait(LOOK) => {}
+                    if error.already_exists()
+                        && self.is_left_over(resource, object)
+                        && !stop.wait(CHECK_INTERVAL) => {}
                 Err(error) if !error.already_exists() => {
                     let name = object["metadata"]["name"].as_str().unwrap_or_default();
                     let what = format!("creating {} `{name}`", resource.kind);
@@ -203,7 +205,7 @@ impl Cluster {
             }
         };
         let client = &self.client.under(stop);
-        let (sender, seen) = sync_channel(QUEUE);
+        let (sender, seen) = sync_channel(MAX_QUEUED_EVENTS);
         std::thread::scope(|scope| {
             let nodes = sender.clone();
             let thread = |name: &str| std::thread::Builder::new().name(format!("{name} of {plugin}"));
@@ -215,15 +217,17 @@ impl Cluster {
                 log::error!("plugin `{plugin}` is not followed closely: starting a thread: {error}");
             }
             while !stop.stopped() {
-                match seen.recv_timeout(LOOK) {
+                match seen.recv_timeout(CHECK_INTERVAL) {
                     Ok(first) => {
                         monitor.see(first, SystemTime::now());
                         // What has come in meanwhile is judged together.
-                        seen.try_iter().take(QUEUE).for_each(|seen| monitor.see(seen, SystemTime::now()));
+                        seen.try_iter()
+                            .take(MAX_QUEUED_EVENTS)
+                            .for_each(|seen| monitor.see(seen, SystemTime::now()));
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => {
-                        stop.wait(LOOK);
+                        stop.wait(CHECK_INTERVAL);
                     }
                 }
                 let mut why = None;

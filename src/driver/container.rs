@@ -105,7 +105,7 @@ pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
         if let Some(dir) = container.dir
             && !dir.is_dir()
         {
-            bail!("plugin `{plugin}`: its `workingDir` `{}` is no folder of this machine", dir.display());
+            bail!("plugin `{plugin}`: its `workingDir` `{}` is not a folder on this machine", dir.display());
         }
     }
     Ok(())

@@ -58,7 +58,7 @@ pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         ensure!(
             !matches!(file.as_str(), "" | "." | "..") && file.chars().all(plain),
-            "plugin `{}`: `{file}` in its config-map is no file name",
+            "plugin `{}`: `{file}` in its config-map is not a file name",
             definition.name()
         );
     }
@@ -83,7 +83,7 @@ impl Driver for Local {
             for id in &plugin.ids {
                 let pod = move || {
                     if let Err(error) = self.run_pod(plugin, id, findings, stop) {
-                        // The receiver is there as long as the run, whose end is no failure any more.
+                        // The receiver is there as long as the run, whose end is not a failure any more.
                         let _ =
                             findings.send(Finding::Failure(Failure::new(id.clone(), format!("{error:#}"))));
                     }

@@ -14,7 +14,7 @@ use base::clock;
 use base::kube::{Identity, Trust, client_config};
 
 /// No answer that is wanted here is longer.
-const LONGEST: u64 = 4 << 20;
+const MAX_ANSWER_BYTES: u64 = 4 << 20;
 
 /// A connection that is made.
 pub(crate) struct Dialled {
@@ -49,8 +49,8 @@ pub(crate) fn dial(host: &str, port: u16, trust: &Trust, limit: Duration) -> Res
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
     stream.set_nodelay(true)?;
-    let name =
-        ServerName::try_from(host.to_owned()).with_context(|| format!("`{host}` is no name of a server"))?;
+    let name = ServerName::try_from(host.to_owned())
+        .with_context(|| format!("`{host}` is not the name of a server"))?;
     let mut tls =
         ClientConnection::new(client_config(trust, &Identity::default()).map_err(anyhow::Error::msg)?, name)?;
     let started = Instant::now();
@@ -96,7 +96,7 @@ fn exchange(stream: &mut (impl Read + Write), request: &str) -> Result<Answer> {
     let mut bytes = Vec::new();
     let mut came = None;
     let mut buffer = [0; 4_096];
-    while (bytes.len() as u64) < LONGEST {
+    while (bytes.len() as u64) < MAX_ANSWER_BYTES {
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => {

@@ -39,7 +39,7 @@ fn exchange(socket: &UdpSocket, name: &str, limit: Duration) -> Result<Reply> {
     while started.elapsed() < limit {
         let length = socket.recv(&mut buffer).context("did not answer")?;
         if buffer[..length].starts_with(&id) {
-            let (code, addresses) = answer(&buffer[..length]).context("answered what is no message")?;
+            let (code, addresses) = answer(&buffer[..length]).context("the answer is not a DNS message")?;
             return Ok(Reply { code, addresses, took: started.elapsed() });
         }
     }
@@ -51,7 +51,7 @@ fn question(id: [u8; 2], name: &str) -> Result<Vec<u8>> {
     let mut message = vec![id[0], id[1], 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.trim_end_matches('.').split('.') {
         let length = u8::try_from(label.len()).ok().filter(|length| (1..64).contains(length));
-        message.push(length.with_context(|| format!("`{name}` is no name"))?);
+        message.push(length.with_context(|| format!("`{name}` is not a name"))?);
         message.extend(label.as_bytes());
     }
     message.extend([0, 0, 1, 0, 1]);

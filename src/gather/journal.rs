@@ -20,13 +20,13 @@ use super::Node;
 use base::json::json;
 
 /// A journal that is silent for so long will not speak any more.
-const PATIENCE: Duration = Duration::from_secs(120);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is read at once.
 const CHUNK: usize = 64 << 10;
 
 /// A line of a plain log that is longer goes on in the next one.
-const LONGEST: u64 = 64 << 10;
+const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// Where a node may have the program.
 const PROGRAMS: &[&str] = &[
@@ -205,7 +205,7 @@ fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Resu
         named("journal").spawn_scoped(scope, move || pump(stdout, &sender))?;
         let (mut bytes, mut last) = (0, b'\n');
         let outcome = loop {
-            match receiver.recv_timeout(PATIENCE) {
+            match receiver.recv_timeout(SILENCE_TIMEOUT) {
                 Ok(Ok(chunk)) => {
                     bytes += chunk.len() as u64;
                     last = chunk.last().copied().unwrap_or(last);
@@ -222,7 +222,10 @@ fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Resu
                     return status.map(|status| Some(End { bytes, last, status, complaint }));
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    break Err(anyhow!("`journalctl` was silent for {} s and was ended", PATIENCE.as_secs()));
+                    break Err(anyhow!(
+                        "`journalctl` was silent for {} s and was ended",
+                        SILENCE_TIMEOUT.as_secs()
+                    ));
                 }
             }
         };
@@ -300,7 +303,8 @@ fn is_log(node: &Node, name: &str, since: SystemTime) -> bool {
 fn next_line(lines: &mut BufReader<File>) -> Result<Option<String>> {
     use std::io::BufRead;
     let mut line = Vec::new();
-    let length = lines.by_ref().take(LONGEST).read_until(b'\n', &mut line).context("cannot read a log")?;
+    let length =
+        lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line).context("cannot read a log")?;
     Ok((length > 0).then(|| String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned()))
 }
 

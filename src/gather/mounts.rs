@@ -13,7 +13,7 @@ use base::json::json;
 pub(crate) struct Mounts;
 
 /// A server that is there answers within this.
-const PATIENCE: Duration = Duration::from_millis(200);
+const STAT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// File systems whose server may be gone.
 const REMOTE: &[&str] =
@@ -71,7 +71,7 @@ fn room(path: &Path, fstype: &str) -> Option<Option<Vec<(&'static str, u64)>>> {
     let path: PathBuf = path.to_owned();
     let asked = std::thread::Builder::new().name("mount".into()).spawn(move || sender.send(sizes(&path)));
     asked.ok()?;
-    receiver.recv_timeout(PATIENCE).ok()
+    receiver.recv_timeout(STAT_TIMEOUT).ok()
 }
 
 /// Sizes in bytes, blocks and inodes.

@@ -11,7 +11,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// The kernel answers at once; this only bounds the worst.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
@@ -69,7 +69,7 @@ pub(crate) fn route(destination: IpAddr) -> io::Result<Route> {
 fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let socket: OwnedFd =
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
     let mut request = u32::try_from(16 + body.len()).unwrap_or(0).to_ne_bytes().to_vec();
     request.extend(kind.to_ne_bytes());
     request.extend((REQUEST | flags).to_ne_bytes());

@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 /// No file of facts is longer; what is beyond is left out.
-const LONGEST: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// As many links as the kernel itself follows.
 const MOST_LINKS: usize = 40;
@@ -26,7 +26,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The node below `root`; an error if that is no root of a system at all.
+    /// The node below `root`; an error if that is not a root of a system at all.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let shown = root.display();
         let meta =
@@ -100,7 +100,7 @@ impl Node {
         names
     }
 
-    /// What a link says, unresolved; `None` if it is no link.
+    /// What a link says, unresolved; `None` if it is not a link.
     pub(crate) fn link(&self, path: &str) -> Option<PathBuf> {
         fs::read_link(self.resolve(path, false).ok()?).ok()
     }
@@ -175,7 +175,7 @@ impl Node {
             return Err(io::Error::other("not a regular file"));
         }
         let mut bytes = Vec::new();
-        fs::File::open(&path)?.take(LONGEST).read_to_end(&mut bytes)?;
+        fs::File::open(&path)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 

@@ -26,7 +26,7 @@ use base::stop::Stop;
 use client::Clock;
 
 /// For one try of one step.
-const LIMIT: Duration = Duration::from_secs(3);
+const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A packet may be lost; a leg that is broken fails every time.
 const TRIES: usize = 3;
@@ -38,7 +38,7 @@ const SKEW: f64 = 5.0;
 const WORKER_STARTS: Duration = Duration::from_secs(10);
 
 /// Between two looks whether it is there.
-const LOOK: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What a pod is given about the API server and itself.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -126,7 +126,7 @@ impl Surroundings {
                 log::debug!("no clock from the worker: {error:#}");
                 return None;
             }
-            Stop::new().wait(LOOK);
+            Stop::new().wait(RETRY_INTERVAL);
         }
     }
 
@@ -139,7 +139,7 @@ impl Surroundings {
                 "the API server answers {} when asked for this node",
                 answer.status
             );
-            let node: Value = serde_json::from_slice(&answer.body).context("the node is no JSON")?;
+            let node: Value = serde_json::from_slice(&answer.body).context("the node is not JSON")?;
             Ok(node["status"]["nodeInfo"].clone())
         }))
     }
@@ -162,7 +162,7 @@ impl Surroundings {
         let namespace =
             self.namespace.as_deref().context("neither an aggregator nor a namespace is known here")?;
         let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={LABEL_PART}%3D{AGGREGATOR}");
-        let listed = self.ask_api(&path, LIMIT).ok().filter(|(answer, _)| answer.status == 200);
+        let listed = self.ask_api(&path, STEP_TIMEOUT).ok().filter(|(answer, _)| answer.status == 200);
         let pods: Option<Value> = listed.and_then(|(answer, _)| serde_json::from_slice(&answer.body).ok());
         let address = pods.as_ref().and_then(|pods| pods["items"][0]["status"]["podIP"].as_str());
         let by_name = || format!("{AGGREGATOR_SERVICE}.{namespace}.svc");
@@ -172,13 +172,13 @@ impl Surroundings {
 
 /// Tries every leg.
 pub(crate) fn network(around: &Surroundings) -> Item {
-    let answer = retry(|| around.ask_api("/version", LIMIT));
+    let answer = retry(|| around.ask_api("/version", STEP_TIMEOUT));
     let (api, api_skew) = match (&around.api, answer) {
         (None, _) => (skipped("api", "no API server is known here"), None),
         (_, Err(error)) => (failed("api", &error), None),
         (_, Ok((answer, details))) => (api(&answer, details), Some(Skew::of_api(&answer))),
     };
-    let clock = match around.ask_relay(LIMIT).map(Ok).or(api_skew) {
+    let clock = match around.ask_relay(STEP_TIMEOUT).map(Ok).or(api_skew) {
         None => skipped("clock", "neither the aggregator nor an API server tells the time here"),
         Some(Err(error)) => failed("clock", &error),
         Some(Ok(skew)) => clock_leg(&skew),
@@ -215,7 +215,7 @@ fn dns_leg(around: &Surroundings) -> Item {
     let mut told = Vec::new();
     let mut trouble = None;
     for server in servers {
-        match retry(|| dns::ask(server, &name, LIMIT)) {
+        match retry(|| dns::ask(server, &name, STEP_TIMEOUT)) {
             Ok(reply) => {
                 // Outside of a cluster nobody knows the name, but who says so can be reached.
                 if in_cluster && reply.addresses.is_empty() {
@@ -262,7 +262,7 @@ fn aggregator(around: &Surroundings) -> Item {
     };
     let address = json!(format!("{host}:{port}"));
     // It knows its plugins by certificates that only workers have, so the way ends where it asks for one.
-    match retry(|| dial::dial(&host, port, &Trust::Anybody, LIMIT)) {
+    match retry(|| dial::dial(&host, port, &Trust::Anybody, STEP_TIMEOUT)) {
         Ok(dialled) => {
             let mut details = timings(&dialled);
             details.insert("address".into(), address);
@@ -388,7 +388,7 @@ mod tests {
             stream.write_all(b"HTTP/1.1 404 no\r\ncontent-length: 0\r\n\r\n").unwrap();
         });
         let around = Surroundings { relay: Some(port), ..Surroundings::read() };
-        assert!(around.ask_relay(LIMIT).is_none());
+        assert!(around.ask_relay(STEP_TIMEOUT).is_none());
         answering.join().unwrap();
     }
 

@@ -131,7 +131,7 @@ const ERROR: u64 = 3;
 const MOST_UNITS: usize = 200;
 
 /// An entry longer than this is counted by its beginning.
-const LONGEST: usize = 256 << 10;
+const MAX_LINE_BYTES: usize = 256 << 10;
 
 /// An example is cut here.
 const EXAMPLE: usize = 300;
@@ -231,7 +231,7 @@ impl Summary {
     }
 
     fn keep(&mut self, part: &[u8]) {
-        let room = LONGEST.saturating_sub(self.carry.len());
+        let room = MAX_LINE_BYTES.saturating_sub(self.carry.len());
         self.carry.extend_from_slice(&part[..part.len().min(room)]);
     }
 
@@ -406,7 +406,7 @@ mod tests {
         for _ in 0..64 {
             summary.add(&[b'x'; 64 << 10]);
         }
-        assert!(summary.carry.len() <= LONGEST);
+        assert!(summary.carry.len() <= MAX_LINE_BYTES);
         summary.add(b"\n");
         for name in 0..1_000 {
             summary.add(format!("{{\"PRIORITY\":\"1\",\"SYSLOG_IDENTIFIER\":\"n{name}\"}}\n").as_bytes());

@@ -127,7 +127,7 @@ impl Source<'_> {
             bytes
         };
         String::from_utf8(bytes)
-            .map_err(|error| anyhow!("`{place}` is no list of tests: {}", error.utf8_error()))
+            .map_err(|error| anyhow!("`{place}` is not a list of tests: {}", error.utf8_error()))
     }
 }
 

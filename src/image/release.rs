@@ -14,7 +14,7 @@ pub(crate) fn of_server(version: &str) -> Option<String> {
 
 /// What a user means by `version`: it begins with `v`, and numbers that are left out are 0.
 pub(crate) fn parse(version: &str) -> Result<String, String> {
-    let wrong = || format!("`{version}` is no version of Kubernetes; write it as v1.31.2");
+    let wrong = || format!("`{version}` is not a version of Kubernetes; write it as v1.31.2");
     let (numbers, rest) = version.strip_prefix('v').and_then(numbers).ok_or_else(wrong)?;
     if !(rest.is_empty() || rest.starts_with(['-', '+'])) {
         return Err(wrong());

@@ -159,7 +159,7 @@ impl Tally {
         }
     }
 
-    /// The counts as they add up: a leaf's status may itself be a sum, `a: 2, b: 1`; what is no number is no summand.
+    /// The counts as they add up: a leaf's status may itself be a sum, `a: 2, b: 1`; what is not a number does not count.
     fn summands(&self) -> BTreeMap<&str, i64> {
         let mut sum = BTreeMap::new();
         if self.nothing > 0 {

@@ -292,7 +292,7 @@ impl<S: Source> Reader<S> {
             EventData::SequenceStart { .. } => {}
             EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => return Ok(()),
             EventData::Alias { .. } => return Err(Reference.into()),
-            _ => anyhow::bail!("not a result: `items` is no list"),
+            _ => anyhow::bail!("not a result: `items` is not a list"),
         }
         loop {
             match self.event()? {
@@ -302,7 +302,7 @@ impl<S: Source> Reader<S> {
                     visitor.leaf(Item::default())?;
                 }
                 EventData::Alias { .. } => return Err(Reference.into()),
-                _ => anyhow::bail!("not a result: one of `items` is no map"),
+                _ => anyhow::bail!("not a result: one of `items` is not a map"),
             }
         }
     }
@@ -316,7 +316,7 @@ impl<S: Source> Reader<S> {
                 Ok(Some(String::new()))
             }
             EventData::Scalar { value, .. } => Ok(Some(value)),
-            _ => anyhow::bail!("not a result: a key is no text"),
+            _ => anyhow::bail!("not a result: a key is not text"),
         }
     }
 
@@ -329,7 +329,7 @@ impl<S: Source> Reader<S> {
                 Value::String(text) => Ok(Some(text)),
                 other => Ok(Some(other.to_string())),
             },
-            _ => anyhow::bail!("not a result: a key is no text"),
+            _ => anyhow::bail!("not a result: a key is not text"),
         }
     }
 
@@ -348,7 +348,7 @@ impl<S: Source> Reader<S> {
                 }
             }
             EventData::Alias { .. } => Err(Reference.into()),
-            _ => anyhow::bail!("not a result: `{key}` is no text"),
+            _ => anyhow::bail!("not a result: `{key}` is not text"),
         }
     }
 
@@ -380,7 +380,7 @@ impl<S: Source> Reader<S> {
             EventData::MappingStart { .. } => Ok(true),
             EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => Ok(false),
             EventData::Alias { .. } => Err(Reference.into()),
-            _ => anyhow::bail!("not a result: `{key}` is no map"),
+            _ => anyhow::bail!("not a result: `{key}` is not a map"),
         }
     }
 
@@ -413,7 +413,7 @@ impl<S: Source> Reader<S> {
     /// What a scalar among details means.
     fn scalar(&self, value: String, style: ScalarStyle, tag: Option<&str>) -> anyhow::Result<Value> {
         if tag == Some(yaml::BINARY) {
-            // What the original writes of text that is no UTF-8.
+            // What the original writes of text that is not UTF-8.
             use base64::Engine as _;
             let packed: String = value.split_whitespace().collect();
             let bytes = base64::engine::general_purpose::STANDARD.decode(packed);
@@ -481,7 +481,7 @@ fn value_item(value: &Value, visitor: &mut dyn Visit, depth: usize) -> anyhow::R
     let map = match value {
         Value::Object(map) => map,
         Value::Null => &none,
-        _ => anyhow::bail!("not a result: an item is no map"),
+        _ => anyhow::bail!("not a result: an item is not a map"),
     };
     let text = |value: Option<&Value>| match value {
         None | Some(Value::Null) => String::new(),

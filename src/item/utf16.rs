@@ -37,7 +37,7 @@ impl<R: Read> Utf16<R> {
         if end > 0 && (0xd800..0xdc00).contains(&unit(&bytes[end - 2..end])) {
             end -= 2;
         }
-        let bad = || io::Error::new(io::ErrorKind::InvalidData, "it is no UTF-16");
+        let bad = || io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-16");
         if count == 0 && end < bytes.len() {
             return Err(bad());
         }

@@ -1,12 +1,12 @@
 //! The run of an aggregator's pod, put together from its settings, its definitions and its environment.
 //!
-//! Starts the thread `outlook` for the status service, and joins it.
+//! Starts the thread `status_service` for the status service, and joins it.
 
 use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{Cluster, Outcome, Outlook};
+use super::{Cluster, Outcome, StatusService};
 use crate::{config, names, plugin};
 use base::kube::Client;
 use base::stop::Stop;
@@ -33,25 +33,25 @@ pub(crate) fn aggregate(
     let client = connect()?;
     let folder = std::env::var_os("SONOBUOY_AGGREGATOR_DIR")
         .map_or_else(|| names::RUNS_DIR.into(), std::path::PathBuf::from);
-    let outlook = outlook(&config, Path::new(&folder), &variable);
+    let status_service = status_service(&config, Path::new(&folder), &variable);
     let run = Cluster {
         config,
         definitions,
         client,
         folder: Path::new(&folder),
         own_name: host_name,
-        outlook: outlook.as_ref(),
+        status_service: status_service.as_ref(),
     };
-    let Some(outlook) = &outlook else { return Ok(see_through(run, no_exit, stop)) };
+    let Some(status_service) = &status_service else { return Ok(see_through(run, no_exit, stop)) };
     let over = stop.child();
     std::thread::scope(|scope| {
         let serve = || {
-            if let Err(error) = outlook.serve(&over) {
+            if let Err(error) = status_service.serve(&over) {
                 log::error!("the status service ended: {error:#}");
             }
         };
         std::thread::Builder::new()
-            .name("outlook".into())
+            .name("status_service".into())
             .spawn_scoped(scope, serve)
             .context("start a thread")?;
         let clean = see_through(run, no_exit, stop);
@@ -79,16 +79,16 @@ fn see_through(run: Cluster<'_>, no_exit: bool, stop: &Stop) -> bool {
 }
 
 /// The second server, if the run has one. Without it the run goes on: its status is told by other ways, too.
-fn outlook(
+fn status_service(
     config: &config::Run,
     folder: &Path,
     variable: &dyn Fn(&str) -> Option<String>,
-) -> Option<Outlook> {
+) -> Option<StatusService> {
     let port = config.server.status_port;
     if port == 0 {
         return None;
     }
     let certificates = variable("SONOBUOY_STATUS_DIR").unwrap_or_else(|| names::STATUS_DIR.into());
-    let opened = Outlook::open(Path::new(&certificates), port, folder);
+    let opened = StatusService::open(Path::new(&certificates), port, folder);
     opened.map_err(|error| log::error!("there will be no status service: {error:#}")).ok()
 }

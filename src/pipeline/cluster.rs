@@ -13,7 +13,7 @@ use ring::digest;
 use serde_json::Value;
 
 use super::conduct::{self, Conduct};
-use super::outlook::Outlook;
+use super::status_service::StatusService;
 use super::{launch, pack, process, review};
 use crate::aggregator::{self, Aggregator, Settings};
 use crate::backplane::{open_server_config, plugin_of, server_config};
@@ -33,7 +33,7 @@ use base::stop::Stop;
 use client::protocol::{Failure, ResultId};
 
 /// Certificates outlive the time limit by this, for what comes before and after the plugins.
-const SLACK: Duration = Duration::from_secs(86_400);
+const VALIDITY_MARGIN: Duration = Duration::from_secs(86_400);
 
 /// So many errors of a snapshot are told one by one.
 const TOLD_TROUBLES: usize = 20;
@@ -51,7 +51,7 @@ pub(crate) struct Cluster<'a> {
     /// The name of this pod, as far as known.
     pub own_name: Option<String>,
     /// Where the status is shown besides.
-    pub outlook: Option<&'a Outlook>,
+    pub status_service: Option<&'a StatusService>,
 }
 
 /// What came of it.
@@ -82,16 +82,16 @@ impl Cluster<'_> {
         let run_dir = self.folder.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
-        let board = Board {
+        let publisher = StatusPublisher {
             client: &self.client,
             namespace: &self.config.namespace,
             pod: pod.as_ref().map(|pod| pod.0.clone()),
-            outlook: self.outlook,
+            status_service: self.status_service,
         };
-        if let Err(error) = board.publish(&status::Run::default()) {
+        if let Err(error) = publisher.publish(&status::Run::default()) {
             log::warn!("the status could not be published: {error:#}");
         }
-        let outcome = self.run_in(&run_dir, pod, &board, stop);
+        let outcome = self.run_in(&run_dir, pod, &publisher, stop);
         logger::untee();
         if let Err(error) = &outcome
             && !stop.stopped()
@@ -102,7 +102,7 @@ impl Cluster<'_> {
                 ..status::Run::default()
             };
             // The run's own words are in the log; whoever looks at the status shall not wait for ever.
-            let _ = board.publish(&failed);
+            let _ = publisher.publish(&failed);
         }
         outcome
     }
@@ -111,14 +111,14 @@ impl Cluster<'_> {
         &self,
         run_dir: &Path,
         pod: Option<(String, String)>,
-        board: &Board<'_>,
+        publisher: &StatusPublisher<'_>,
         stop: &Stop,
     ) -> anyhow::Result<Outcome> {
         let started = SystemTime::now();
         let mut errors = 0;
         let (expected, unseen) = self.expected()?;
         let limit = launch::total(&self.config, &self.definitions);
-        let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(SLACK);
+        let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(VALIDITY_MARGIN);
         let limits = (&self.config.limits.results).into();
         let settings = Settings { limits, valid, ..Settings::default() };
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
@@ -210,7 +210,7 @@ impl Cluster<'_> {
             Ok((archive, ()))
         };
         // Who is told to end could not send it any more, and the next container tells more.
-        let publish = |status: &status::Run| if stop.stopped() { Ok(()) } else { board.publish(status) };
+        let publish = |status: &status::Run| if stop.stopped() { Ok(()) } else { publisher.publish(status) };
         conduct.run(publish, finish, stop)?;
         if let Err(error) = fs::remove_dir_all(run_dir) {
             log::warn!("cannot remove `{}`: {error}", run_dir.display());
@@ -415,7 +415,7 @@ impl Cluster<'_> {
 
     /// Shows the last status of a run that an earlier container brought to its end.
     fn recall(&self, pod: Option<&(String, String)>) {
-        let (Some(outlook), Some((name, _))) = (self.outlook, pod) else { return };
+        let (Some(status_service), Some((name, _))) = (self.status_service, pod) else { return };
         let last =
             self.client.get(&Resource::PODS, &self.config.namespace, name).map_err(anyhow::Error::from);
         let last = last.and_then(|pod| {
@@ -423,7 +423,7 @@ impl Cluster<'_> {
             Ok(status::Run::parse(text)?)
         });
         match last {
-            Ok(last) => outlook.show(&last),
+            Ok(last) => status_service.show(&last),
             Err(error) => log::warn!("the last status cannot be shown: {error:#}"),
         }
     }
@@ -471,17 +471,17 @@ enum Begun {
 }
 
 /// Where the status is published.
-struct Board<'a> {
+struct StatusPublisher<'a> {
     client: &'a kube::Client,
     namespace: &'a str,
     pod: Option<String>,
-    outlook: Option<&'a Outlook>,
+    status_service: Option<&'a StatusService>,
 }
 
-impl Board<'_> {
+impl StatusPublisher<'_> {
     fn publish(&self, status: &status::Run) -> anyhow::Result<()> {
-        if let Some(outlook) = self.outlook {
-            outlook.show(status);
+        if let Some(status_service) = self.status_service {
+            status_service.show(status);
         }
         let Some(pod) = &self.pod else { return Ok(()) };
         let fit = aggregator::fit(status.clone(), aggregator::ANNOTATION_BYTES);

@@ -9,12 +9,12 @@ mod cluster;
 mod conduct;
 mod launch;
 mod local;
-mod outlook;
 mod pack;
 mod process;
 mod review;
+mod status_service;
 
 pub(crate) use aggregate::aggregate;
 use cluster::{Cluster, Outcome};
 pub(crate) use local::Local;
-use outlook::Outlook;
+use status_service::StatusService;

@@ -18,7 +18,7 @@ const NANO: i128 = 1_000_000_000;
 /// What those with a binary suffix are cut to.
 const MOST_BINARY: i128 = i64::MAX as i128 * NANO;
 
-/// The quantity as Kubernetes writes it, `0.5` as `500m`; none if it is no quantity.
+/// The quantity as Kubernetes writes it, `0.5` as `500m`; none if it is not a quantity.
 pub(super) fn canonical(text: &str) -> Option<String> {
     let text = text.trim();
     let negative = text.starts_with('-');
@@ -44,7 +44,7 @@ pub(super) fn canonical(text: &str) -> Option<String> {
 }
 
 /// Whether Kubernetes takes the text for the form it would write itself, and keeps it: the digits stand for thousands
-/// or thousandths of something and do not end in a thousand, or are no multiple of 8 times a power of 1024.
+/// or thousandths of something and do not end in a thousand, or are not a multiple of 8 times a power of 1024.
 fn is_final(whole: &str, fraction: &str, form: Form, power: i32) -> bool {
     let count = |text: &str| i32::try_from(text.len()).unwrap_or(i32::MAX);
     if form == Form::Binary {

@@ -154,7 +154,7 @@ fn config(node: &Node) -> Result<Config, Error> {
             let span = clock::parse_duration(shape::text("sonobuoy-config.timeout", value)?);
             let wrong = || {
                 value.place.error(
-                    "`sonobuoy-config.timeout` is no duration; write it as 90s, 5m or 1h30m".to_owned(),
+                    "`sonobuoy-config.timeout` is not a duration; write it as 90s, 5m or 1h30m".to_owned(),
                 )
             };
             Some(span.ok_or_else(wrong)?)
@@ -193,7 +193,7 @@ fn permissions(node: &Node) -> Result<Permissions, Error> {
     const KEY: &str = "sonobuoy-config.permissions";
     const KEYS: [&str; 5] = ["apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs"];
     let Content::List(rules) = &node.content else {
-        let wrong = || node.place.error(format!("`{KEY}` is none, read, admin or a list of rules"));
+        let wrong = || node.place.error(format!("`{KEY}` must be none, read, admin or a list of rules"));
         return Permissions::parse(shape::text(KEY, node)?).ok_or_else(wrong);
     };
     let rule = |(at, rule): (usize, &Node)| {

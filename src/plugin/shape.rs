@@ -214,7 +214,7 @@ fn is_empty(value: &Value) -> bool {
 
 fn size(path: &str, node: &Node, text: &str) -> Result<Value, Error> {
     quantity::canonical(text).map(Value::from).ok_or_else(|| {
-        let message = format!("`{path}` is `{text}`, which is no quantity; write it as 2, 500m or 1Gi");
+        let message = format!("`{path}` is `{text}`, which is not a quantity; write it as 2, 500m or 1Gi");
         node.place.error(message)
     })
 }
@@ -377,7 +377,7 @@ mod tests {
     fn wrong_kinds_are_refused_wherever_they_are() {
         for (text, words) in [
             ("{priority: 3000000000}", "`podSpec.priority` is a number, a smaller one is needed"),
-            ("{overhead: {cpu: much}}", "`podSpec.overhead.cpu` is `much`, which is no quantity"),
+            ("{overhead: {cpu: much}}", "`podSpec.overhead.cpu` is `much`, which is not a quantity"),
             ("{overhead: {cpu: [1]}}", "`podSpec.overhead.cpu` is a list, a quantity"),
             ("{affinity: {nodeAffinity: []}}", "`podSpec.affinity.nodeAffinity` is a list, a map"),
             (

@@ -124,7 +124,7 @@ fn get(url: &str) -> Result<Vec<Loaded>> {
     if !matches!(scheme, "http" | "https") {
         bail!("plugin `{url}`: only http and https can be fetched");
     }
-    file::parse(&fetch(url, file::MOST)?, url)
+    file::parse(&fetch(url, file::MAX_FILE_BYTES)?, url)
 }
 
 #[cfg(test)]

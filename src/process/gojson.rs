@@ -95,7 +95,7 @@ pub(crate) fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces bytes that are no UTF-8, since tests print what they like, and remembers the byte that was read last: the
+/// Replaces bytes that are not UTF-8, since tests print what they like, and remembers the byte that was read last: the
 /// one that an error is about.
 struct Lenient<R> {
     input: R,

@@ -247,7 +247,7 @@ impl Run<'_> {
             real.starts_with(self.dir.canonicalize()?),
             "it is a link that leads out of the results"
         );
-        anyhow::ensure!(fs::metadata(&real)?.is_file(), "it is no regular file");
+        anyhow::ensure!(fs::metadata(&real)?.is_file(), "it is not a regular file");
         Ok(File::open(real)?)
     }
 }

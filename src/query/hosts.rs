@@ -6,20 +6,20 @@
 use std::time::Duration;
 
 use super::kubelets::{Kubelets, UNREACHABLE};
-use super::{Answer, Fault, LARGEST_TEXT, Query, Trouble, component, keep};
+use super::{Answer, Fault, MAX_TEXT_BYTES, Query, Trouble, component, keep};
 use crate::layout::{HOSTS, KUBELET_CONFIG, KUBELET_HEALTH, KUBELET_METRICS};
 use base::json::json;
 use base::kube::{Error, Request, Resource};
 
 /// A kubelet that works answers within a second.
-pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The API server says at once that it cannot reach a kubelet, and that seldom changes.
-const PATIENCE: Duration = Duration::from_secs(3);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Asks one node.
 pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Result<Answer, Fault> {
     let mut answer = Answer::default();
-    let client = query.client.clone().within(ANSWER_LIMIT).patience(PATIENCE).hopeless(UNREACHABLE);
+    let client = query.client.clone().within(ANSWER_TIMEOUT).patience(RETRY_TIMEOUT).hopeless(UNREACHABLE);
     let folder = query.folder.join(HOSTS).join(component(node));
     let ask = |path: &str| Request::get(&Resource::NODES, "", node).subresource("proxy").subresource(path);
     let mut failed = |what: &str, error: &Error| {
@@ -42,12 +42,12 @@ pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Resul
         Err(error) => failed("configz", &error)?,
     }
     // Only the status is of interest, and that of an unhealthy node is an answer too; a lack of rights is none.
-    let healthz = client.text(&ask("healthz"), LARGEST_TEXT).map(|_| 200);
+    let healthz = client.text(&ask("healthz"), MAX_TEXT_BYTES).map(|_| 200);
     match healthz.or_else(|error| error.code().filter(|code| !matches!(code, 401 | 403)).ok_or(error)) {
         Ok(status) => keep(&folder.join(KUBELET_HEALTH), json!({"status": status}).to_string().as_bytes())?,
         Err(error) => failed("healthz", &error)?,
     }
-    match client.text(&ask("metrics/resource"), LARGEST_TEXT) {
+    match client.text(&ask("metrics/resource"), MAX_TEXT_BYTES) {
         Ok(metrics) => keep(&folder.join(KUBELET_METRICS), metrics.as_bytes())?,
         // Served since 1.18, and not by every virtual kubelet.
         Err(error) if error.is_not_found() => {}

@@ -30,7 +30,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// From now on: `limit`, and a tenth of what the run itself may take for those who answer. 0 is no limit.
+    /// From now on: `limit`, and a tenth of what the run itself may take for those who answer. 0 means no limit.
     pub(super) fn new(limit: Duration, run: Duration) -> Option<Self> {
         let due = Instant::now().checked_add(limit)?;
         (!limit.is_zero()).then_some(Self { due, end: due + run / 10, limit })

@@ -12,7 +12,7 @@ use anyhow::bail;
 use regex::Regex;
 use serde_json::Value;
 
-use super::hosts::ANSWER_LIMIT;
+use super::hosts::ANSWER_TIMEOUT;
 use super::kubelets::{Kubelets, UNREACHABLE};
 use super::{Answer, Fault, Query, Task, Trouble, component, plan, selector};
 use crate::{config, layout, names};
@@ -23,14 +23,14 @@ use base::pattern;
 /// Longer lines are handled in pieces of this size.
 const PIECE: u64 = 64 << 10;
 /// A log that is not followed ends by itself; a kubelet that is silent for so long in the middle of one is ill.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// No log of a container that is rotated takes longer or is larger; one that does not end is cut there.
-const LONGEST: Duration = Duration::from_secs(600);
-const LARGEST: u64 = 1 << 30;
+const LOG_TIMEOUT: Duration = Duration::from_secs(600);
+const MAX_LOG_BYTES: u64 = 1 << 30;
 
 /// What the kubelet answers about a container that has not started yet as far as it knows, which is looked at so often.
 const NOT_STARTED: u16 = 400;
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const LOOKS: usize = 3;
 
 /// Which pods' logs are wanted.
@@ -232,16 +232,16 @@ impl Log {
                 Err(kube::Error::Api(refusal)) if self.starting && refusal.code == NOT_STARTED => {}
                 other => return other.map(Some),
             }
-            client.stop().wait(LOOK);
+            client.stop().wait(POLL_INTERVAL);
         }
         Ok(None)
     }
 
     pub(super) fn fetch(&self, query: &Query<'_>, kubelets: &Kubelets) -> Result<Answer, Fault> {
-        let asked = query.client.config().request_timeout.unwrap_or(LONGEST);
-        let end = Instant::now().checked_add(asked.min(LONGEST));
-        let client = query.client.clone().within(asked.min(ANSWER_LIMIT)).hopeless(UNREACHABLE);
-        let stream = match self.open(&client, SILENCE.min(asked)) {
+        let asked = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
+        let end = Instant::now().checked_add(asked.min(LOG_TIMEOUT));
+        let client = query.client.clone().within(asked.min(ANSWER_TIMEOUT)).hopeless(UNREACHABLE);
+        let stream = match self.open(&client, SILENCE_TIMEOUT.min(asked)) {
             Ok(None) => return Ok(Answer::default()),
             Ok(Some(stream)) => stream,
             Err(error) if kubelets.failed(&self.node, &error) => return Err(Fault::LeftOut),
@@ -260,7 +260,7 @@ impl Log {
         let mut filter = query.redactor.map(super::Redactor::lines);
         // The server keeps to the limit; one that does not must not fill the disk.
         let limit = query.config.limits.pod_logs.limit_bytes.and_then(|bytes| u64::try_from(bytes).ok());
-        let mut stream = BufReader::new(stream).take(limit.unwrap_or(LARGEST));
+        let mut stream = BufReader::new(stream).take(limit.unwrap_or(MAX_LOG_BYTES));
         let (mut line, mut begins) = (Vec::new(), true);
         let broken = loop {
             line.clear();
@@ -281,14 +281,14 @@ impl Log {
             match read {
                 Ok(0) if limit.is_none() && stream.limit() == 0 => {
                     break Some(format!(
-                        "the log was cut after {LARGEST} bytes; `LimitBytes` sets another limit"
+                        "the log was cut after {MAX_LOG_BYTES} bytes; `LimitBytes` sets another limit"
                     ));
                 }
                 Ok(0) => break None,
                 Ok(_) if end.is_some_and(|end| Instant::now() >= end) => {
                     break Some(format!(
                         "the log did not end within {} and was cut",
-                        clock::duration(asked.min(LONGEST))
+                        clock::duration(asked.min(LOG_TIMEOUT))
                     ));
                 }
                 Ok(_) => {}

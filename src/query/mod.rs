@@ -41,13 +41,13 @@ pub(crate) use redact::Redactor;
 pub(crate) const WORKERS: usize = 16;
 /// A question is asked again for so long. A server that restarts is back by then; a group whose server is away for
 /// good must not hold up the rest.
-const PATIENCE: Duration = Duration::from_secs(15);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two words about progress.
-const TOLD_EVERY: Duration = Duration::from_secs(2);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest name that is used for a file as it is; file systems take 255 bytes with the ending.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME_BYTES: usize = 200;
 /// Bounds answers that are kept whole: versions, groups, settings of a kubelet.
-const LARGEST_TEXT: u64 = 16 << 20;
+const MAX_TEXT_BYTES: u64 = 16 << 20;
 
 /// How a snapshot is taken.
 #[derive(Clone, Copy)]
@@ -176,7 +176,7 @@ impl Query<'_> {
         }
         // What fails for good ends what is under way, too, and so does the time.
         let end = stop.child();
-        let client = self.client.under(&end).patience(PATIENCE);
+        let client = self.client.under(&end).patience(RETRY_TIMEOUT);
         let query = Query { client: &client, ..*self };
         let kubelets = Kubelets::new(times);
         std::thread::scope(|scope| -> anyhow::Result<()> {
@@ -238,11 +238,11 @@ impl Query<'_> {
             drop(sender);
             let (mut told, mut count) = (Instant::now(), 0);
             loop {
-                if told.elapsed() >= TOLD_EVERY {
+                if told.elapsed() >= PROGRESS_INTERVAL {
                     told = Instant::now();
                     log::info!("{count} of {total} questions are answered");
                 }
-                let (index, time, outcome) = match done.recv_timeout(TOLD_EVERY) {
+                let (index, time, outcome) = match done.recv_timeout(PROGRESS_INTERVAL) {
                     Ok(answer) => answer,
                     Err(mpsc::RecvTimeoutError::Timeout) => continue,
                     Err(mpsc::RecvTimeoutError::Disconnected) => break,
@@ -432,7 +432,7 @@ impl Records {
 /// A name from the cluster as the name of a file or folder: as it is, unless it could lead elsewhere.
 fn component(name: &str) -> String {
     let plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | '%');
-    if name.len() <= LONGEST_NAME && !matches!(name, "" | "." | "..") && name.chars().all(plain) {
+    if name.len() <= MAX_NAME_BYTES && !matches!(name, "" | "." | "..") && name.chars().all(plain) {
         return name.to_owned();
     }
     let mut out = String::new();
@@ -443,10 +443,10 @@ fn component(name: &str) -> String {
             out.extend(c.to_string().bytes().map(|byte| format!("%{byte:02X}")));
         }
     }
-    if name.is_empty() || out.len() > LONGEST_NAME {
+    if name.is_empty() || out.len() > MAX_NAME_BYTES {
         // Cut at a character; the digest keeps apart what begins alike.
         let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
-        let end = (0..=LONGEST_NAME.min(out.len())).rev().find(|at| out.is_char_boundary(*at));
+        let end = (0..=MAX_NAME_BYTES.min(out.len())).rev().find(|at| out.is_char_boundary(*at));
         out.truncate(end.unwrap_or_default());
         out.push('%');
         out.push_str(&base::hex(&digest.as_ref()[..8]));

@@ -95,7 +95,7 @@ impl Plan {
     }
 }
 
-/// Whether one of the things that are no kind of object is wanted.
+/// Whether one of the things that are not a kind of object is wanted.
 fn named(chosen: Option<&[String]>, name: &str) -> bool {
     chosen.is_none_or(|chosen| chosen.iter().any(|entry| entry == name))
 }

@@ -21,7 +21,7 @@ pub(super) fn checked(setting: &str, selector: &str) -> String {
     if SELECTOR.as_ref().is_none_or(|pattern| pattern.is_match(selector)) {
         return selector.trim().to_owned();
     }
-    log::warn!("`{setting}`: `{selector}` is no label selector; it is ignored");
+    log::warn!("`{setting}`: `{selector}` is not a label selector; it is ignored");
     String::new()
 }
 

@@ -32,7 +32,7 @@ use base::stop::Stop;
 use base::sys;
 
 /// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
-const QUEUE: usize = 16;
+const MAX_QUEUED_PIECES: usize = 16;
 /// A run leaves one archive; a claim that outlives runs has those of all.
 const MAX_ENTRIES: usize = 1_000;
 /// Archives are packed already: a stream that unpacks to so many times its size, beyond a start, is made to fill a disk.
@@ -136,7 +136,7 @@ impl Retrieval<'_> {
 
     /// One stream from its beginning to its end, over as many connections as that takes.
     fn stream(&self, pod: &str, landing: &Landing<'_>, stop: &Stop) -> Result<Vec<PathBuf>, Again> {
-        let (sender, receiver) = sync_channel(QUEUE);
+        let (sender, receiver) = sync_channel(MAX_QUEUED_PIECES);
         let (outcome, landed) = std::thread::scope(|scope| {
             let landed = std::thread::Builder::new().name("unpack".into()).spawn_scoped(scope, || {
                 let received = AtomicU64::new(0);
@@ -367,7 +367,7 @@ struct Landing<'a> {
 
 impl Landing<'_> {
     /// Lets every archive of the stream land, of which so much was `received`.
-    fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<Landed>> {
+    fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<PartialFile>> {
         let (mut entries, mut unpacked) = (0, 0_u64);
         let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)));
         let mut landed = Vec::new();

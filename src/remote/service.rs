@@ -26,15 +26,15 @@ pub(crate) const FILE: &str = "/tmp/sonobuoy.json";
 /// The kind that clouds bring.
 const BALANCER: &str = "LoadBalancer";
 /// Files that are older are those of runs that are long over.
-const FRESH: Duration = Duration::from_secs(48 * 3_600);
+const MAX_FILE_AGE: Duration = Duration::from_secs(48 * 3_600);
 /// Certificates are valid beyond any use of the file.
-const VALID: Duration = FRESH;
+const CERTIFICATE_VALIDITY: Duration = MAX_FILE_AGE;
 /// Clouds take minutes to give a load balancer its address.
-const ADDRESS_LIMIT: Duration = Duration::from_secs(180);
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(180);
 /// Between two looks for it.
-const PAUSE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The file is a few certificates.
-const MOST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A status service that a run is to have.
 #[derive(Clone)]
@@ -75,7 +75,7 @@ pub(crate) struct Credentials {
 impl Service {
     /// Makes authority and certificates for a service of this kind: `ClusterIP`, `NodePort` or `LoadBalancer`.
     pub(crate) fn new(kind: &str) -> Result<Self> {
-        let authority = Authority::new(VALID)?;
+        let authority = Authority::new(CERTIFICATE_VALIDITY)?;
         Ok(Self {
             kind: kind.to_owned(),
             authority: authority.certificate_pem(),
@@ -127,7 +127,7 @@ impl Service {
 
     /// Looks up where the service is reached, and says what belongs into the file.
     pub(crate) fn credentials(&self, client: &Client, namespace: &str) -> Result<Credentials> {
-        let address = self.address(client, namespace, ADDRESS_LIMIT)?;
+        let address = self.address(client, namespace, ADDRESS_TIMEOUT)?;
         Ok(Credentials {
             host_address: format!("https://{address}/"),
             created_at: clock::now(),
@@ -166,7 +166,7 @@ impl Service {
                     clock::duration(limit)
                 );
             }
-            if client.stop().wait(PAUSE) {
+            if client.stop().wait(POLL_INTERVAL) {
                 bail!("the service `{STATUS_SERVICE}` had no address until now");
             }
         }
@@ -193,12 +193,12 @@ impl Credentials {
         let about = file.metadata().with_context(describe)?;
         trusted(&about).with_context(describe)?;
         let mut text = String::new();
-        file.take(MOST).read_to_string(&mut text).with_context(describe)?;
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).with_context(describe)?;
         let read: Self = serde_json::from_str(&text).with_context(describe)?;
         let made = clock::parse_rfc3339(&read.created_at)
-            .context("`created_at` is no time")
+            .context("`created_at` is not a time")
             .with_context(describe)?;
-        let fresh = SystemTime::now().duration_since(made).is_ok_and(|age| age < FRESH);
+        let fresh = SystemTime::now().duration_since(made).is_ok_and(|age| age < MAX_FILE_AGE);
         let same = read.namespace.is_empty() || read.namespace == namespace;
         Ok((fresh && same && !read.host_address.is_empty()).then_some(read))
     }
@@ -258,10 +258,10 @@ pub(crate) fn clear(path: &Path) -> Result<()> {
     };
     trusted(&about)?;
     let mut text = String::new();
-    fs::File::open(path)?.take(MOST).read_to_string(&mut text)?;
+    fs::File::open(path)?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
     if serde_json::from_str::<Credentials>(&text).is_err() {
         bail!(
-            "it is there and holds no credentials of a status service; name another file with --credentials"
+            "the file exists, and what it holds are not credentials of a status service; name another file with --credentials"
         );
     }
     Ok(fs::remove_file(path)?)
@@ -270,7 +270,7 @@ pub(crate) fn clear(path: &Path) -> Result<()> {
 /// A file that is ours alone.
 fn trusted(about: &fs::Metadata) -> Result<()> {
     if !about.is_file() {
-        bail!("it is no plain file; links are not followed, name another with --credentials");
+        bail!("it is not a plain file; links are not followed, name another with --credentials");
     }
     match sys::exposed(about) {
         None => Ok(()),

@@ -29,7 +29,7 @@ pub(crate) type Counts = BTreeMap<String, u64>;
 /// What a run came to as a whole; the order is from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
-    /// Nothing failed and nothing is unknown; custom statuses are no failures.
+    /// Nothing failed and nothing is unknown; custom statuses are not failures.
     Passed,
     /// Something could not be found out, but nothing failed.
     Unknown,

@@ -316,7 +316,7 @@ fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> anyhow::Result<(
         let read = Page(&mut take).deserialize(&mut reader).map(drop);
         match failed {
             Some(error) => Err(error),
-            None => read.with_context(|| format!("`{file}` is no list of objects")),
+            None => read.with_context(|| format!("`{file}` is not a list of objects")),
         }
     })
 }

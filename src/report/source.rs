@@ -216,7 +216,7 @@ impl Fetch {
             }
             Self::Stream { walk, wanted, spool } => {
                 while !spool.has(name) {
-                    // What a plugin sent may be a link. It holds nothing by itself, and that is no error.
+                    // What a plugin sent may be a link. It holds nothing by itself, and that is not an error.
                     let Some((found, _)) = walk.next_with_links()? else { return Err(absent(name)) };
                     match wanted.get(&found) {
                         Some(1) if found == name => {

@@ -191,7 +191,7 @@ impl Place<'_> {
         let read = || {
             // Opening a pipe waits for whoever writes into it, for ever.
             if !path.metadata()?.is_file() {
-                return Err(std::io::Error::other("it is no regular file"));
+                return Err(std::io::Error::other("it is not a regular file"));
             }
             // What it holds is repeated in messages, and must not be anybody's secret.
             if !self.anywhere && self.inside(&path)?.is_none() {

@@ -22,7 +22,7 @@ pub(super) fn run(client: &Client, stop: &Stop) {
                 log::debug!("this aggregator knows no heartbeats");
                 return;
             }
-            // One that is missed is no news: the next follows soon, and the result is sent with retries.
+            // One that is missed is not news: the next follows soon, and the result is sent with retries.
             Err(error) => log::debug!("{error}"),
         }
     }

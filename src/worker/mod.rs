@@ -23,7 +23,7 @@ pub(crate) use settings::{Scope, Settings};
 
 /// Waits for the result of this worker's plugin and submits it. `term` is the request to end: the worker then goes
 /// on for the grace that a pod is given, so that a result that is nearly there still arrives; after that it ends
-/// without one, which is no error. Tells whether the aggregator has the result.
+/// without one, which is not an error. Tells whether the aggregator has the result.
 pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::Result<bool> {
     let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
     // `asked` and `over` end with this call, whatever becomes of `term`.

@@ -67,7 +67,7 @@ impl Settings {
         let duration = |name: &str, default| match given(name) {
             None => default,
             Some(text) => clock::parse_duration(&text).unwrap_or_else(|| {
-                log::warn!("{name}: `{text}` is no duration like `5s`, using {default:?}");
+                log::warn!("{name}: `{text}` is not a duration like `5s`, using {default:?}");
                 default
             }),
         };

@@ -27,7 +27,7 @@ pub use unpack::{Limits, unpack};
 /// Why an archive could not be read; callers tell the sender's fault from their own.
 #[derive(Debug)]
 pub enum Error {
-    /// It is no gzip tar, or it is cut or damaged: its sender's fault, and sending it again may help.
+    /// It is not a gzip tar, or it is cut or damaged: its sender's fault, and sending it again may help.
     Malformed(String),
     /// It goes beyond the [`Limits`].
     TooLarge(String),

@@ -16,7 +16,7 @@ const THREADS: usize = 8;
 
 /// Packs everything inside `dir` and hands `out` back, flushed to the last byte of gzip.
 ///
-/// Names are relative to `dir` without `./`, in the order of a walk sorted by name; `dir` itself is no entry.
+/// Names are relative to `dir` without `./`, in the order of a walk sorted by name; `dir` itself is not an entry.
 /// Symbolic links and special files are left out, as is the file `except`, so that an archive can lie in the
 /// folder that it is made of. A file that grows meanwhile is cut at the size it had, one that shrinks is filled
 /// with zeros, one that vanishes is left out: a folder of live logs still gives a sound archive.

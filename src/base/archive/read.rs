@@ -71,7 +71,7 @@ impl<R: Read> Reader<R> {
         Self { input, left: 0, padding: 0, extensions: 0, done: false }
     }
 
-    /// How many bytes of the archive so far were no content but long names and extended headers.
+    /// How many bytes of the archive so far were not content but long names and extended headers.
     pub fn extensions(&self) -> u64 {
         self.extensions
     }

@@ -135,7 +135,7 @@ fn target_of(target: &str) -> Result<(String, Option<String>), Refusal> {
         "" if origin.len() < target.len() => Ok(("/".into(), query)),
         "*" => Ok(("*".into(), query)),
         _ if path.starts_with('/') => Ok((path.into(), query)),
-        _ => Err(bad("the request target is no path")),
+        _ => Err(bad("the request target is not a path")),
     }
 }
 
@@ -156,9 +156,9 @@ fn framing(headers: &Headers, version: u8) -> Result<Framing, Refusal> {
         return Err(bad("two lengths that differ"));
     }
     if first.is_empty() || !first.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(bad("a content-length that is no number"));
+        return Err(bad("a content-length that is not a number"));
     }
-    first.parse().map(Framing::Length).map_err(|_| bad("a content-length beyond all measure"))
+    first.parse().map(Framing::Length).map_err(|_| bad("a content-length that is too large"))
 }
 
 fn expects_continue(headers: &Headers, version: u8) -> Result<bool, Refusal> {

@@ -80,7 +80,7 @@ pub fn add(list: &mut Vec<Value>, value: Value) {
     list.push(value);
 }
 
-/// One copy of this for each type. What JSON has no word for, a map with keys that are no text, becomes null.
+/// One copy of this for each type. What JSON has no word for, a map with keys that are not text, becomes null.
 #[inline(never)]
 pub fn value<T: Serialize + ?Sized>(from: &T) -> Value {
     serde_json::to_value(from).unwrap_or_default()

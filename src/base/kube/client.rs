@@ -28,7 +28,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 /// A body that is being sent does not pause for longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// How long a call is tried again by default, once the server was reached.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// A server that does not answer for longer is worth a word.
 const NOTICE: Duration = Duration::from_secs(3);
 /// Between two tries.
@@ -115,7 +115,7 @@ impl Client {
             }),
             agent: Arc::new(Mutex::new(agent(&dialer))),
             dialer,
-            patience: [Duration::ZERO, PATIENCE],
+            patience: [Duration::ZERO, RETRY_TIMEOUT],
             whole: None,
             hopeless: &[],
         })
@@ -241,7 +241,7 @@ impl Client {
         self.retry(request, &mut || self.open(request, limits).and_then(&mut *read))
     }
 
-    /// A fresh connection and the headers of a request, for what is no ordinary exchange.
+    /// A fresh connection and the headers of a request, for what is not an ordinary exchange.
     pub(super) fn connect(&self, request: &Request) -> Result<(Stream, Headers), Error> {
         if !self.shared.limiter.take(self.stop()) {
             return Err(Error::Stopped);

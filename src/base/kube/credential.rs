@@ -149,7 +149,7 @@ impl Program {
         let terminal = std::io::stdin().is_terminal();
         if self.interactive == Interactive::Always && !terminal {
             return Err(format!(
-                "`{name}` needs a terminal (interactiveMode Always), and standard input is none"
+                "`{name}` needs a terminal (interactiveMode Always), and standard input is not one"
             ));
         }
         let interactive = terminal && self.interactive != Interactive::Never;
@@ -207,7 +207,7 @@ impl Program {
         let expires = match text("expirationTimestamp") {
             Some(time) => Some(
                 clock::parse_rfc3339(time)
-                    .ok_or_else(|| format!("expirationTimestamp `{time}` is no RFC 3339 time"))?,
+                    .ok_or_else(|| format!("expirationTimestamp `{time}` is not an RFC 3339 time"))?,
             ),
             None => None,
         };
@@ -307,7 +307,10 @@ mod tests {
         check(program(&says("{}")), "neither `token` nor");
         check(program(&says(r#"{"clientKeyData":"x"}"#)), "only one of");
         check(program(&says(r#"{"clientCertificateData":"x","clientKeyData":"x"}"#)), "client certificate");
-        check(program(&says(r#"{"token":"t","expirationTimestamp":"soon"}"#)), "`soon` is no RFC 3339");
+        check(
+            program(&says(r#"{"token":"t","expirationTimestamp":"soon"}"#)),
+            "`soon` is not an RFC 3339 time",
+        );
         check(
             program(r#"echo '{"kind":"ExecCredential","apiVersion":"v0"}'"#),
             r#"apiVersion is "v0", wanted"#,

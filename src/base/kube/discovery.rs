@@ -89,7 +89,7 @@ impl Client {
                         }
                     }
                 }
-                _ => return Err(Error::Decode(format!("`GET {root}`: this is no Kubernetes API server"))),
+                _ => return Err(Error::Decode(format!("`GET {root}`: this is not a Kubernetes API server"))),
             }
         }
         if self.stop().stopped() { Err(Error::Stopped) } else { Ok(found) }

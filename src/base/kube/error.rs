@@ -108,7 +108,7 @@ impl Error {
         }
     }
 
-    /// Reads the body of an answer that is no success.
+    /// Reads the body of an answer that is not a success.
     pub fn from_answer(code: u16, retry_after: Option<Duration>, body: &[u8], what: &str) -> Self {
         let mut refusal = Refusal { code, retry_after, what: what.into(), ..Refusal::default() };
         match crate::json::from_slice(body) {

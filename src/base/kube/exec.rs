@@ -18,7 +18,7 @@ const OUTPUT: u8 = 1;
 const ERRORS: u8 = 2;
 const STATUS: u8 = 3;
 /// What a command complains is kept up to here; the end says most.
-const LARGEST_COMPLAINT: usize = 64 << 10;
+const MAX_STDERR_BYTES: usize = 64 << 10;
 
 /// How a command ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Client {
                 Some((&OUTPUT, bytes)) => sink(bytes).map_err(Error::Sink)?,
                 Some((&ERRORS, bytes)) => {
                     stderr.extend_from_slice(bytes);
-                    let excess = stderr.len().saturating_sub(LARGEST_COMPLAINT);
+                    let excess = stderr.len().saturating_sub(MAX_STDERR_BYTES);
                     stderr.drain(..excess);
                 }
                 Some((&STATUS, bytes)) => {

@@ -30,7 +30,7 @@ pub struct Options {
     pub as_user: Option<String>,
     /// The groups to act as a member of.
     pub as_groups: Vec<String>,
-    /// How long one request may take; `None` and zero are no limit of the user's.
+    /// How long one request may take; `None` and zero mean that the user sets no limit.
     pub request_timeout: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl Config {
             Ok(None) => in_cluster(Path::new(ACCOUNT), &variable).map_err(Error::Config)?.ok_or_else(|| {
                 Error::Config(
                     "no cluster to talk to: neither `--kubeconfig` nor KUBECONFIG nor `~/.kube/config` names one, and \
-                     this is no pod"
+                     this is not a pod"
                         .into(),
                 )
             })?,
@@ -248,7 +248,7 @@ impl<'a> Entry<'a> {
         match &self.value[field] {
             Value::Null => Ok(None),
             Value::String(text) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-            other => Err(format!("{}: {field}: `{other}` is no text", self.place)),
+            other => Err(format!("{}: {field}: `{other}` is not text", self.place)),
         }
     }
 
@@ -276,7 +276,7 @@ impl<'a> Entry<'a> {
             let compact: String = text.split_whitespace().collect();
             let bytes = BASE64_STANDARD
                 .decode(compact)
-                .map_err(|why| format!("{}: {inline}: it is no base64: {why}", self.place))?;
+                .map_err(|why| format!("{}: {inline}: it is not base64: {why}", self.place))?;
             return Ok(Some((bytes, inline)));
         }
         let Some(path) = self.path(field)? else { return Ok(None) };
@@ -295,7 +295,7 @@ fn read(path: &Path) -> Result<Value, String> {
     let value: Value = yaml::parse(&text).map_err(|why| format!("{}: {why}", place()))?;
     if !(value.is_object() || value.is_null()) {
         return Err(format!(
-            "{}: it is no kubeconfig: wanted a mapping with clusters, users and contexts",
+            "{}: it is not a kubeconfig: wanted a mapping with clusters, users and contexts",
             place()
         ));
     }
@@ -348,12 +348,12 @@ fn address(text: &str, secure: bool) -> Result<String, String> {
         (false, true) => format!("https://{text}"),
         (false, false) => format!("http://{text}"),
     };
-    let uri: Uri = with_scheme.parse().map_err(|why| format!("`{text}` is no URL: {why}"))?;
+    let uri: Uri = with_scheme.parse().map_err(|why| format!("`{text}` is not a URL: {why}"))?;
     match (uri.scheme_str(), uri.host(), uri.query()) {
         (Some("http" | "https"), Some(host), None) if !host.is_empty() => {
             Ok(with_scheme.trim_end_matches('/').to_owned())
         }
-        (Some("http" | "https"), ..) => Err(format!("`{text}` is no address of a server")),
+        (Some("http" | "https"), ..) => Err(format!("`{text}` is not the address of a server")),
         _ => Err(format!("`{text}` begins with neither http:// nor https://")),
     }
 }
@@ -433,7 +433,7 @@ fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String
     };
     let mut args = Vec::new();
     for arg in list(&exec, "args")? {
-        args.push(arg.as_str().ok_or_else(|| format!("{place}: args: `{arg}` is no text"))?.to_owned());
+        args.push(arg.as_str().ok_or_else(|| format!("{place}: args: `{arg}` is not text"))?.to_owned());
     }
     let mut env = Vec::new();
     for variable in list(&exec, "env")? {

@@ -9,7 +9,7 @@ use crate::stop::Stop;
 
 /// Lets `burst` requests through at once, and then `qps` a second.
 pub(super) struct Limiter {
-    /// The time one token takes to grow back; `None` is no limit.
+    /// The time one token takes to grow back; `None` means no limit.
     step: Option<Duration>,
     burst: u32,
     /// When the bucket would be full: the further ahead, the emptier it is.

@@ -179,7 +179,7 @@ fn meta<'de, R: serde_json::de::Read<'de>>(
 ) -> serde_json::Result<Meta> {
     match Page(take).deserialize(reader)? {
         (meta, true) => Meta::deserialize(meta),
-        (_, false) => Err(serde_json::Error::custom("it is no list")),
+        (_, false) => Err(serde_json::Error::custom("it is not a list")),
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
             (Vec::new(), Ok(Meta::default()))
         );
         for (text, says) in [
-            (r#"{"kind":"Pod","metadata":{}}"#, "it is no list"),
+            (r#"{"kind":"Pod","metadata":{}}"#, "it is not a list"),
             (r#"[]"#, "a list"),
             (r#"{"items":{}}"#, "the items of a list"),
             (r#"{"items":[{"a":1},"#, "EOF"),

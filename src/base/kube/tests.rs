@@ -315,7 +315,7 @@ fn commands_run_in_containers() {
     api.fault(Fault::on("GET /api/v1/namespaces/default/pods/p0000/exec").cut(100_000));
     assert!(
         matches!(run(&["large"]).unwrap_err(), Error::Transport { .. }),
-        "a stream that broke off is no success"
+        "a stream that broke off is not a success"
     );
     let absent = client.exec(("default", "nobody", "c"), &["x"], None, &mut |_| Ok(())).unwrap_err();
     assert!(absent.is_not_found() && absent.to_string().contains("\"nobody\" not found"), "{absent}");

@@ -94,14 +94,14 @@ fn every_broken_part_names_file_and_field() {
         check(&text(&format!("{SERVER}, {part}"), ""), &format!("{place}clusters `c`: {says}"));
     };
     check("a: b: c", &format!("{place}line 1"));
-    check("[]", "it is no kubeconfig");
-    check("hello", "it is no kubeconfig");
+    check("[]", "it is not a kubeconfig");
+    check("hello", "it is not a kubeconfig");
     check("clusters: {}", "clusters: wanted a list");
     check(&text("", ""), "clusters `c`: server is not set");
     for (server, says) in [
         ("ftp://x", "server: `ftp://x` begins with neither"),
-        ("https://", "server: `https://` is no URL"),
-        ("https://a b", "server: `https://a b` is no URL"),
+        ("https://", "server: `https://` is not a URL"),
+        ("https://a b", "server: `https://a b` is not a URL"),
     ] {
         check(&text(&format!("server: '{server}'"), ""), says);
     }
@@ -119,7 +119,7 @@ fn every_broken_part_names_file_and_field() {
         &text(SERVER, "").replace("user: u", "user: v"),
         "contexts `x`: user: there is no `v` among the users",
     );
-    cluster("certificate-authority-data: '!'", "certificate-authority-data: it is no base64");
+    cluster("certificate-authority-data: '!'", "certificate-authority-data: it is not base64");
     cluster("certificate-authority-data: aGk=", "certificate-authority-data: it holds no PEM certificate");
     cluster("certificate-authority: none.pem", "certificate-authority: read `DIR/none.pem`: No such file");
     cluster(
@@ -129,7 +129,7 @@ fn every_broken_part_names_file_and_field() {
     cluster("insecure-skip-tls-verify: 'yes!'", "insecure-skip-tls-verify: `\"yes!\"` is neither");
     cluster("tls-server-name: 'a b'", "tls-server-name: `a b` is neither");
     cluster("proxy-url: 'ftp://p'", "proxy-url: proxy scheme `ftp`");
-    user("token: 5", "token: `5` is no text");
+    user("token: 5", "token: `5` is not text");
     user("token: \"a\\nb\"", "token: it holds a character");
     user("client-certificate-data: aGk=", "client-certificate is set, client-key is not");
     user("client-key-data: aGk=", "client-key is set, client-certificate is not");

@@ -16,7 +16,7 @@ use super::request::{Request, Resource, Selector};
 /// The server ends a watch after this long; a new one goes on from there.
 const LENGTH: u64 = 290;
 /// A watch must end, or say something, a little after that at the latest.
-const SILENCE: Duration = Duration::from_secs(LENGTH + 40);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(LENGTH + 40);
 /// One event holds one object.
 const LARGEST_EVENT: u64 = 16 << 20;
 /// Objects that are held at once while the collection is told for the first time.
@@ -152,7 +152,8 @@ impl Watch {
 
     fn open(&mut self, version: &str) -> Result<(), Error> {
         let request = Request::watch(&self.resource, &self.namespace, &self.selector, version, LENGTH);
-        self.stream = Some(BufReader::with_capacity(16 << 10, self.client.stream(&request, Some(SILENCE))?));
+        self.stream =
+            Some(BufReader::with_capacity(16 << 10, self.client.stream(&request, Some(SILENCE_TIMEOUT))?));
         self.heard = false;
         Ok(())
     }

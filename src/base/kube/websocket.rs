@@ -14,7 +14,7 @@ use super::dial::{Stream, read_head};
 use super::error::{Error, Stage};
 use super::request::Request;
 
-/// Servers send 32 KiB at a time; what is much larger is no message of theirs.
+/// Servers send 32 KiB at a time; what is much larger is not a message of theirs.
 const LARGEST_MESSAGE: usize = 4 << 20;
 /// A quiet connection is pinged, so that nothing in between forgets it.
 const PING: Duration = Duration::from_secs(20);

@@ -14,7 +14,7 @@ use super::{Descriptor, Reference, digest_of, hash_of};
 use crate::json::{self, json};
 
 /// Lists of an archive are small.
-const LONGEST: u64 = 8 << 20;
+const MAX_JSON_BYTES: u64 = 8 << 20;
 
 /// Under which name an image is to be known to a runtime.
 const NAME: &str = "io.containerd.image.name";
@@ -81,7 +81,7 @@ fn append(tar: &mut Builder<impl Write>, name: &str, size: u64, content: impl Re
 pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
     let shown = path.display();
     let file = File::open(path).with_context(|| format!("cannot read `{shown}`"))?;
-    let broken = || format!("`{shown}` is no archive of images, or it is damaged");
+    let broken = || format!("`{shown}` is not an archive of images, or it is damaged");
     let mut archive = tar::Archive::new(BufReader::new(file));
     let mut index = None;
     for entry in archive.entries().with_context(broken)? {
@@ -89,7 +89,7 @@ pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
         let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
         if name == "index.json" {
             let mut text = Vec::new();
-            entry.by_ref().take(LONGEST).read_to_end(&mut text).with_context(broken)?;
+            entry.by_ref().take(MAX_JSON_BYTES).read_to_end(&mut text).with_context(broken)?;
             index = Some(json::from_slice(&text).with_context(broken)?);
         } else if let Some(hash) = name.strip_prefix("blobs/sha256/").filter(|hash| !hash.is_empty()) {
             let blob = store.path(&format!("sha256:{hash}")).with_context(broken)?;
@@ -97,7 +97,7 @@ pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
         }
     }
     let index = index.with_context(|| {
-        format!("`{shown}` has no index.json: it is no OCI archive; `skopeo copy docker-archive:… oci-archive:…` makes one of docker's old form")
+        format!("`{shown}` has no index.json: it is not an OCI archive; `skopeo copy docker-archive:… oci-archive:…` makes one of docker's old form")
     })?;
     let mut images = Vec::new();
     for entry in index["manifests"].as_array().into_iter().flatten() {

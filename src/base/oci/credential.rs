@@ -31,7 +31,7 @@ pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     }
     let shown = path.display();
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{shown}`"))?;
-    let config: Value = serde_json::from_str(&text).with_context(|| format!("`{shown}` is no JSON"))?;
+    let config: Value = serde_json::from_str(&text).with_context(|| format!("`{shown}` is not JSON"))?;
     in_config(&config, registry).with_context(|| format!("credentials for `{registry}` by `{shown}`"))
 }
 
@@ -52,8 +52,8 @@ fn in_config(config: &Value, registry: &str) -> Result<Option<Credential>> {
             return Ok(Some(Credential::Password(user.into(), password.into())));
         }
         if let Some(auth) = entry["auth"].as_str().filter(|auth| !auth.is_empty()) {
-            let bytes = STANDARD.decode(auth).context("`auth` is no base64")?;
-            let text = String::from_utf8(bytes).context("`auth` is no text")?;
+            let bytes = STANDARD.decode(auth).context("`auth` is not base64")?;
+            let text = String::from_utf8(bytes).context("`auth` is not text")?;
             let (user, password) = text.split_once(':').context("`auth` has no colon")?;
             return Ok(Some(Credential::Password(user.into(), password.trim_end_matches('\0').into())));
         }

@@ -28,7 +28,7 @@ impl Reference {
             Some((name, digest)) => {
                 ensure!(
                     super::hash_of(digest).is_some(),
-                    "image `{text}`: `{digest}` is no digest `sha256:…`"
+                    "image `{text}`: `{digest}` is not a digest `sha256:…`"
                 );
                 (name, Some(digest.to_owned()))
             }
@@ -52,7 +52,7 @@ impl Reference {
         };
         if !repository.split('/').all(part) {
             bail!(
-                "image `{text}`: `{repository}` is no name of a repository; it has small letters, digits, `.`, `_`, `-`, `/`"
+                "image `{text}`: `{repository}` is not the name of a repository; it has small letters, digits, `.`, `_`, `-`, `/`"
             );
         }
         let tagged = |tag: &String| {
@@ -60,9 +60,9 @@ impl Reference {
                 && tag.len() <= 128
                 && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         };
-        ensure!(tag.as_ref().is_none_or(tagged), "image `{text}`: its tag is none");
+        ensure!(tag.as_ref().is_none_or(tagged), "image `{text}`: invalid tag");
         let host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
-        ensure!(registry.bytes().all(host), "image `{text}`: `{registry}` is no registry");
+        ensure!(registry.bytes().all(host), "image `{text}`: `{registry}` is not a registry");
         let tag = if tag.is_none() && digest.is_none() { Some("latest".to_owned()) } else { tag };
         Ok(Self { registry: registry.to_owned(), repository, tag, digest })
     }

@@ -31,7 +31,7 @@ const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vn
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 
 /// A manifest lists some layers; this is far beyond any.
-const LONGEST: u64 = 8 << 20;
+const MAX_MANIFEST_BYTES: u64 = 8 << 20;
 
 /// A blob that is larger goes up in pieces, each of which can be repeated alone.
 const PIECE: u64 = 32 << 20;
@@ -108,16 +108,19 @@ impl Client {
         answer
             .into_body()
             .into_reader()
-            .take(LONGEST + 1)
+            .take(MAX_MANIFEST_BYTES + 1)
             .read_to_end(&mut bytes)
             .with_context(|| format!("reading `{url}`"))?;
-        ensure!(bytes.len() as u64 <= LONGEST, "`{url}`: a manifest of more than {LONGEST} bytes");
+        ensure!(
+            bytes.len() as u64 <= MAX_MANIFEST_BYTES,
+            "`{url}`: a manifest of more than {MAX_MANIFEST_BYTES} bytes"
+        );
         let digest = digest_of(&digest::digest(&digest::SHA256, &bytes));
         ensure!(
             !wanted.starts_with("sha256:") || wanted == digest,
             "`{url}`: the content has the digest {digest}"
         );
-        let inner: Value = json::from_slice(&bytes).with_context(|| format!("`{url}` is no manifest"))?;
+        let inner: Value = json::from_slice(&bytes).with_context(|| format!("`{url}` is not a manifest"))?;
         let media_type = inner["mediaType"].as_str().map_or(declared, ToOwned::to_owned);
         Ok((Descriptor { media_type, digest, size: bytes.len() as u64 }, bytes))
     }
@@ -411,14 +414,14 @@ impl Client {
         if scheme.eq_ignore_ascii_case("basic") {
             let Some(Credential::Password(user, password)) = credential else {
                 bail!(Final(format!(
-                    "registry `{registry}` wants a name and a password; give them by `docker login {registry}` or in config.json"
+                    "registry `{registry}` asks for a name and a password; give them with `docker login {registry}` or in config.json"
                 )));
             };
             return Ok(Some(basic(&user, &password)));
         }
         ensure!(
             scheme.eq_ignore_ascii_case("bearer"),
-            "registry `{registry}` wants an authentication that is not known: `{challenge}`"
+            "registry `{registry}` asks for an unsupported kind of authentication: `{challenge}`"
         );
         let fields = fields(rest);
         let field = |name: &str| fields.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
@@ -455,7 +458,12 @@ impl Client {
             return Err(refusal(answer, realm)).with_context(failed);
         }
         let mut text = Vec::new();
-        answer.into_body().into_reader().take(LONGEST).read_to_end(&mut text).with_context(failed)?;
+        answer
+            .into_body()
+            .into_reader()
+            .take(MAX_MANIFEST_BYTES)
+            .read_to_end(&mut text)
+            .with_context(failed)?;
         let document: Value = json::from_slice(&text).with_context(failed)?;
         let token = document["token"].as_str().or_else(|| document["access_token"].as_str());
         Ok(Some(format!("Bearer {}", token.with_context(failed)?)))

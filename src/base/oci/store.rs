@@ -13,7 +13,7 @@ use super::{Client, Descriptor, Reference, digest_of, hash_of};
 use crate::json;
 
 /// An index that holds indexes is known; deeper ones are a mistake or an attack.
-const DEEPEST: usize = 3;
+const MAX_DEPTH: usize = 3;
 
 /// Which of an image's platforms are wanted.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +34,7 @@ impl Platform {
             (Some(os), Some(arch), None) if !os.is_empty() && !arch.is_empty() => {
                 Ok(Self::One(os.into(), arch.into()))
             }
-            _ => bail!("`{text}` is no platform; write linux/amd64, linux/arm64 or all"),
+            _ => bail!("`{text}` is not a platform; write linux/amd64, linux/arm64 or all"),
         }
     }
 
@@ -82,7 +82,7 @@ impl Store {
 
     /// The file of a blob.
     pub fn path(&self, digest: &str) -> Result<PathBuf> {
-        Ok(self.blobs.join(hash_of(digest).with_context(|| format!("`{digest}` is no digest"))?))
+        Ok(self.blobs.join(hash_of(digest).with_context(|| format!("`{digest}` is not a digest"))?))
     }
 
     /// Every blob, by its digits, sorted.
@@ -104,7 +104,7 @@ impl Store {
         let bytes = fs::read(&path).with_context(|| format!("the manifest {} is missing", blob.digest))?;
         let came = digest_of(&ring::digest::digest(&ring::digest::SHA256, &bytes));
         ensure!(came == blob.digest, "`{}` has the digest {came}", path.display());
-        json::from_slice(&bytes).with_context(|| format!("{} is no manifest", blob.digest))
+        json::from_slice(&bytes).with_context(|| format!("{} is not a manifest", blob.digest))
     }
 
     /// The manifest of one platform: this machine's, else the first.
@@ -159,7 +159,7 @@ impl Store {
         bytes: &[u8],
         depth: usize,
     ) -> Result<()> {
-        ensure!(depth < DEEPEST, "`{name}`: its indexes are nested too deep");
+        ensure!(depth < MAX_DEPTH, "`{name}`: its indexes are nested too deep");
         let manifest: Value = json::from_slice(bytes)?;
         if kind.is_index() {
             for entry in manifest["manifests"].as_array().into_iter().flatten() {
@@ -200,7 +200,7 @@ impl Store {
         target: &Reference,
         depth: usize,
     ) -> Result<usize> {
-        ensure!(depth < DEEPEST, "`{target}`: its indexes are nested too deep");
+        ensure!(depth < MAX_DEPTH, "`{target}`: its indexes are nested too deep");
         let manifest = self.manifest(kind)?;
         let mut sent = 0;
         if kind.is_index() {

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 /// Between two looks whether to stop.
-const LOOK: Duration = Duration::from_millis(100);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// It is on this machine.
 const KNOCK_LIMIT: Duration = Duration::from_secs(1);
 
@@ -36,7 +36,7 @@ fn wait(tcp: &TcpStream, end: Instant, stopped: impl Fn() -> bool) -> io::Result
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let pause = Timespec { tv_sec: 0, tv_nsec: left.min(LOOK).subsec_nanos() as _ };
+        let pause = Timespec { tv_sec: 0, tv_nsec: left.min(STOP_CHECK_INTERVAL).subsec_nanos() as _ };
         let mut sockets = [PollFd::new(tcp, PollFlags::OUT)];
         match poll(&mut sockets, Some(&pause)) {
             Ok(0) | Err(Errno::INTR) => {}

@@ -147,7 +147,7 @@ impl<R: BufRead> Lexer<R> {
         Error { line: self.line, reason: reason.into() }
     }
 
-    /// What follows `<`; `None` for what is no token.
+    /// What follows `<`; `None` for what is not a token.
     fn markup(&mut self) -> Result<Option<Token>, Error> {
         match self.peek()? {
             Some(b'/') => {

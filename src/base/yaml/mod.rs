@@ -106,7 +106,7 @@ impl Node {
             .filter(|node| !node.is_null())
     }
 
-    /// The entries, none if this is no map.
+    /// The entries, none if this is not a map.
     pub fn entries(&self) -> &[(Key, Self)] {
         if let Content::Map(entries) = &self.content { entries } else { &[] }
     }

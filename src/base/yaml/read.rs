@@ -14,7 +14,7 @@ const EXPANSION: usize = 100_000;
 const EXPANSION_BYTES: usize = 16 << 20;
 
 const STR: &str = "tag:yaml.org,2002:str";
-/// The tag of text that is no text.
+/// The tag of text that is not text.
 pub const BINARY: &str = "tag:yaml.org,2002:binary";
 const MERGE: &str = "tag:yaml.org,2002:merge";
 

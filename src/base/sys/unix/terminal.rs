@@ -1,6 +1,6 @@
 //! The terminal.
 
-/// How many columns standard output has, 0 if it does not say; `None` if it is no terminal.
+/// How many columns standard output has, 0 if it does not say; `None` if it is not a terminal.
 pub fn stdout_width() -> Option<usize> {
     rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col.into())
 }

@@ -121,7 +121,7 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// A name or path as bytes; what is no text is replaced.
+/// A name or path as bytes; what is not text is replaced.
 pub fn bytes_of(name: &OsStr) -> Cow<'_, [u8]> {
     match name.to_string_lossy() {
         Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),

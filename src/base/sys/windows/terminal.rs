@@ -1,6 +1,6 @@
 //! The console.
 
-/// How many columns standard output has, 0 if it does not say; `None` if it is no terminal.
+/// How many columns standard output has, 0 if it does not say; `None` if it is not a terminal.
 pub fn stdout_width() -> Option<usize> {
     terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into())
 }

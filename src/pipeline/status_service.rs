@@ -19,14 +19,14 @@ use base::stop::Stop;
 use client::protocol::GZIP;
 
 /// What it can tell.
-pub(crate) struct Outlook {
+pub(crate) struct StatusService {
     server: Server,
     /// Where archives are.
     folder: PathBuf,
     status: Mutex<status::Run>,
 }
 
-impl Outlook {
+impl StatusService {
     /// Listens on `port` with the certificates in `certificates`.
     pub(crate) fn open(certificates: &Path, port: i64, folder: &Path) -> Result<Self> {
         let read = |name: &str| {
@@ -141,11 +141,11 @@ mod tests {
             std::fs::write(folder.join(name), text).unwrap();
         }
         std::fs::write(folder.join("a.tar.gz"), "0123456789").unwrap();
-        let outlook = Outlook::open(&folder, 0, &folder).unwrap();
-        let port = outlook.server.local_addr().port();
+        let status_service = StatusService::open(&folder, 0, &folder).unwrap();
+        let port = status_service.server.local_addr().port();
         let stop = Stop::new();
         std::thread::scope(|scope| {
-            scope.spawn(|| outlook.serve(&stop).unwrap());
+            scope.spawn(|| status_service.serve(&stop).unwrap());
             let own = client(&authority, &authority, port);
             let get = |path: &str| kube::Request::raw(Method::Get, path);
             let text = |request: &kube::Request| own.text(request, 100).map_err(|error| error.code());
@@ -155,7 +155,11 @@ mod tests {
             assert_eq!(text(&kube::Request::raw(Method::Delete, "/status")), Err(Some(405)));
             let archive =
                 status::Archive { name: "a.tar.gz".into(), sha256: "d".into(), ..status::Archive::default() };
-            outlook.show(&status::Run { status: status::COMPLETE.into(), archive, ..status::Run::default() });
+            status_service.show(&status::Run {
+                status: status::COMPLETE.into(),
+                archive,
+                ..status::Run::default()
+            });
             let range = |range: &'static str| get("/results").header("range", range);
             assert_eq!(text(&get("/results")).as_deref(), Ok("0123456789"));
             assert_eq!(text(&range("bytes=3-5")).as_deref(), Ok("345"));
