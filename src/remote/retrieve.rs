@@ -367,7 +367,7 @@ struct Landing<'a> {
 
 impl Landing<'_> {
     /// Lets every archive of the stream land, of which so much was `received`.
-    fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<PartialFile>> {
+    fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<Landed>> {
         let (mut entries, mut unpacked) = (0, 0_u64);
         let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)));
         let mut landed = Vec::new();
