@@ -102,7 +102,6 @@ pub fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()
 }
 
 /// The file system keeps its names by itself.
-#[expect(clippy::unnecessary_wraps, reason = "elsewhere it can fail")]
 pub fn sync_folder(_path: &Path) -> io::Result<()> {
     Ok(())
 }
