@@ -110,7 +110,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that takes everything from the variables in [`env`].
+    /// A client that takes everything from the variables in [`mod@env`].
     pub fn from_env() -> Result<Self, Error> {
         Self::new(&Access::from_env()?, ResultId::from_env()?)
     }
