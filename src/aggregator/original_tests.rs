@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn original() -> Option<String> {
     let program = std::env::var("SONOBUOY_ORIGINAL").ok();
     if program.is_none() {
-        base::testing::skipped("SONOBUOY_ORIGINAL does not name the original program");
+        base::testing::skipped("original", "SONOBUOY_ORIGINAL does not name the original program");
     }
     program
 }

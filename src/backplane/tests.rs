@@ -119,7 +119,7 @@ impl Folder {
 fn openssl(words: &[&str], file: &Path) -> Option<Result<String, String>> {
     let output = Command::new("openssl").args(words).arg(file).output();
     let Ok(output) = output else {
-        base::testing::skipped("openssl is not on this machine");
+        base::testing::skipped("openssl", "it is not on this machine");
         return None;
     };
     let text =

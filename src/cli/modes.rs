@@ -30,7 +30,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             // All of them are ASCII; a test of the golden file says so.
             match line.get(..MAX_LINE_BYTES) {
                 Some(cut) if !whole && line.len() > MAX_LINE_BYTES => {
-                    writeln!(text, "{cut}... (truncated) ...")?
+                    writeln!(text, "{cut}... (truncated) ...")?;
                 }
                 _ => writeln!(text, "{line}")?,
             }

@@ -386,7 +386,7 @@ mod tests {
             assert!(run("umount", &[]));
             assert!(length.unwrap() > 768 << 10);
         } else {
-            base::testing::skipped("a small disk can be mounted only by root");
+            base::testing::skipped("mount", "a small disk can be mounted only by root");
         }
         std::fs::remove_dir(&disk).unwrap();
     }

@@ -44,7 +44,7 @@ mod tests {
         let families: [std::net::IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         for host in families {
             if TcpListener::bind((host, 0)).is_err() {
-                crate::testing::skipped(&format!("this machine has no {host}"));
+                crate::testing::skipped("ipv6", &format!("this machine has no {host}"));
                 continue;
             }
             for address in ["0.0.0.0:0", "[::]:0"] {

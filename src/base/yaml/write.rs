@@ -392,7 +392,7 @@ mod tests {
             .stderr(std::process::Stdio::piped())
             .spawn();
         let Ok(mut python) = python else {
-            crate::testing::skipped("python3 is not on this machine");
+            crate::testing::skipped("python3", "it is not on this machine");
             return;
         };
         // That reader refuses U+FFFE even where it is escaped in the text it reads.
@@ -402,7 +402,7 @@ mod tests {
         let output = python.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         if errors.contains("No module named 'yaml'") {
-            crate::testing::skipped("python3 has no PyYAML on this machine");
+            crate::testing::skipped("pyyaml", "python3 has no PyYAML on this machine");
             return;
         }
         assert!(output.status.success(), "{errors}");
