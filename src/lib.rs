@@ -73,7 +73,7 @@
 //! | what of somebody else's text people may see | [`base::visible`] |
 //! | whom this machine trusts | [`base::tls`] |
 //! | what differs between Linux, macOS and Windows | [`base::sys`] |
-//! | JSON built in code, JSON of strangers within bounds | [`base::json`](base::json) |
+//! | JSON built in code, JSON of strangers within bounds | [`mod@base::json`] |
 //!
 //! # The way of the data
 //!

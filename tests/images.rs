@@ -229,7 +229,7 @@ fn archives_of_other_programs_are_pushed() {
         call.file("a.tar", std::fs::read(done.folder.join(archive)).unwrap())
     };
     push("i.tar").stdout(&format!("{}/tool:1\n", to.host())).run_any();
-    push("old.tar").status(1).stderr_has("no OCI archive").run();
+    push("old.tar").status(1).stderr_has("not an OCI archive").run();
 }
 
 /// Go's servers answer plain HTTP so where they want TLS.

@@ -378,7 +378,7 @@ fn neither_links_out_nor_pipes_are_followed() {
     let pipe = plugin.folder.join("plugins/p/results/global/b.yaml");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let root = plugin.unreadable("a.yaml").unreadable("b.yaml").items();
-    for (at, reason) in [(0, "leads out"), (1, "no regular file")] {
+    for (at, reason) in [(0, "leads out"), (1, "not a regular file")] {
         assert!(root["items"][at]["meta"]["error"].as_str().unwrap().contains(reason), "{root}");
     }
 }

@@ -487,7 +487,7 @@ mod tests {
             ("[a", "missing closing `]`"),
             ("[b-a]", "ends before it begins"),
             ("[a-\\d]", "not with a set"),
-            ("[[:foo:]]", "no known class"),
+            ("[[:foo:]]", "not a known class"),
             ("*a", "nothing to repeat"),
             ("a|*", "nothing to repeat"),
             ("(?i)*", "nothing to repeat"),
@@ -504,7 +504,7 @@ mod tests {
             ("(?u)a", "unknown flag `u`"),
             ("(?i", "missing closing"),
             ("(?P<n>a)(?P<n>b)", "two groups"),
-            ("(?P<a-b>x)", "no name"),
+            ("(?P<a-b>x)", "not the name"),
             ("\\", "lone"),
             ("\\1", "refers back"),
             ("(a)\\8", "no meaning"),
@@ -514,8 +514,8 @@ mod tests {
             ("\\ä", "no meaning"),
             ("\\y", "no meaning"),
             ("\\xZ", "two digits"),
-            ("\\p{script=Greek}", "no class"),
-            ("\\p{Nowhere}", "no pattern"),
+            ("\\p{script=Greek}", "not a Unicode class"),
+            ("\\p{Nowhere}", "not a "),
             ("((((a{100}){100}){100}){100})", "too large"),
         ] {
             let error = compile(pattern).expect_err(pattern);

@@ -249,7 +249,7 @@ mod tests {
         check("https://u:p%40x@proxy", Scheme::Https, "proxy", 443, Some(("u", "p@x")));
         check("socks5://[::1]", Scheme::Socks5, "::1", 1080, None);
         for (text, says) in
-            [("ftp://x", "`ftp` is not one of"), ("http://u:secret@", "…@"), ("http://a b", "no proxy")]
+            [("ftp://x", "`ftp` is not one of"), ("http://u:secret@", "…@"), ("http://a b", "not a proxy")]
         {
             let error = Proxy::parse(text).unwrap_err();
             assert!(error.contains(says) && !error.contains("secret"), "{text}: {error}");

@@ -496,7 +496,7 @@ mod tests {
             ("{\"AggregatorTolerations\": [{\"operator\": \"In\"}]}", 1, 28, "one of Equal, Exists"),
             ("{\"Redaction\": {\"text\": [\"(\"]}}", 1, 25, "`Redaction.text[0]`: `(` is not a pattern"),
             ("{\"Redaction\": {\"texts\": []}}", 1, 25, "`Redaction.texts` is not a rule"),
-            ("{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"x\"}}}", 1, 38, "is no time"),
+            ("{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"x\"}}}", 1, 38, "is not a time"),
             ("{\"Filters\": {\"Namespaces\": \"(\"}}", 1, 28, "`Filters.Namespaces`"),
             (
                 "{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"2020-01-01T00:00:00Z\", \"SinceSeconds\": 1}}}",

@@ -549,6 +549,6 @@ mod tests {
         let (pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
         rustix::fs::mknodat(rustix::fs::CWD, folder.0.join(DONE_FILE), pipe, mode, 0).unwrap();
         let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
-        assert!(matches!(&found, Found::Unusable(why) if why.contains("no regular file")), "{found:?}");
+        assert!(matches!(&found, Found::Unusable(why) if why.contains("not a regular file")), "{found:?}");
     }
 }

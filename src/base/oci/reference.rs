@@ -112,10 +112,10 @@ mod tests {
         check("localhost/x", "localhost/x:latest");
         check("reg.local:5000/a/b:1", "reg.local:5000/a/b:1");
         check(&format!("a.b/c@sha256:{}", "0".repeat(64)), &format!("a.b/c@sha256:{}", "0".repeat(64)));
-        check("a.b/C:1", "!no name of a repository");
-        check("a.b/../c", "!no name of a repository");
-        check("a/b@md5:1", "!no digest");
+        check("a.b/C:1", "!not the name of a repository");
+        check("a.b/../c", "!not the name of a repository");
+        check("a/b@md5:1", "!not a digest");
         check("a:", "!tag");
-        check("", "!no name");
+        check("", "!not the name");
     }
 }
