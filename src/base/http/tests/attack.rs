@@ -342,12 +342,6 @@ fn strangers_make_room_for_each_other_however_far_they_got() {
     });
 }
 
-/// The status and the first lines of an answer, and that the connection ended with it.
-fn is_told(stream: &mut impl Read, status: u16, line: &str) {
-    let answer = rest(stream);
-    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(line), "{answer}");
-}
-
 fn principal(certificate: &CertificateDer<'static>) -> Option<String> {
     // Each certificate is somebody's of its own.
     Some(format!("{:?}", ring::digest::digest(&ring::digest::SHA256, certificate)))
