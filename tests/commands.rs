@@ -182,7 +182,7 @@ fn e2e_lists_what_stdin_holds() {
     let odd = " a \n\n#b\n[x] c \n";
     Sonobuoy::new("e2e -i -").stdin(odd).stdout(odd).run();
     Sonobuoy::new("e2e -i -").stdin("#../../etc\n+x\n").status(1).stderr_has("is not a version").run();
-    Sonobuoy::new("e2e -i -").stdin(b"\xff\xfe\n").status(1).stderr_has("is no list of tests").run();
+    Sonobuoy::new("e2e -i -").stdin(b"\xff\xfe\n").status(1).stderr_has("is not a list of tests").run();
     Sonobuoy::new("e2e -i -").stdin("#v1.2.3\n+x\n").status(1).stderr_has("--url").run();
 }
 
