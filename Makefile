@@ -1,4 +1,4 @@
-# `make` alone explains itself: each target's line after `##` is its help.
+# `make` alone lists the targets: the text after `##` is a target's help.
 
 SHELL := /bin/sh
 PREFIX ?= /usr/local

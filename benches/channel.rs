@@ -11,7 +11,9 @@
     reason = "a program for developers"
 )]
 
+mod certificates;
 mod place;
+mod storm;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write};
@@ -28,7 +30,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, StreamOwned};
 use sonobuoy::outside::{Authority, serve_alone, server_config};
 
-const PLUGIN: &str = "bench";
+pub(crate) const PLUGIN: &str = "bench";
 const MIB: u64 = 1 << 20;
 const ROUNDS: usize = 9;
 
@@ -37,7 +39,9 @@ fn main() {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["raw", dir] => raw(Path::new(dir)),
         ["aggregator", dir, nodes] => aggregator(Path::new(dir), nodes),
-        [] => measure(&["upload", "memory", "crowd", "slow", "siege"]),
+        [certificates::ROLE, dir, nodes] => certificates::serve(Path::new(dir), nodes),
+        [storm::ROLE, dir, nodes] => storm::serve(Path::new(dir), nodes),
+        [] => measure(&["upload", "memory", "crowd", "slow", "siege", "certificates", "storm"]),
         ref chosen => measure(chosen),
     }
 }
@@ -59,8 +63,12 @@ fn measure(chosen: &[&str]) {
             "crowd" => crowd(&base),
             "slow" => slow(&base),
             "siege" => siege(&base),
+            "certificates" => certificates::measure(&base),
+            "storm" => storm::measure(&base),
             other => {
-                panic!("there is no measurement `{other}`; there are upload, memory, crowd, slow, siege")
+                panic!(
+                    "there is no measurement `{other}`; there are upload, memory, crowd, slow, siege, certificates, storm"
+                )
             }
         }
     }
@@ -151,7 +159,8 @@ fn carry(base: &Path, size: u64) -> (Duration, f64, f64) {
     for _ in 0..size / MIB {
         out.write_all(&vec![7; usize::try_from(MIB).unwrap()]).unwrap();
     }
-    std::fs::write(results.join("done"), file.to_str().unwrap()).unwrap();
+    // As `echo` writes it: without its end, half a path would be waited for.
+    std::fs::write(results.join("done"), format!("{}\n", file.display())).unwrap();
     let begin = Instant::now();
     let mut worker = Command::new(env!("CARGO_BIN_EXE_sonobuoy"))
         .args(["worker", "single-node", "--sleep=-1"])
@@ -392,7 +401,7 @@ impl Server {
         std::fs::create_dir_all(&dir).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg(role).arg(&dir).stdin(Stdio::piped()).stdout(Stdio::piped());
-        if role == "aggregator" {
+        if role != "raw" {
             command.arg(nodes);
         }
         let mut process = command.spawn().unwrap();
@@ -400,17 +409,8 @@ impl Server {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let [aggregator_url, ca_cert, client_cert, client_key] = serde_json::from_str(&line).unwrap();
         let access = Access { aggregator_url, ca_cert, client_cert, client_key, ..Access::default() };
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(access.ca_cert.as_bytes()).unwrap()).unwrap();
-        let chain = vec![CertificateDer::from_pem_slice(access.client_cert.as_bytes()).unwrap()];
-        let key = PrivateKeyDer::from_pem_slice(access.client_key.as_bytes()).unwrap();
-        let client = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)
-            .unwrap();
-        Self { process, dir, access, client: Arc::new(client) }
+        let client = client_of(&access);
+        Self { process, dir, access, client }
     }
 
     fn connect(&self) -> StreamOwned<ClientConnection, TcpStream> {
@@ -418,10 +418,17 @@ impl Server {
     }
 
     fn try_connect(&self) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+        self.connect_as(&self.client)
+    }
+
+    fn connect_as(
+        &self,
+        client: &Arc<ClientConfig>,
+    ) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let socket = TcpStream::connect(self.access.aggregator_url.trim_start_matches("https://"))?;
         socket.set_nodelay(true)?;
         let name = ServerName::try_from("127.0.0.1").unwrap();
-        Ok(StreamOwned::new(ClientConnection::new(Arc::clone(&self.client), name).unwrap(), socket))
+        Ok(StreamOwned::new(ClientConnection::new(Arc::clone(client), name).unwrap(), socket))
     }
 
     fn stored(&self, node: usize) -> PathBuf {
@@ -440,6 +447,24 @@ impl Drop for Server {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(self.dir.parent().unwrap());
     }
+}
+
+/// What a client with this access shows and believes.
+pub(crate) fn client_of(access: &Access) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(access.ca_cert.as_bytes()).unwrap()).unwrap();
+    let client = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let client = if access.client_cert.is_empty() {
+        client.with_no_client_auth()
+    } else {
+        let chain = vec![CertificateDer::from_pem_slice(access.client_cert.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(access.client_key.as_bytes()).unwrap();
+        client.with_client_auth_cert(chain, key).unwrap()
+    };
+    Arc::new(client)
 }
 
 /// The role of the aggregator, for so many nodes or the one of that name.

@@ -1,5 +1,5 @@
-//! What a snapshot of a large cluster costs: peak memory, and how much faster many questions at once are than one after
-//! the other. The server is in this process and answers every request after 5 ms, lists from pages made before.
+//! What a snapshot of a large cluster costs: peak memory, how much faster many questions at once are than one after the
+//! other, and how soon it ends where no kubelet answers (`cargo bench --bench query -- silent`). The server is in this process and answers every request after 5 ms, lists from pages made before.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,6 +16,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use base::stop::Stop;
@@ -28,17 +29,70 @@ const NODES: usize = 200;
 const LATENCY: Duration = Duration::from_millis(5);
 const ROUNDS: usize = 3;
 
+/// So many nodes in a cluster where nobody answers, and how the API server says so of every other one; it says nothing of
+/// the rest for as long as it waits for a kubelet.
+const SILENT: usize = 5_000;
+const REFUSAL: Duration = Duration::from_millis(50);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a server does beside answering.
+struct Cluster {
+    answers: HashMap<String, Vec<u8>>,
+    silent: bool,
+    asked: AtomicUsize,
+}
+
 fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {
+            speed();
+            silence();
+        }
+        ["speed"] => speed(),
+        ["silent"] => silence(),
+        _ => panic!("there are `speed` and `silent`"),
+    }
+}
+
+/// How long a snapshot of nodes takes whose kubelets do not answer, with the logs of their pods.
+fn silence() {
+    let (folder, cluster) = start(SILENT, true);
+    let config =
+        r#"{"QPS": 100, "Limits": {"PodLogs": {"Namespaces": ".*"}}, "Server": {"timeoutseconds": 300}}"#;
+    std::fs::write(folder.join("config.json"), config).unwrap();
+    let begin = Instant::now();
+    let status = command(&folder, "16").spawn().unwrap().wait().unwrap();
+    let time = begin.elapsed();
+    assert!(status.success(), "{status}");
+    let errors = std::fs::read(folder.join("out/meta/query-errors.json")).unwrap();
+    let errors: Value = serde_json::from_slice(&errors).unwrap();
+    let told = errors.as_array().unwrap().iter().filter(|error| error["queryobj"] == "Nodes").count();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let asked = cluster.asked.load(Ordering::Relaxed);
+    let word = |met| if met { "ok" } else { "MISSED" };
+    println!(
+        "query, s for {SILENT} silent kubelets: {:.0} (at most 150: {})",
+        time.as_secs_f64(),
+        word(time.as_secs() <= 150)
+    );
+    println!("query, requests of it: {asked} (under 6000: {})", word(asked < 6_000));
+    println!("query, silent nodes that are told: {told} (all {SILENT}: {})", word(told == SILENT));
+}
+
+/// A server, and a folder with what leads there.
+fn start(nodes: usize, silent: bool) -> (std::path::PathBuf, Arc<Cluster>) {
     let base = place::base();
     let folder = base.join(format!("bench-{}-query", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
-    let answers = Arc::new(answers());
+    let cluster = Arc::new(Cluster { answers: answers(nodes), silent, asked: AtomicUsize::new(0) });
+    let served = Arc::clone(&cluster);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let answers = answers.clone();
-            std::thread::spawn(move || serve(stream, &answers));
+            let cluster = Arc::clone(&served);
+            std::thread::spawn(move || serve(stream, &cluster));
         }
     });
     let kubeconfig = json!({
@@ -48,7 +102,11 @@ fn main() {
     });
     std::fs::write(folder.join("kubeconfig"), kubeconfig.to_string()).unwrap();
     std::fs::write(folder.join("config.json"), r#"{"QPS":0}"#).unwrap();
+    (folder, cluster)
+}
 
+fn speed() {
+    let (folder, _) = start(NODES, false);
     let (mut ratios, mut peaks) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let (one, _) = snapshot(&folder, "1");
@@ -72,14 +130,7 @@ fn main() {
 fn snapshot(folder: &Path, workers: &str) -> (Duration, f64) {
     let out = folder.join("out");
     let begin = Instant::now();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_sonobuoy"))
-        .args(["query", "--config", "config.json", "--kubeconfig", "kubeconfig", "-o", "out"])
-        .current_dir(folder)
-        .env("SONOBUOY_QUERY_WORKERS", workers)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = command(folder, workers).spawn().unwrap();
     let (never, mut peak) = (Stop::new(), 0.0);
     let status = loop {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
@@ -102,8 +153,19 @@ fn snapshot(folder: &Path, workers: &str) -> (Duration, f64) {
     (time, peak)
 }
 
+fn command(folder: &Path, workers: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
+    command
+        .args(["query", "--config", "config.json", "--kubeconfig", "kubeconfig", "-o", "out"])
+        .current_dir(folder)
+        .env("SONOBUOY_QUERY_WORKERS", workers)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
 /// Every answer by its path, and `continue` where there is more.
-fn answers() -> HashMap<String, Vec<u8>> {
+fn answers(nodes: usize) -> HashMap<String, Vec<u8>> {
     let kinds = [
         ("namespaces", "Namespace", "Cluster"),
         ("nodes", "Node", "Cluster"),
@@ -137,7 +199,7 @@ fn answers() -> HashMap<String, Vec<u8>> {
     let pod = |index: usize| {
         json!({
             "metadata": meta(format!("pod-{index:05}"), index),
-            "spec": {"nodeName": format!("node{:03}", index % NODES), "containers": [container, container], "volumes": [{"name": "v", "emptyDir": {}}]},
+            "spec": {"nodeName": format!("node{:03}", index % nodes), "containers": [container, container], "volumes": [{"name": "v", "emptyDir": {}}]},
             "status": {"phase": "Running", "podIP": "10.0.0.1", "conditions": [condition("Ready"), condition("PodScheduled")]},
         })
     };
@@ -155,13 +217,14 @@ fn answers() -> HashMap<String, Vec<u8>> {
     add("namespaces", NAMESPACES, &|index| json!({"metadata": {"name": format!("ns{index:03}")}}));
     add(
         "nodes",
-        NODES,
+        nodes,
         &|index| json!({"metadata": {"name": format!("node{index:03}")}, "status": {"conditions": [condition("Ready")]}}),
     );
     answers
 }
 
-fn serve(stream: TcpStream, answers: &HashMap<String, Vec<u8>>) {
+fn serve(stream: TcpStream, cluster: &Cluster) {
+    let answers = &cluster.answers;
     stream.set_nodelay(true).unwrap();
     let never = Stop::new();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -176,6 +239,17 @@ fn serve(stream: TcpStream, answers: &HashMap<String, Vec<u8>>) {
             }
         }
         line.clear();
+        cluster.asked.fetch_add(1, Ordering::Relaxed);
+        if cluster.silent && (target.contains("/proxy/") || target.contains("/log?")) {
+            let answers = target.bytes().map(usize::from).sum::<usize>() % 2 == 0;
+            never.wait(if answers { REFUSAL } else { DIAL_TIMEOUT });
+            let body = "dial tcp: i/o timeout";
+            let head = format!("HTTP/1.1 500 Error\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            if writer.write_all(head.as_bytes()).is_err() {
+                return;
+            }
+            continue;
+        }
         never.wait(LATENCY);
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         let from = query.split('&').find_map(|pair| pair.strip_prefix("continue=")).unwrap_or("0");

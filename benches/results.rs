@@ -26,6 +26,12 @@ fn main() {
     if wanted("tests") {
         many_tests();
     }
+    if wanted("original") {
+        beside_the_original();
+    }
+    if wanted("million") {
+        million(&dir);
+    }
     if wanted("logs") {
         many_logs(&dir);
     }
@@ -90,6 +96,68 @@ fn many_tests() {
         &["results", "--format", "html"],
     ] {
         say(&words.join(" "), &best(|| sonobuoy(words, &archive)));
+    }
+}
+
+/// What the original can do, by both; its program is what `SONOBUOY_ORIGINAL` names. The second archive lists
+/// no plugins, so one is named.
+fn beside_the_original() {
+    let Some(original) = std::env::var_os("SONOBUOY_ORIGINAL") else {
+        return println!("beside the original: skipped, since SONOBUOY_ORIGINAL names no program");
+    };
+    println!("beside the original (goal: a third of its time and memory)");
+    let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/archives");
+    for archive in ["results-quick-no-failures.tar.gz", "testResultsOutput.tar.gz"] {
+        let path = archives.join(archive);
+        for mode in ["report", "detailed", "dump"] {
+            let words = ["results", "-p", "e2e", "-m", mode];
+            let ours = best(|| sonobuoy(&words, &path));
+            let theirs = best(|| {
+                let mut command = Command::new(&original);
+                command.arg(words[0]).arg(&path).args(&words[1..]).stderr(Stdio::null());
+                command
+            });
+            say(&format!("{archive} {mode}"), &ours);
+            println!(
+                "{:42} {:8.2} of its time, {:.2} of its memory",
+                "",
+                ours.time.as_secs_f64() / theirs.time.as_secs_f64(),
+                ours.kib as f64 / theirs.kib as f64
+            );
+        }
+    }
+}
+
+/// A tree of a million tests, some of which fail.
+fn million(dir: &Path) {
+    println!("1,000,000 tests (goal: under 10 s and 64 MiB)");
+    let folder = dir.join("million");
+    fs::create_dir_all(folder.join("meta")).unwrap();
+    fs::create_dir_all(folder.join("plugins/p")).unwrap();
+    fs::write(folder.join("meta/info.json"), r#"{"plugins":["p"]}"#).unwrap();
+    let mut tree = BufWriter::new(File::create(folder.join("plugins/p/sonobuoy_results.yaml")).unwrap());
+    writeln!(tree, "name: p\nstatus: failed\nitems:").unwrap();
+    for n in 0..1_000_000 {
+        let (status, details) = match n {
+            _ if n % 50_000 == 7 => {
+                ("failed", "\n  details:\n    failure: 'dial tcp 10.0.0.1:443: i/o timeout'")
+            }
+            _ if n % 3 == 0 => ("passed", ""),
+            _ => ("skipped", ""),
+        };
+        writeln!(tree, "- name: '[sig-node] test number {n:07} should pass'\n  status: {status}{details}")
+            .unwrap();
+    }
+    tree.flush().unwrap();
+    for words in [
+        &["results"] as &[&str],
+        &["results", "-m", "detailed"],
+        &["results", "-m", "summary"],
+        &["results", "--format", "json"],
+        &["results", "--format", "junit"],
+        &["results", "--format", "html"],
+    ] {
+        say(&words.join(" "), &cost(&mut sonobuoy(words, &folder)));
     }
 }
 

@@ -1,27 +1,27 @@
-//! Where everything stands inside an archive, and inside the folder of a run, which becomes one.
+//! Where everything is inside an archive, and inside the folder of a run, which becomes one.
 //!
-//! Every path that two rooms must agree on stands here once; `tests/tidy.rs` finds it anywhere else. Paths of an archive
-//! have `/` on every system. Reads and writes nothing, and does not check names: who gives one has made it harmless.
+//! Every path that two rooms must agree on is defined here once; `tests/tidy.rs` finds it anywhere else. Paths in an
+//! archive use `/` on every system. Reads and writes nothing, and does not check names: callers must have made them safe.
 
 use std::path::{Path, PathBuf};
 
-/// What an archive says about its run.
+/// Information about the run.
 pub(crate) const META: &str = "meta";
-/// Which plugins it holds.
+/// The plugins in the archive.
 pub(crate) const INFO: &str = "meta/info.json";
-/// The run's settings, the version among them.
+/// The run's settings, including the version.
 pub(crate) const CONFIG: &str = "meta/config.json";
 /// The aggregator's log.
 pub(crate) const RUN_LOG: &str = "meta/run.log";
-/// How long each question of the snapshot took.
+/// How long each query of the snapshot took.
 pub(crate) const QUERY_TIMES: &str = "meta/query-time.json";
-/// Which of them could not be answered.
+/// Which of them failed.
 pub(crate) const QUERY_ERRORS: &str = "meta/query-errors.json";
 /// The health of the cluster.
 pub(crate) const HEALTH: &str = "meta/clusterhealth.json";
-/// How much was hidden.
+/// How many values were hidden.
 pub(crate) const REDACTIONS: &str = "meta/redactions.json";
-/// Which results came when, how large, from whom.
+/// Which results arrived when, how large, and from whom.
 pub(crate) const RECEIVED: &str = "meta/results.json";
 /// The version of the API server.
 pub(crate) const SERVER_VERSION: &str = "serverversion.json";
@@ -30,48 +30,51 @@ pub(crate) const SERVER_GROUPS: &str = "servergroups.json";
 
 /// Objects of the cluster, by namespace.
 pub(crate) const RESOURCES: &str = "resources";
-/// What kubelets say, by node.
+/// Kubelets' information, by node.
 pub(crate) const HOSTS: &str = "hosts";
 /// Logs of pods, by namespace and pod.
 pub(crate) const POD_LOGS: &str = "podlogs";
-/// What plugins brought.
+/// What plugins delivered.
 pub(crate) const PLUGINS: &str = "plugins";
 
 /// A plugin's results, by node, inside its folder.
 pub(crate) const RESULTS: &str = "results";
 /// Errors in place of results.
 pub(crate) const ERRORS: &str = "errors";
-/// A plugin's definition, inside its folder; archives until 2021 misspell the name.
+/// A plugin's definition, inside its folder; in archives until 2021 the name is misspelled.
 pub(crate) const DEFINITIONS: [&str; 2] = ["definition.json", "defintion.json"];
 /// A plugin's tree of results, inside its folder.
 pub(crate) const TREE: &str = "sonobuoy_results.yaml";
-/// What workers and the aggregator call their error reports.
+/// What our own plugins call what they found: facts of a node, what it reaches, what its log counts.
+pub(crate) const HOST_FACTS: &str = "host-facts.json";
+/// See [`HOST_FACTS`].
+pub(crate) const NETWORK: &str = "network.yaml";
+/// See [`HOST_FACTS`].
+pub(crate) const LOG_SUMMARY: &str = "log-summary.yaml";
+/// The name of error reports from workers and the aggregator.
 pub(crate) const ERROR_FILE: &str = "error.json";
-
-/// When each result was asked for and came: a list, one entry a result.
-pub(crate) const ARRIVALS: &str = "meta/results.json";
 
 /// A kubelet's settings, inside the folder of its node.
 pub(crate) const KUBELET_CONFIG: &str = "configz.json";
-/// Whether it calls itself healthy.
+/// Whether it reports itself healthy.
 pub(crate) const KUBELET_HEALTH: &str = "healthz.json";
-/// Its figures.
+/// Its metrics.
 pub(crate) const KUBELET_METRICS: &str = "metrics-resource.txt";
 
-/// The journal, inside the folder of what must outlive a crash.
+/// The journal, inside the folder for what must survive a crash.
 pub(crate) const JOURNAL: &str = "journal";
-/// Bodies that are being received, inside it.
+/// Bodies being received, inside the same folder.
 pub(crate) const INCOMING: &str = "incoming";
-/// The run's authority with its key, inside it.
+/// The run's authority with its key, inside the same folder.
 pub(crate) const AUTHORITY: &str = "authority.pem";
-/// Beside the folders of runs: the uid of the pod whose run is over.
+/// Next to the folders of runs: the uid of the pod whose run is complete.
 pub(crate) const COMPLETE: &str = "complete";
-/// Beside them: archives of earlier runs.
+/// Next to them: archives of earlier runs.
 pub(crate) const EARLIER: &str = "earlier";
 
-/// What the folder of a run is followed by in the name of its neighbour.
+/// The suffix of the folder for state, after the name of the run's folder.
 const STATE: &str = ".state";
-/// Objects that belong to a namespace, and the others; the second was spelled differently in old archives.
+/// Objects that belong to a namespace, and the others; the second had another spelling in old archives.
 const NAMESPACED: &str = "ns";
 const CLUSTER: [&str; 2] = ["cluster", "non-ns"];
 
@@ -85,12 +88,17 @@ pub(crate) fn tree(plugin: &str) -> String {
     format!("{PLUGINS}/{plugin}/{TREE}")
 }
 
-/// Whether a path is that of a tree.
+/// Whether a path leads to a tree.
 pub(crate) fn is_tree(path: &str) -> bool {
     matches!(path.split('/').collect::<Vec<_>>()[..], [PLUGINS, _, TREE])
 }
 
-/// The folder of the objects of a namespace; of those that belong to none.
+/// Whether a path is that of a plugin's definition.
+pub(crate) fn is_definition(path: &str) -> bool {
+    matches!(path.split('/').collect::<Vec<_>>()[..], [PLUGINS, _, file] if DEFINITIONS.contains(&file))
+}
+
+/// The folder for the objects of a namespace, or for cluster-scoped ones.
 pub(crate) fn resources(namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("{RESOURCES}/{NAMESPACED}/{namespace}"),
@@ -98,7 +106,7 @@ pub(crate) fn resources(namespace: Option<&str>) -> String {
     }
 }
 
-/// The namespace, empty for none, and the file's name of a path below [`RESOURCES`].
+/// The namespace, empty for none, and the file name of a path below [`RESOURCES`].
 pub(crate) fn resource_file(path: &str) -> Option<(&str, &str)> {
     match path.split('/').collect::<Vec<_>>()[..] {
         [RESOURCES, NAMESPACED, namespace, name] => Some((namespace, name)),
@@ -107,7 +115,7 @@ pub(crate) fn resource_file(path: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// The folder of the logs of a pod.
+/// The folder for the logs of a pod.
 pub(crate) fn pod_logs(namespace: &str, pod: &str) -> String {
     format!("{POD_LOGS}/{namespace}/{pod}/logs")
 }
@@ -117,12 +125,12 @@ pub(crate) fn pod_log(namespace: &str, pod: &str, container: &str) -> String {
     format!("{}/{container}.txt", pod_logs(namespace, pod))
 }
 
-/// A path below [`POD_LOGS`], without that.
+/// A path relative to [`POD_LOGS`].
 pub(crate) fn below_pod_logs(path: &str) -> Option<&str> {
     path.strip_prefix(POD_LOGS)?.strip_prefix('/')
 }
 
-/// What a plugin brought from one place.
+/// A file that a plugin delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivered<'p> {
     /// The plugin.
@@ -131,11 +139,11 @@ pub(crate) struct Delivered<'p> {
     pub node: &'p str,
     /// The path of the file inside the plugin's folder.
     pub file: &'p str,
-    /// Whether it is a result, not an error in its place.
+    /// Whether it is a result, and not an error in place of one.
     pub is_result: bool,
 }
 
-/// What a path of an archive says of a file that a plugin brought.
+/// Parses the path of a file that a plugin delivered.
 pub(crate) fn delivered(path: &str) -> Option<Delivered<'_>> {
     let (plugin, file) = path.strip_prefix(PLUGINS)?.strip_prefix('/')?.split_once('/')?;
     match file.splitn(3, '/').collect::<Vec<_>>()[..] {
@@ -146,33 +154,33 @@ pub(crate) fn delivered(path: &str) -> Option<Delivered<'_>> {
     }
 }
 
-/// The folder beside `run_dir` for what must outlive a crash but belongs into no archive.
+/// The folder next to `run_dir` for what must survive a crash but does not belong in an archive.
 pub(crate) fn state_dir(run_dir: &Path) -> PathBuf {
     let mut name = run_dir.file_name().unwrap_or_default().to_owned();
     name.push(STATE);
     run_dir.with_file_name(name)
 }
 
-/// The run whose state is in the folder of this name.
+/// The run whose state is in the folder with this name.
 pub(crate) fn run_of_state(name: &str) -> Option<&str> {
     name.strip_suffix(STATE)
 }
 
-/// What the name of an archive ends with.
+/// The ending of an archive's name.
 pub(crate) const ARCHIVE: &str = ".tar.gz";
-/// What follows the name of an archive in those of the two files of its seal, the statement and the signature.
+/// What is appended to an archive's name for the two files of its seal, the statement and the signature.
 pub(crate) const SEAL: [&str; 2] = [".sha256", ".sig"];
-/// What follows it while the archive has no seal yet.
+/// What is appended while the archive has no seal yet.
 pub(crate) const UNSEALED: &str = ".unsealed";
-/// What separates the time from the run in it.
+/// What separates the time from the run in an archive's name.
 const RUN: &str = "_sonobuoy_";
 
-/// The run whose archive is called so.
+/// The run whose archive has this name.
 pub(crate) fn run_of_archive(name: &str) -> Option<&str> {
     Some(name.strip_suffix(ARCHIVE)?.split_once(RUN)?.1)
 }
 
-/// Where the two files of the seal of an archive lie: beside it.
+/// The paths of the two files of an archive's seal, next to it.
 pub(crate) fn seal(archive: &Path) -> [PathBuf; 2] {
     SEAL.map(|ending| {
         let mut path = archive.as_os_str().to_owned();
@@ -181,7 +189,7 @@ pub(crate) fn seal(archive: &Path) -> [PathBuf; 2] {
     })
 }
 
-/// The archive that a file of this name is a part of the seal of, and which.
+/// If a file of this name is part of a seal: the archive's name, and which part.
 pub(crate) fn sealed(name: &str) -> Option<(&str, usize)> {
     SEAL.iter().enumerate().find_map(|(part, ending)| Some((name.strip_suffix(ending)?, part)))
 }

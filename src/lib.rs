@@ -1,40 +1,41 @@
-//! Runs diagnostic and conformance plugins over a Kubernetes cluster and brings every node's results home.
+//! Runs diagnostic and conformance plugins on a Kubernetes cluster and collects the results of every node.
 //!
-//! This page is the map of the code. One binary plays four roles: the **command line** puts an aggregator
-//! into a cluster; the **aggregator** launches plugins, receives results over mutual TLS, packs one archive;
-//! the **worker** waits beside a plugin for its `done` file and uploads what it names; the **gatherer** reads
-//! the facts and logs of a node. `run --local` plays all of them on one machine.
+//! This page is the map of the code. One binary plays four roles: the **command line** starts an aggregator in a cluster; the
+//! **aggregator** launches plugins, receives results over mutual TLS, and packs an archive; the **worker** waits beside a
+//! plugin for its `done` file and uploads what it names; the **gatherer** reads the facts and logs of a node.
+//! `run --local` plays all of them on one machine.
 //!
 //! # Wings
 //!
 //! | folder | crate | knows |
 //! | --- | --- | --- |
-//! | `src/base` | `sonobuoy-base` | no word of Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives |
+//! | `src/base` | `sonobuoy-base` | nothing about Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives |
 //! | `src/client` | `sonobuoy-client` | what a plugin needs to report by itself: protocol, credentials, uploads |
 //! | `src` | `sonobuoy` | the program: the rooms below |
 //!
 //! # Rows
 //!
 //! A room imports only from rows strictly below its own; neighbours in a row never import each other. `|` only
-//! groups. `tests/tidy.rs` reads this block and the list below it, and fails on an import that breaks either, on a
+//! groups. `tests/tidy.rs` reads this block and the list below it, and fails on an import that violates either, on a
 //! room missing from them, and on a file without a header. `base/` and `client/` are the crates of that name.
 //!
 //! ```text
 //! cli
-//! pipeline deploy
+//! pipeline deploy certify
 //! remote | aggregator driver worker query gather image | process report
 //! plugin config
+//! board
 //! status item causes | backplane
 //! names layout
 //! client/
 //! base/kube base/oci
 //! base/fetch
 //! base/http base/yaml base/proxy base/archive base/logger
-//! base/clock base/pattern base/tls base/json base/xml base/temp
+//! base/clock base/pattern base/tls base/json base/xml base/temp base/small base/retry base/live base/near
 //! base/stop base/visible base/sys base/hex base/testing
 //! ```
 //!
-//! Rows prove that there is no circle. What must never meet, however the rows change:
+//! Rows rule out cycles. What must never meet, however the rows change:
 //!
 //! ```never
 //! aggregator: driver base/kube
@@ -48,34 +49,39 @@
 //! | --- | --- |
 //! | a command, its flags, what it prints | `cli/<command>.rs`; the table of all flags: `cli/table.rs` |
 //! | one run from start to archive, in a cluster or locally | `pipeline` |
-//! | what a run puts into a cluster, and takes away | `deploy` |
-//! | a run in a cluster seen from here: status, download | `remote` |
-//! | who may send a result, what happens to it, what status says | `aggregator` |
+//! | what a run creates in a cluster, and removes | `deploy` |
+//! | a run in a cluster seen from outside: status, download | `remote` |
+//! | who may send a result, what happens to it, what the status says | `aggregator` |
 //! | how a plugin is started and watched | `driver` |
 //! | the done file, uploading, progress relay, heartbeats | `worker`, [`client`] |
 //! | the snapshot of the cluster | `query` |
 //! | facts and logs of a node | `gather` |
-//! | the images and test lists of a version | `image` |
+//! | the images and test lists of a Kubernetes version | `image` |
 //! | JUnit, gojson, raw, manual results become one tree | `process` |
 //! | why tests fail, and what helps | `causes` |
-//! | an archive shown: text, page, JSON, JUnit, differences | `report` |
+//! | whether a run can be certified, and its submission | `certify` |
+//! | showing an archive: text, page, JSON, JUnit, differences | `report` |
 //! | plugin definitions, built-ins, installed ones | `plugin` |
-//! | one run's settings and every default | `config` |
-//! | routes, headers, progress, heartbeats: what both ends say | [`client::protocol`] |
+//! | a run's settings and all defaults | `config` |
+//! | routes, headers, progress, heartbeats: the protocol of both ends | [`client::protocol`] |
 //! | the status document / the tree of results and its file | `status` / `item` |
+//! | how a run or a transfer is shown while it goes on | `board` |
 //! | the run's authority and its certificates | `backplane` |
-//! | what things are called in a cluster / where they lie in an archive | `names` / `layout` |
+//! | names of things in a cluster / their places in an archive | `names` / `layout` |
 //! | the Kubernetes API | [`base::kube`] |
 //! | images, registries, image archives | [`base::oci`] |
 //! | the HTTPS server | [`base::http`] |
-//! | XML, piece by piece | [`base::xml`] |
+//! | XML as a stream | [`base::xml`] |
 //! | packing and unpacking gzip tars | [`base::archive`] |
-//! | what of somebody else's text people may see | [`base::visible`] |
-//! | whom this machine trusts | [`base::tls`] |
-//! | what differs between Linux, macOS and Windows | [`base::sys`] |
-//! | JSON built in code, JSON of strangers within bounds | [`mod@base::json`] |
+//! | making untrusted text safe to show | [`base::visible`] |
+//! | which known word somebody meant | [`base::near`] |
+//! | lines of a terminal that are drawn over | [`base::live`] |
+//! | which authorities this machine trusts | [`base::tls`] |
+//! | pauses between attempts, and how many attempts | [`base::retry`] |
+//! | differences between Linux, macOS and Windows | [`base::sys`] |
+//! | JSON literals, untrusted JSON within limits | [`mod@base::json`] |
 //!
-//! # The way of the data
+//! # How data flows
 //!
 //! definition → manifests → aggregator pod → driver's pods → producer writes `done` → worker PUTs over mutual
 //! TLS → store (temporary file, digest, rename, journal) → item tree → archive → retrieve → report.
@@ -83,8 +89,8 @@
 //!
 //! # Invariants
 //!
-//! * The aggregator knows neither Kubernetes nor drivers; drivers report failures as [`client::protocol`] values down
-//!   a channel; only `pipeline` and `cli` let the services meet.
+//! * The aggregator knows neither Kubernetes nor drivers; drivers report failures as [`client::protocol`] values through
+//!   a channel; only `pipeline` and `cli` bring the services together.
 //! * Plain threads, named, scoped, joined by the function that starts them. No async runtime, no `unsafe`.
 //! * All waiting goes through [`base::stop::Stop`], so everything ends when asked.
 //! * Everything from the network, an archive or a cluster is hostile: sizes bounded, no path outside its
@@ -99,7 +105,9 @@ mod aggregator;
 #[allow(unreachable_pub, reason = "the black-box tests share it")]
 mod api_server;
 mod backplane;
+mod board;
 mod causes;
+mod certify;
 mod config;
 mod deploy;
 mod driver;
@@ -120,11 +128,11 @@ mod worker;
 
 pub use cli::run;
 
-/// What benchmarks and black-box tests call to have the aggregator alone, without a run around it.
+/// For benchmarks and black-box tests that need the aggregator alone, without a run around it.
 #[doc(hidden)]
 pub mod outside {
-    pub use crate::aggregator::serve_alone;
-    pub use crate::backplane::{Authority, Identity, server_config};
+    pub use crate::aggregator::{serve_alone, serve_certifying, serve_shared};
+    pub use crate::backplane::{Authority, Identity, SigningRequest, server_config};
     pub use base::archive::{Packed, pack_file};
     pub use base::http::Limits;
 }
@@ -137,5 +145,5 @@ pub mod fuzzing {
     pub use base::fuzzing::*;
 }
 
-/// The version of this program, as `version --short` prints it and archives record it.
+/// The version of this program, as printed by `version --short` and recorded in archives.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));

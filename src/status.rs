@@ -1,7 +1,7 @@
 //! The status document of a run: the annotation `sonobuoy.hept.io/status`, `status --json`, `GET /status`.
 //!
-//! Owns its shape. Who fills it is `aggregator`, who shows it is `cli`. The names and the presence of fields are
-//! what scripts index into; fields of ours are left out where they say nothing.
+//! Owns its structure. `aggregator` fills it, `cli` shows it. Scripts rely on the names and presence of fields; our own
+//! fields are left out if they have nothing to say.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use serde_json::{Map, Value};
 use base::clock;
 use client::protocol::Progress;
 
-/// Still at work.
+/// Still running.
 pub(crate) const RUNNING: &str = "running";
-/// All results are in; they are processed and packed.
+/// All results are in, and are being processed and packed.
 pub(crate) const POST_PROCESSING: &str = "post-processing";
-/// Over: for a run, the archive is there; for a plugin on a node, its result is.
+/// Done: for a run, the archive exists; for a plugin on a node, its result does.
 pub(crate) const COMPLETE: &str = "complete";
-/// Over without a result.
+/// Done without a result.
 pub(crate) const FAILED: &str = "failed";
 
 /// The document.
@@ -30,26 +30,32 @@ pub(crate) struct Run {
     /// [`RUNNING`], [`POST_PROCESSING`], [`COMPLETE`] or [`FAILED`].
     #[serde(default)]
     pub status: String,
-    /// The archive; zeros until there is one.
+    /// The archive; zeros until it exists.
     #[serde(rename = "tar-info", default)]
     pub archive: Archive,
-    /// How much of the expected has come in, 0 to 1.
+    /// The share of expected results that have arrived, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent_complete: Option<f64>,
-    /// True when entries were shortened or folded to fit an annotation.
+    /// True if entries were shortened or folded to fit into an annotation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    /// Why a run that [`FAILED`] did so.
+    /// Why a run has [`FAILED`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What holds a run up that has not begun; only whoever asks from outside can know it.
+    /// What prevents a run from starting; only known from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl Run {
-    /// Reads the text of an annotation or of the status service, as its other readers do: keys in any case, and what
-    /// is absent or null says nothing.
+    /// Whether the run is over and an error stands in the place of every result.
+    pub(crate) fn brought_nothing(&self) -> bool {
+        let entries = self.plugins.as_deref().unwrap_or_default();
+        self.status == COMPLETE && !entries.is_empty() && entries.iter().all(|entry| entry.status == FAILED)
+    }
+
+    /// Parses the text of an annotation or of the status service, as its other readers do: case does not matter in keys, and
+    /// absent is the same as null.
     pub(crate) fn parse(text: &str) -> serde_json::Result<Self> {
         let mut run = base::json::from_slice(text.as_bytes())?;
         let fields = plain(&mut run)?;
@@ -63,19 +69,19 @@ impl Run {
                 for texts in progress.values_mut().filter_map(Value::as_array_mut) {
                     texts.iter_mut().filter(|text| text.is_null()).for_each(|text| *text = "".into());
                 }
-                // Its readers want a time.
+                // Its readers require a time.
                 progress.entry("timestamp").or_insert_with(|| clock::ZERO.into());
             }
         }
         if let Some(archive) = fields.get_mut("tar-info") {
             plain(archive)?;
         }
-        // Through a value, as every reader of it does: one copy of the machine code is enough.
+        // By way of a value, like every reader of it: one copy of the machine code is enough.
         serde_json::from_value(run)
     }
 }
 
-/// The fields of an object, their names in lower case, without those that are null. Null itself has none.
+/// The fields of an object, with names in lower case, except those that are null. Null itself has none.
 fn plain(value: &mut Value) -> serde_json::Result<&mut Map<String, Value>> {
     if value.is_null() {
         *value = Value::Object(Map::new());
@@ -98,29 +104,29 @@ pub(crate) struct Entry {
     pub node: String,
     /// [`RUNNING`], [`COMPLETE`] or [`FAILED`].
     pub status: String,
-    /// The status of the processed result; empty before.
+    /// The status of the processed result; empty until then.
     #[serde(rename = "result-status")]
     pub result_status: String,
-    /// Leaves of the processed result by status; null before.
+    /// Leaves of the processed result by status; null until then.
     #[serde(rename = "result-counts")]
     pub result_counts: Option<BTreeMap<String, u64>>,
-    /// The newest progress the plugin has told.
+    /// The latest progress of the plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Arc<Progress>>,
-    /// Seconds since the worker was last heard of.
+    /// Seconds since the worker was last heard from.
     #[serde(rename = "last-heartbeat", skip_serializing_if = "Option::is_none")]
     pub last_heartbeat: Option<u64>,
-    /// True when its time limit ended it.
+    /// True if it hit its time limit.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
-    /// For how many nodes this entry stands when entries were folded; absent means one.
+    /// How many nodes this entry stands for if entries were folded; absent means one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// How closely the sender of the result is known: `node` by a certificate of its own, `plugin` by one that all
-    /// nodes of the plugin share.
+    /// How precisely the sender of the result was identified: `node` by its own certificate, `plugin` by one that all nodes of
+    /// the plugin share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// What is wrong, in a sentence, and what to look at.
+    /// What is wrong, in a sentence, and what to check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -129,7 +135,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Archive {
-    /// Its file name, without folder.
+    /// Its file name, without the folder.
     pub name: String,
     /// When it was finished, RFC 3339.
     pub created: String,

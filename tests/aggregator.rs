@@ -11,6 +11,30 @@ use crate::support::api_server::{ApiServer, Fault};
 use crate::support::cluster::Cluster;
 
 #[test]
+fn a_real_worker_and_a_real_aggregator_understand_each_other() {
+    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
+    let aggregator = cluster.start("");
+    let pod = cluster.pod_on("p", "global");
+    let result: String = (0..10_000).map(|number| format!("{number:08}\n")).collect();
+    let mut worker = Sonobuoy::new("worker global").file("results/r.txt", &result);
+    let results = worker.folder().join("results");
+    std::fs::write(results.join("done"), results.join("r.txt").to_str().unwrap()).unwrap();
+    for (name, value) in cluster.environment(&pod) {
+        worker = worker.env(&name, value);
+    }
+    worker
+        .env("SONOBUOY_RESULTS_DIR", results)
+        .env("SONOBUOY_DONE_FILE_DELAY", "0s")
+        .env("SONOBUOY_PROGRESS_PORT", "0")
+        .run_any();
+    aggregator.ends_well();
+    assert_eq!(cluster.status()["plugins"][0]["result-status"], "passed");
+    let archive = cluster.archive();
+    assert!(archive.text("plugins/p/results/global/r.txt") == result);
+    assert!(archive.text("plugins/p/sonobuoy_results.yaml").contains("status: passed"));
+}
+
+#[test]
 fn a_run_in_groups_comes_to_its_archive() {
     let cluster = Cluster::new(&["a", "b"])
         .daemon_sets()
@@ -162,7 +186,7 @@ fn a_run_outlives_an_absence_of_the_api_server() {
     cluster.api.away(|| {
         assert_eq!(worker.send("a"), 200);
         cluster.api.wait(|api| api.refusals() > before + 2);
-        cluster.api.wait(|_| aggregator.said().contains("trying again until it answers"));
+        cluster.api.wait(|_| aggregator.said().contains("retrying until it answers"));
     });
     cluster.wait_for_status(|status| status["plugins"][0]["status"] == "complete");
     assert_eq!(worker.send("b"), 200);

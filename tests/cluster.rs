@@ -141,6 +141,42 @@ fn delete_removes_a_run_and_says_what_it_did() {
 }
 
 #[test]
+fn a_kubeconfig_that_lets_others_in_is_warned_of_once() {
+    let (api, folder, _) = cluster();
+    let url = api.url();
+    let plain = url.trim_start_matches("http://");
+    for (name, cluster, warning) in [
+        (
+            "unchecked",
+            json!({"server": format!("https://{plain}"), "insecure-skip-tls-verify": true}),
+            Some("insecure-skip-tls-verify: anybody can pose as the API server"),
+        ),
+        (
+            "readable",
+            json!({"server": "http://api.example:8080", "proxy-url": url}),
+            Some("it starts with http://, so the token or password can be read in transit"),
+        ),
+        ("here", json!({"server": url}), None),
+    ] {
+        let config = json!({
+            "current-context": "x",
+            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+            "clusters": [{"name": "x", "cluster": cluster}],
+            "users": [{"name": "x", "user": {"token": "secret-of-mine"}}],
+        });
+        let path = folder.write(name, config.to_string());
+        let (mut command, _folder) = Sonobuoy::new("get pod --kubeconfig").arg(path).command();
+        let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+        let warnings: Vec<_> = said.lines().filter(|line| line.contains("level=warning")).collect();
+        match warning {
+            Some(words) => assert!(warnings.len() == 1 && warnings[0].contains(words), "{name}: {said}"),
+            None => assert!(warnings.is_empty(), "{name}: {said}"),
+        }
+        assert!(!said.contains("secret-of-mine"), "{said}");
+    }
+}
+
+#[test]
 fn a_cluster_that_cannot_be_reached_is_one_clear_line() {
     let (api, folder, config) = cluster();
     api.demand_token(Some("other"));
@@ -149,7 +185,7 @@ fn a_cluster_that_cannot_be_reached_is_one_clear_line() {
     Sonobuoy::new("get pod --kubeconfig")
         .arg(folder.path().join("broken"))
         .status(1)
-        .stderr_has("clusters: wanted a list")
+        .stderr_has("clusters: must be a list")
         .run();
     let away = json!({
         "current-context": "x",
@@ -162,5 +198,5 @@ fn a_cluster_that_cannot_be_reached_is_one_clear_line() {
         .status(1)
         .stderr_has("connect to `127.0.0.1:1`: Connection refused")
         .run();
-    Sonobuoy::new("get pod").status(1).stderr_has("no cluster to talk to").run();
+    Sonobuoy::new("get pod").status(1).stderr_has("no cluster configured").run();
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
+use crate::support::system::no_text;
 use crate::support::watchdog::Watchdog;
 use crate::support::{Folder, Sonobuoy, program, skipped};
 
@@ -125,11 +126,10 @@ fn plugins_are_offered_by_name() {
 
 #[test]
 fn any_words_are_answered() {
-    use std::os::unix::ffi::OsStrExt;
-    let odd = std::ffi::OsStr::from_bytes(b"\xff\xfe");
-    Sonobuoy::with(["__complete"]).arg(odd).arg(odd).stdout(":4\n").run();
-    Sonobuoy::with(["__complete", "run"]).arg(std::ffi::OsStr::from_bytes(b"--\xff=")).stdout(":4\n").run();
-    Sonobuoy::with(["__complete", "run", "-f"]).arg(odd).stdout(":0\n").run();
+    let odd = no_text("", "");
+    Sonobuoy::with(["__complete"]).arg(&odd).arg(&odd).stdout(":4\n").run();
+    Sonobuoy::with(["__complete", "run"]).arg(no_text("--", "=")).stdout(":4\n").run();
+    Sonobuoy::with(["__complete", "run", "-f"]).arg(&odd).stdout(":0\n").run();
     Sonobuoy::with(["__complete"]).without_env("HOME").stdout_has("retrieve").run();
     for line in
         ["-", "--", "---", "-=", "--=", "-é", "--é=", "é -- -", "run --mode=\u{fffd}", "-x=, =,", "run -p é,"]

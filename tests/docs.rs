@@ -89,7 +89,7 @@ fn the_compatibility_page_names_no_flag_that_is_not_there() {
         "delete",
         "gather systemd-logs",
         "results",
-        "gather systemd-logs",
+        "certify",
         "images push",
         "gen plugin",
         "e2e",
@@ -98,6 +98,7 @@ fn the_compatibility_page_names_no_flag_that_is_not_there() {
         "logs",
         "retrieve",
         "status",
+        "certify",
     ] {
         known += &Sonobuoy::new(&format!("{command} --help")).stdout_has("Usage").run().stdout;
     }
@@ -108,4 +109,50 @@ fn the_compatibility_page_names_no_flag_that_is_not_there() {
             assert!(known.contains(flag), "{flag}");
         }
     }
+}
+
+/// What the page that people search for a message begins its rows with.
+#[test]
+fn the_messages_of_the_troubleshooting_page_are_ours() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = vec![root.join("src")];
+    let mut sources = String::new();
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            // A literal goes on in the next line.
+            let text = std::fs::read_to_string(path).unwrap();
+            sources.extend(text.split("\\\n").map(str::trim_start));
+        }
+    }
+    let page = std::fs::read_to_string(root.join("docs/troubleshooting.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let mut seen = 0;
+    for row in rows.filter(|row| *row != "message" && !row.starts_with("---")) {
+        for words in row.split(['…', ',', ':', '`']).map(str::trim).filter(|words| words.len() > 9) {
+            assert!(sources.contains(words), "no message of ours says {words:?}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "only {seen} found");
+}
+
+#[test]
+fn the_calls_of_the_man_pages_are_some_that_the_program_takes() {
+    let done = Sonobuoy::new("man pages").run_any();
+    let mut seen = 0;
+    for page in std::fs::read_dir(done.folder.join("pages")).unwrap().map(|entry| entry.unwrap().path()) {
+        let text = std::fs::read_to_string(&page).unwrap().replace("\\-", "-");
+        for title in [".SH EXIT STATUS", ".SH ENVIRONMENT", ".SH FILES"] {
+            assert!(text.contains(title), "{}: no {title}", page.display());
+        }
+        let shown = text.split(".nf\n").skip(1).filter_map(|rest| rest.split(".fi").next());
+        for call in shown.flat_map(str::lines).filter_map(|line| line.strip_prefix("sonobuoy ")) {
+            let done = Sonobuoy::with(words(call)).arg("--help").run_any();
+            assert!(done.stdout.contains("Usage:"), "{}: `sonobuoy {call}`", page.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "only {seen} calls found");
 }

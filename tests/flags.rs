@@ -162,7 +162,7 @@ fn wrong_values_are_named_with_what_would_be_right() {
         "run --mode fast",
         "it is one of certified-conformance, conformance-lite, non-disruptive-conformance, quick",
     );
-    check("run --wait=soon", "invalid argument \"soon\" for \"--wait\": write a whole number");
+    check("run --wait=soon", "invalid argument \"soon\" for \"--wait\": write minutes, or a duration");
     check("run --wait 60", "did you mean `--wait=60`?");
     check(
         "query --redact x --no-redact",
@@ -176,10 +176,7 @@ fn wrong_values_are_named_with_what_would_be_right() {
     check("delete --all=perhaps", "write true or false");
     check("gen --e2e-focus=(", "Error: --e2e-focus: ");
     check("gen --e2e-skip=a)b", "Error: --e2e-skip: ");
-    check(
-        "gen --kubernetes-version 1.31",
-        "Error: --kubernetes-version: `1.31` is not a version of Kubernetes",
-    );
+    check("gen --kubernetes-version 1.31", "Error: --kubernetes-version: `1.31` is not a Kubernetes version");
     check("images list --kubernetes-version newest", "write it as v1.31.2, auto, ignore or latest");
     check("run --mode", "flag needs an argument: --mode");
     check("run --mod quick", "unknown flag: --mod; did you mean `--mode`?");

@@ -189,15 +189,16 @@ fn a_plugin_without_a_worker_is_told_all_that_it_takes() {
         .plugin("once", "Job", "  worker: none\n")
         .by_node();
     let aggregator = cluster.start("");
-    for (plugin, node, progress) in
+    for (plugin, node, result) in
         [("each", "a", "by-node/$(NODE_NAME)/each"), ("once", "global", "global/once")]
     {
         let pod = cluster.pod_on(plugin, node);
         let containers = pod["spec"]["containers"].as_array().unwrap();
         assert_eq!(containers.len(), 1, "no worker: {pod}");
         let url = env(&containers[0], "AGGREGATOR_URL").unwrap();
-        let told = env(&containers[0], "SONOBUOY_PROGRESS_URL");
-        assert_eq!(told, Some(format!("{url}/api/v1/progress/{progress}")));
+        for (variable, kind) in [("SONOBUOY_RESULT_URL", "results"), ("SONOBUOY_PROGRESS_URL", "progress")] {
+            assert_eq!(env(&containers[0], variable), Some(format!("{url}/api/v1/{kind}/{result}")));
+        }
         let token = env(&containers[0], "SONOBUOY_TOKEN_FILE");
         assert_eq!(token.as_deref(), Some("/var/run/secrets/sonobuoy/token"));
         assert!(containers[0]["volumeMounts"].to_string().contains("/var/run/secrets/sonobuoy"));
@@ -207,4 +208,37 @@ fn a_plugin_without_a_worker_is_told_all_that_it_takes() {
         assert_eq!(worker.send(node), 200);
     }
     aggregator.ends_well();
+}
+
+#[test]
+fn a_worker_that_runs_and_is_never_heard_of_fails_with_what_its_log_says() {
+    let cluster = Cluster::new(&["a", "b"])
+        .daemon_sets()
+        .plugin("p", "DaemonSet", "")
+        .by_node()
+        .set("Graces", json!({"Silence": "6s"}));
+    let aggregator = cluster.start("");
+    assert_eq!(cluster.certified("p", "b").send("b"), 200);
+    let pod = cluster.pod_on("p", "a");
+    let name = pod["metadata"]["name"].as_str().unwrap();
+    let said =
+        "time=\"t\" level=error msg=\"cannot reach the aggregator: `https://x:1`: Connection refused\"\n";
+    cluster.api.log("sonobuoy", name, "sonobuoy-worker", said);
+    let now = base::clock::rfc3339(std::time::SystemTime::now());
+    let running = json!({"name": "sonobuoy-worker", "state": {"running": {"startedAt": now}}});
+    cluster
+        .api
+        .merge(&cluster.path(name), &json!({"status": {"phase": "Running", "containerStatuses": [running]}}));
+    // Long before it is given up, it is named.
+    cluster.wait_for_status(|status| {
+        let message = status["plugins"][0]["message"].as_str().unwrap_or_default();
+        message.contains("Connection refused; ") && message.contains("network policy")
+    });
+    aggregator.ends_well();
+    let error = cluster.error("p", "a");
+    assert!(
+        error.contains("nothing was heard of it in 6s") && error.contains("Connection refused"),
+        "{error}"
+    );
+    assert_eq!(cluster.archive().text("plugins/p/results/b/r.txt"), "of b\n");
 }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use super::support::registry::{Habits, Registry, digest};
-use super::support::{Folder, Sonobuoy};
+use super::support::{Folder, Sonobuoy, program};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -117,8 +117,8 @@ fn what_is_spoiled_absent_or_no_archive_is_refused() {
     };
     let done = download("tool:1").stderr_has("with the digest").run();
     assert!(!done.folder.join("images.tar").exists());
-    download("tool:2").stderr_has("not there").run();
-    download("tool:1").arg("--platform=riscv64").stderr_has("it is for linux/amd64, linux/arm64").run();
+    download("tool:2").stderr_has("not found").run();
+    download("tool:1").arg("--platform=riscv64").stderr_has("only for linux/amd64, linux/arm64").run();
     let push = || Sonobuoy::new("images push --archive a.tar --custom-registry 127.0.0.1:1").status(1);
     push().file("a.tar", "no tar").stderr_has("`a.tar`").run();
     push().stderr_has("`a.tar`").run();
@@ -143,6 +143,7 @@ fn inspect_says_what_is_there() {
         .run();
 }
 
+#[cfg(unix)]
 #[test]
 fn who_may_read_without_a_name_gives_one_for_writing() {
     let from = Registry::start(Habits::default());
@@ -165,13 +166,13 @@ fn who_may_read_without_a_name_gives_one_for_writing() {
 }
 
 /// Programs in a folder of a call, and the path with it in front.
+#[cfg(unix)]
 fn programs(call: &Sonobuoy, scripts: &[(&str, &str)]) -> String {
     let folder = call.folder().join("bin");
     std::fs::create_dir(&folder).unwrap();
     for (name, script) in scripts {
         std::fs::write(folder.join(name), script).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder.join(name), mode).unwrap();
+        super::support::system::make_runnable(&folder.join(name));
     }
     format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
 }
@@ -184,6 +185,7 @@ fn inside(folder: &Folder, archive: &str, name: &str) -> serde_json::Value {
 
 #[test]
 fn a_name_with_a_digest_stays_true_and_docker_gets_one_that_it_takes() {
+    let Some(_) = program("tar") else { return };
     let registry = Registry::start(Habits::default());
     let (root, _) = fill(&registry, "tool", false);
     let host = registry.host();
@@ -207,6 +209,7 @@ fn a_name_with_a_digest_stays_true_and_docker_gets_one_that_it_takes() {
 
 #[test]
 fn archives_of_other_programs_are_pushed() {
+    let Some(_) = program("tar") else { return };
     let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
     fill(&from, "tool", false);
     let image = format!("{}/tool:1", from.host());
@@ -259,7 +262,106 @@ fn a_registry_of_this_machine_may_want_tls() {
     thread.join().unwrap();
 }
 
+/// A conformance image whose program of the tests is a script: what it is, and in which layer it lies, is what counts.
+fn conformance(registry: &Registry, layers: &[&[(&str, &str)]]) -> String {
+    let layers: Vec<String> = layers
+        .iter()
+        .map(|files| {
+            let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+            for (name, content) in *files {
+                let mut header = tar::Header::new_gnu();
+                header.set_size(content.len() as u64);
+                header.set_mode(0o755);
+                tar.append_data(&mut header, name, content.as_bytes()).unwrap();
+            }
+            let bytes = tar.into_inner().unwrap().finish().unwrap();
+            let digest = registry.put_blob(&bytes);
+            format!(
+                "{{\"mediaType\":\"application/vnd.oci.image.layer.v1.tar+gzip\",\"digest\":\"{digest}\",\"size\":{}}}",
+                bytes.len()
+            )
+        })
+        .collect();
+    let config = registry.put_blob(b"{}");
+    let manifest = format!(
+        "{{\"schemaVersion\":2,\"mediaType\":\"{MANIFEST}\",\"config\":{{\"mediaType\":\"application/vnd.oci.image.config.v1+json\",\"digest\":\"{config}\",\"size\":2}},\"layers\":[{}]}}",
+        layers.join(",")
+    );
+    registry.put_manifest("conformance", "v1", MANIFEST, manifest.as_bytes());
+    format!("{}/conformance:v1", registry.host())
+}
+
+/// What the program of the tests does.
+const TESTS: &str = "#!/bin/sh
+case $1 in
+--list-images) echo reg.local/b:1; echo reg.local/a:1; [ -z \"$KUBE_TEST_REPO_LIST\" ] || echo reg.local/listed:1 ;;
+--list-tests) echo 'These names:'; echo '    k8s.io/x/y.go:7: [sig-b] b'; echo '    k8s.io/x/y.go:3: [sig-a] a: works' ;;
+esac
+";
+
+#[test]
+fn the_conformance_image_is_asked_without_docker() {
+    let registry = Registry::start(Habits::default());
+    let old = "#!/bin/sh\necho reg.local/old:1\n";
+    let image = conformance(
+        &registry,
+        &[&[("usr/local/bin/e2e.test", old)], &[("./usr/local/bin/e2e.test", TESTS)], &[("etc/x", "")]],
+    );
+    let e2e = format!(
+        "sonobuoy-config: {{driver: Job, plugin-name: e2e}}\nspec: {{name: e2e, image: '{image}'}}\n"
+    );
+    let own = format!("localhost/sonobuoy:v{}", env!("CARGO_PKG_VERSION"));
+    let list = |words: &str| Sonobuoy::new(words).file("e2e.yaml", &e2e);
+    list("images list -p e2e.yaml").stdout(&format!("{image}\n{own}\nreg.local/a:1\nreg.local/b:1\n")).run();
+    let blobs =
+        registry.log().iter().filter(|line| line.starts_with("GET") && line.contains("/blobs/")).count();
+    assert_eq!(blobs, 2, "layers below the one that has it are not fetched");
+    list("images list -p e2e.yaml --plugin-env e2e.KUBE_TEST_REPO_LIST=x")
+        .stdout_has("reg.local/listed:1\n")
+        .run();
+    list("e2e --input image --kube-conformance-image")
+        .arg(&image)
+        .stdout("[sig-a] a: works\n[sig-b] b\n")
+        .run();
+    // What lists or holds it says the same without a registry.
+    list("images list -p e2e.yaml --images-from list")
+        .file("list", "# mine\nreg.local/z:1\n")
+        .stdout_has("reg.local/z:1\n")
+        .run();
+    let plain =
+        format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: p, image: '{image}'}}\n");
+    let packed = Sonobuoy::new("images download -p p.yaml -o i.tar").file("p.yaml", plain).run_any();
+    list("images list -p e2e.yaml --images-from i.tar")
+        .file("i.tar", std::fs::read(packed.folder.join("i.tar")).unwrap())
+        .stdout_has("reg.local/a:1\nreg.local/b:1\n")
+        .run();
+}
+
+#[test]
+fn what_is_not_a_conformance_image_is_named() {
+    let registry = Registry::start(Habits::default());
+    for (files, words) in [
+        (
+            &[("usr/local/bin/other", "")][..],
+            "is not a conformance image: it has no `/usr/local/bin/e2e.test`",
+        ),
+        (&[("usr/local/bin/.wh.e2e.test", "")], "is not a conformance image"),
+        (&[("usr/local/bin/e2e.test", "#!/bin/sh\n")], "lists no images"),
+        (&[("usr/local/bin/e2e.test", "#!/bin/sh\necho '<html>'\n")], "lists an image that is not one"),
+        (&[("usr/local/bin/e2e.test", "#!/bin/sh\nexit 3\n")], "failed (exit status: 3)"),
+    ] {
+        let image = conformance(&registry, &[&[("usr/local/bin/e2e.test", TESTS)], files]);
+        let image = if files[0].0.ends_with("other") { conformance(&registry, &[files]) } else { image };
+        let e2e = format!(
+            "sonobuoy-config: {{driver: Job, plugin-name: e2e}}\nspec: {{name: e2e, image: '{image}'}}\n"
+        );
+        let call = Sonobuoy::new("images list -p e2e.yaml").file("e2e.yaml", e2e);
+        call.status(1).stdout("").stderr_has(words).stderr_has("--images-from FILE").run();
+    }
+}
+
 /// Docker's part, with a stand-in that knows images by their names.
+#[cfg(unix)]
 #[test]
 fn what_docker_cannot_do_with_one_image_it_does_with_the_others() {
     let docker = r#"#!/bin/sh
@@ -312,6 +414,7 @@ esac
     );
 }
 
+#[cfg(unix)]
 #[test]
 fn an_interrupted_push_leaves_nothing_behind() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();

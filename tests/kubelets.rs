@@ -1,5 +1,7 @@
 //! A snapshot of nodes whose kubelets are not there: each is asked once, and the whole has its time.
 
+#[cfg(unix)]
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -50,4 +52,20 @@ fn a_snapshot_ends_when_its_time_is_over() {
     let errors = read(&folder, "meta/query-errors.json");
     let of_nodes = errors.as_array().unwrap().iter().filter(|error| error["queryobj"] == "Nodes");
     assert_eq!(of_nodes.count(), 200, "each node once");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_snapshot_at_once() {
+    let api = cluster();
+    api.fault(Fault::on("GET /api/v1/nodes/n1/proxy/configz").slow(Duration::from_secs(60)));
+    let (mut command, _folder) = query(&api, "").command();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    api.wait(|api| api.count("GET /api/v1/nodes/n1/proxy/configz") == 1);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("the snapshot was interrupted") && output.stdout.is_empty(), "{stderr}");
 }

@@ -2,25 +2,40 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
+// What asks for signals, pipes with names and scripts of `sh` is marked, and so is what looks at this source and not at
+// the program; `windows` has the like for that system.
+#[cfg(unix)]
 mod aggregator;
 mod attack;
+#[cfg(unix)]
+mod board;
+mod certify;
 mod channel;
+#[cfg(unix)]
 mod client_library;
 mod cluster;
 mod commands;
 mod completion;
+#[cfg(unix)]
 mod contributing;
+#[cfg(unix)]
 mod dependencies;
+#[cfg(unix)]
 mod docs;
 mod export;
 mod families;
 mod flags;
+#[cfg(target_os = "linux")]
 mod gather;
 mod generate;
 mod identity;
 mod images;
 mod kubelets;
+#[cfg(unix)]
 mod local;
+#[cfg(unix)]
+mod mistakes;
+#[cfg(unix)]
 mod packaging;
 mod plugins;
 mod podlogs;
@@ -30,9 +45,13 @@ mod refusal;
 mod results;
 mod retrieve;
 mod run;
+#[cfg(unix)]
 mod seal;
 mod status;
 mod support;
+#[cfg(unix)]
 mod tidy;
+#[cfg(windows)]
 mod windows;
+#[cfg(unix)]
 mod worker;

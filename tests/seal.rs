@@ -1,9 +1,9 @@
 //! Sealed archives: what openssl and sha256sum say of a seal, and what `verify` says of everything that is not one.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::system::mode;
 use crate::support::{Archive, Folder, Sonobuoy, skipped};
 
 /// The archive of a run on this machine, with its seal and the authority that the user keeps.
@@ -69,7 +69,7 @@ fn a_run_is_sealed_and_programs_of_others_agree() {
     let (name, folder) = (&sealed.name, sealed.folder.path());
     sealed.verify().stdout_has(&format!("{name}: OK, sealed by run {}", sealed.run())).run();
     for path in [sealed.path(""), sealed.path(".sha256"), sealed.path(".sig"), sealed.authority()] {
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", path.display());
+        assert_eq!(mode(&path, 0o600), 0o600, "{}", path.display());
     }
     let authority = sealed.authority().display().to_string();
     let Some(key) = judge(folder, "openssl", &["x509", "-in", &authority, "-pubkey", "-noout"]) else {

@@ -201,6 +201,7 @@ fn a_watch_prints_each_change_and_ends_with_the_run() {
     assert_eq!(done.stdout.lines().count(), 1);
 }
 
+#[cfg(unix)]
 #[test]
 fn credentials_that_others_may_have_made_are_not_believed() {
     let (api, folder, config) = cluster();
@@ -212,4 +213,21 @@ fn credentials_that_others_may_have_made_are_not_believed() {
         .stdout_has("is complete")
         .stderr_has("others may read or write it")
         .run();
+}
+
+#[test]
+fn a_run_that_brought_nothing_is_a_failure_and_one_that_brought_something_is_not() {
+    let of = |node: &str, state: &str| entry("p", node, state, state);
+    for (entries, code) in [
+        (json!([of("a", "failed"), of("b", "failed")]), 1),
+        (json!([of("a", "failed"), of("b", "complete")]), 0),
+        (json!([]), 0),
+    ] {
+        let (api, _folder, config) = cluster();
+        aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &entries)));
+        let wait = Sonobuoy::new(&format!("wait --kubeconfig {config}")).status(code);
+        let wait = if code == 1 { wait.stderr_has("no plugin has brought a result") } else { wait };
+        wait.run_any();
+        ask(&config, "").status(code).run_any();
+    }
 }

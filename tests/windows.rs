@@ -1,15 +1,10 @@
-//! The program of Windows under wine: homes, lists of paths, credential programs, local runs. They run
-//! where SONOBUOY_TEST_PROGRAM names that program: `scripts/test-machines`.
+//! What is otherwise on Windows: homes, lists of paths, credential programs, local runs, names in archives.
+//! They run there, and under wine by `scripts/test-machines`.
 
 use serde_json::{Value, json};
 
 use super::support::api_server::ApiServer;
 use super::support::{Archive, Folder, Sonobuoy};
-
-/// A path as Windows writes it; wine has the root as drive `Z:`.
-fn windows(path: &std::path::Path) -> String {
-    format!("Z:{}", path.display().to_string().replace('/', "\\"))
-}
 
 /// A cluster with a run, and the file that leads there.
 fn cluster() -> (ApiServer, Folder, Value) {
@@ -36,20 +31,21 @@ fn status(words: &str) -> Sonobuoy {
 }
 
 #[test]
-#[ignore = "takes the program of Windows: scripts/test-machines"]
 fn a_kubeconfig_is_found_by_every_path_that_windows_has() {
     let (_api, folder, config) = cluster();
     let path = folder.join("kubeconfig");
-    status("--kubeconfig").arg(windows(&path)).run_any();
-    let list = format!("{};{}", windows(&folder.join("absent")), windows(&path));
+    status("--kubeconfig").arg(&path).run_any();
+    let list = format!("{};{}", folder.join("absent").display(), path.display());
     status("").env("KUBECONFIG", list).run_any();
     folder.write("home/.kube/config", format!("{config:#}").replace('\n', "\r\n"));
-    // Wine sets USERPROFILE by itself.
-    status("").env("HOME", windows(&folder.join("home"))).run_any();
+    for home in ["HOME", "USERPROFILE"] {
+        status("").env(home, folder.join("home")).run_any();
+    }
+    let (drive, rest) = folder.path().to_str().unwrap().split_at(2);
+    status("").env("HOMEDRIVE", drive).env("HOMEPATH", format!("{rest}\\home")).run_any();
 }
 
 #[test]
-#[ignore = "takes the program of Windows: scripts/test-machines"]
 fn a_credential_program_may_be_a_script_named_without_its_ending() {
     let (api, folder, mut config) = cluster();
     api.demand_token(Some("from-cmd"));
@@ -61,13 +57,11 @@ fn a_credential_program_may_be_a_script_named_without_its_ending() {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "get-token", "interactiveMode": "Never",
     }});
     let path = folder.write("with-program", config.to_string());
-    // Wine adds these folders to PATH.
-    let tools = windows(&folder.join("tools"));
-    status("--kubeconfig").arg(windows(&path)).env("WINEPATH", tools).run_any();
+    let tools = format!("{};{}", folder.join("tools").display(), std::env::var("PATH").unwrap());
+    status("--kubeconfig").arg(&path).env("PATH", tools).run_any();
 }
 
 #[test]
-#[ignore = "takes the program of Windows: scripts/test-machines"]
 fn a_local_run_starts_commands_of_windows_and_ends_them() {
     let plugin = "sonobuoy-config:\n  plugin-name: here\n  driver: Job\nspec:\n  name: plugin\n  command: [cmd, /c, run.cmd]\n";
     let script = "@echo off\r\necho result of windows> %RESULTS_DIR%\\out.txt\r\necho %RESULTS_DIR%\\out.txt> %RESULTS_DIR%\\done\r\n";
@@ -81,7 +75,6 @@ fn a_local_run_starts_commands_of_windows_and_ends_them() {
 }
 
 #[test]
-#[ignore = "takes the program of Windows: scripts/test-machines"]
 fn facts_of_a_node_are_refused_in_one_sentence() {
     let done = Sonobuoy::new("gather host-facts").status(1).run_any();
     assert!(done.stderr.contains("of a Linux node; this machine runs windows"), "{}", done.stderr);

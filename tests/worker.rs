@@ -137,7 +137,7 @@ fn what_is_missing_is_said_at_once() {
         .env("CLIENT_KEY", "x")
         .status(1)
         .run_any();
-    assert!(done.stderr.contains("has to begin with `https://`"), "{}", done.stderr);
+    assert!(done.stderr.contains("must start with `https://`"), "{}", done.stderr);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn one_of_another_run_is_believed_by_neither_side() {
     worker.finish("a.txt", "a");
     let (code, said) = worker.end();
     assert_eq!(code, Some(1));
-    assert!(said.contains("no trust between here"), "{said}");
+    assert!(said.contains("cannot establish trust"), "{said}");
 
     // The aggregator is believed, the worker is not.
     let mut mixed = ours.env(aggregator.address, "p");
@@ -307,7 +307,7 @@ fn one_of_another_run_is_believed_by_neither_side() {
     worker.finish("a.txt", "a");
     let (code, said) = worker.end();
     assert_eq!(code, Some(1));
-    assert!(said.contains("no trust between here"), "{said}");
+    assert!(said.contains("cannot establish trust"), "{said}");
     assert!(aggregator.is_empty());
 }
 

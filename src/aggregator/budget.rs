@@ -2,34 +2,38 @@
 //!
 //! | what | of whom | how much | beyond that |
 //! | --- | --- | --- | --- |
-//! | connections without a certificate | all strangers together | [`base::http::Limits::strangers`] | who has kept us waiting longest goes, of the address that holds most |
-//! | handshakes under way | all together | [`base::http::Limits::handshakes`] | the next waits its turn |
-//! | uploads at once | a plugin | three quarters of [`base::http::Limits::large`] | it waits; 503 with Retry-After when too many wait |
-//! | small requests at once | a plugin | three quarters of [`base::http::Limits::small`] | it waits; what dawdles while others wait is told 503 with Retry-After |
-//! | bytes of a progress report | a request | [`PROGRESS_BODY`] | 413 |
-//! | bytes being decoded | the run | [`DECODING`] | 503 with Retry-After |
+//! | connections without a certificate | all strangers together | `Connections.Strangers` | who has kept us waiting longest goes, of the address that holds most |
+//! | handshakes under way; bytes of one | all together; a connection | [`http::Limits`] | the next waits its turn; the connection ends |
+//! | connections between requests | all together, guests a quarter | `Connections.Known` | who idles longest goes, of the address that holds most |
+//! | small requests at once | a plugin | its part of `Connections.Small` | it waits; what dawdles meanwhile: [`Hit::Dawdled`] |
+//! | uploads at once | a plugin | its part of `Connections.Uploads` | it waits; what dawdles meanwhile: [`Hit::Dawdled`] |
+//! | uploads that wait | a plugin | its part of `Connections.Waiting` | [`Hit::Waiting`] |
+//! | uploads under way | a result | one | [`Hit::Uploading`] |
+//! | requests for certificates | an address, a pod, the run | `certify` | 429 with Retry-After |
+//! | bytes of a progress update | a request | `Progress.Bytes` | [`Hit::Update`] |
+//! | updates and error reports being read | the run | `Progress.ReadingBytes` | [`Hit::Reading`] |
 //! | a text in progress | a request | [`TEXT`] | it is cut, with a mark |
-//! | progress kept | a result | its part of [`PROGRESS_KEPT`], at most [`PROGRESS_OF_ONE`] | the list ends with a mark, and `status` says so |
-//! | bytes of a result, as sent and unpacked; entries | a result | `Limits.Results` | 413, recorded as its failure |
-//! | disk: bytes kept free | the run | `Limits.Results` | 507 |
+//! | progress kept | a result | its part of `Progress.KeptBytes`, at most [`PROGRESS_OF_ONE`] | [`Hit::Kept`], the list ends with a mark |
+//! | bytes as sent; bytes and entries unpacked | a result | `Results` | [`Hit::Sent`], [`Hit::Unpacked`]; recorded as its failure |
+//! | bytes and inodes of the disk | a plugin | `Plugin`; by default an equal part, and what nobody else can need | [`Hit::Plugin`], [`Hit::Share`] |
+//! | bytes of results | the run | half of `Run.Bytes` | [`Hit::Run`] |
+//! | bytes and inodes that stay free | the run | `Results.FreeBytes`, `Results.FreeInodes` | [`Hit::Disk`] |
 //! | an error report | a result | [`ERROR_REPORT`], its sentence [`SENTENCE`] | cut |
-//! | processing: memory, time, distinct statuses | a plugin | `process` | its failure, with the reason |
+//! | processing: memory, time | a plugin | `Processing` | its failure, with the reason |
 //!
-//! What is kept in memory stays below the limit of the pod, whatever the number of plugins and nodes; of the disk no
-//! plugin has a share of its own yet. Owns sizes and the arithmetic
-//! of shares; who is asked is decided where the request is.
+//! Names in code without a path are those of `Limits` in the configuration. What is kept in memory stays below the limit
+//! of the pod, whatever the number of plugins and nodes. Owns sizes, the arithmetic of shares, and what is said to who is
+//! beyond one, which `status` repeats; who is asked is decided where the request is.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The largest progress update; a suite with all of its 7,000 tests failed needs about 1 MiB.
-pub(super) const PROGRESS_BODY: u64 = 4 << 20;
-/// Bodies that are in memory at once to be decoded.
-pub(super) const DECODING: u64 = 16 << 20;
+use crate::config;
+use base::http;
+
 /// One text of a progress update.
 pub(super) const TEXT: usize = 2 << 10;
-/// What is kept of the progress of all results.
-pub(super) const PROGRESS_KEPT: usize = 24 << 20;
 /// What is kept of the progress of one result at most.
 pub(super) const PROGRESS_OF_ONE: usize = 1 << 20;
 /// What may be kept of the progress of one result however many there are.
@@ -39,9 +43,130 @@ pub(super) const ERROR_REPORT: u64 = 1 << 20;
 /// What is kept in memory of the sentence in such a report.
 pub(super) const SENTENCE: usize = 4 << 10;
 
-/// What one result's progress may take, where `plugins` share alike and this plugin has so many `results`.
-pub(super) fn progress_share(plugins: usize, results: usize) -> usize {
-    (PROGRESS_KEPT / plugins.max(1) / results.max(1)).clamp(PROGRESS_LEAST, PROGRESS_OF_ONE)
+/// A limit that somebody ran into.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Hit {
+    /// Others were waiting, and this request brought next to nothing.
+    Dawdled,
+    /// Too many requests of its plugin wait.
+    Waiting,
+    /// Another upload of the same result is under way.
+    Uploading,
+    /// A progress update has more than so many bytes.
+    Update(u64),
+    /// Too much is being read at once.
+    Reading,
+    /// So many bytes are kept of the progress of one result.
+    Kept(usize),
+    /// More than so many bytes were sent.
+    Sent(u64),
+    /// The archive is too large, in words.
+    Unpacked(String),
+    /// The plugin's own limit: how much of what.
+    Plugin(u64, Unit),
+    /// The plugin has its equal part of the disk, and the rest may be needed by others.
+    Share(u64, Unit),
+    /// The results of the run have so many bytes.
+    Run(u64),
+    /// So much is left of the disk, and so much stays in reserve.
+    Disk(u64, u64, Unit),
+}
+
+/// What a disk has less of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Bytes,
+    Inodes,
+}
+
+impl Hit {
+    /// What the request is answered.
+    pub(super) fn code(&self) -> u16 {
+        match self {
+            Self::Dawdled | Self::Waiting | Self::Uploading | Self::Reading => 503,
+            Self::Update(_) | Self::Sent(_) | Self::Unpacked(_) | Self::Plugin(..) => 413,
+            Self::Share(..) | Self::Run(_) | Self::Disk(..) => 507,
+            Self::Kept(_) => 200,
+        }
+    }
+
+    /// Whether trying again is of no use.
+    pub(super) fn is_final(&self) -> bool {
+        self.code() == 413
+    }
+}
+
+impl fmt::Display for Hit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dawdled => f.write_str("others were waiting and this brought next to nothing; come again"),
+            Self::Waiting => f.write_str("too many uploads of this plugin at once; come again"),
+            Self::Uploading => f.write_str("another upload of this result is under way; come again"),
+            Self::Update(most) => write!(f, "progress is larger than {most} bytes (`Limits.Progress.Bytes`)"),
+            Self::Reading => {
+                f.write_str("too much is being read at once (`Limits.Progress.ReadingBytes`); come again")
+            }
+            Self::Kept(share) => write!(
+                f,
+                "its progress is not shown whole: {share} bytes are kept of that of one result \
+                 (`Limits.Progress.KeptBytes`)"
+            ),
+            Self::Sent(most) => {
+                write!(f, "the result is too large: more than {most} bytes (`Limits.Results.Bytes`)")
+            }
+            Self::Unpacked(what) => write!(f, "the result is too large: {what} (`Limits.Results`)"),
+            Self::Plugin(most, unit) => {
+                write!(
+                    f,
+                    "the results of its plugin are too large: more than {most} {unit} (`Limits.Plugin`)"
+                )
+            }
+            Self::Share(share, unit) => write!(
+                f,
+                "the results disk is full: its plugin has its part of {share} {unit}, and the rest may be needed by \
+                 others (`Limits.Plugin`)"
+            ),
+            Self::Run(most) => write!(
+                f,
+                "the results disk is full: the results of the run may have {most} bytes (half of `Limits.Run.Bytes`)"
+            ),
+            Self::Disk(left, reserve, unit) => {
+                write!(
+                    f,
+                    "the results disk is full: {left} {unit} are left, of which {reserve} stay in reserve"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bytes => "bytes",
+            Self::Inodes => "inodes",
+        })
+    }
+}
+
+/// What connections may take, where so many plugins share it alike.
+pub(crate) fn connections(limits: &config::Connections, plugins: usize) -> http::Limits {
+    let count = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX).max(1);
+    http::Limits {
+        strangers: count(limits.strangers),
+        known: count(limits.known),
+        small: count(limits.small),
+        large: count(limits.uploads),
+        parked: count(limits.waiting),
+        principals: plugins,
+        ..http::Limits::default()
+    }
+}
+
+/// What one result's progress may take of `kept`, where `plugins` share alike and this plugin has so many `results`.
+pub(super) fn progress_share(kept: u64, plugins: usize, results: usize) -> usize {
+    let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+    (kept / plugins.max(1) / results.max(1)).clamp(PROGRESS_LEAST, PROGRESS_OF_ONE)
 }
 
 /// `text` cut after `most` bytes at a character, with a mark.
@@ -70,7 +195,7 @@ pub(super) struct Share<'a> {
 }
 
 impl Pool {
-    pub(super) const fn new(amount: u64) -> Self {
+    pub(super) fn new(amount: u64) -> Self {
         Self { left: AtomicU64::new(amount) }
     }
 
@@ -93,13 +218,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_defaults_of_connections_stand_in_one_place() {
+        let configured = connections(&config::Connections::default(), 0);
+        assert_eq!(format!("{configured:?}"), format!("{:?}", http::Limits::default()));
+    }
+
+    #[test]
     fn shares_add_up_to_no_more_than_there_is() {
+        const KEPT: u64 = 24 << 20;
         for (plugins, results) in [(1, 1), (2, 1), (2, 5_000), (40, 100), (1, 20_000)] {
-            let share = progress_share(plugins, results);
-            assert!(share * plugins * results <= PROGRESS_KEPT, "{plugins} {results}: {share}");
+            let share = progress_share(KEPT, plugins, results);
+            assert!((share * plugins * results) as u64 <= KEPT, "{plugins} {results}: {share}");
         }
         assert_eq!(
-            progress_share(2, 1),
+            progress_share(KEPT, 2, 1),
             PROGRESS_OF_ONE,
             "a suite beside a plugin of many nodes is told whole"
         );

@@ -4,7 +4,7 @@
 //! bounded in sum and for each address that fails, what was granted for each pod. Whose a token is, a [`Reviewer`]
 //! tells; how certificates are made, `backplane`. Reviews run in the threads of their connections.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::io::Read as _;
 use std::net::IpAddr;
@@ -25,8 +25,8 @@ const MAX_TOKEN_BYTES: usize = 8 << 10;
 const VALID: Duration = Duration::from_secs(3600);
 /// When its holder asks for the next: an aggregator that is away for twenty minutes costs nobody anything.
 const RENEW_AFTER: Duration = Duration::from_secs(2400);
-/// So many reviews begin in a second.
-const REVIEWS_PER_SECOND: u32 = 50;
+/// So many reviews begin in any second.
+const REVIEWS_PER_SECOND: usize = 50;
 /// So many are under way while the API server is slow; each holds a connection.
 const MAX_REVIEWS_AT_ONCE: usize = 64;
 /// What an address may fail, and a pod be granted, within [`WINDOW`]. A worker that is started again asks again.
@@ -74,7 +74,7 @@ impl Certifier {
     pub(super) fn new(reviewer: Box<dyn Reviewer>) -> Self {
         Self {
             reviewer,
-            pace: Mutex::new(Pace::new(Instant::now())),
+            pace: Mutex::default(),
             failures: Tries::default(),
             grants: Tries::default(),
             under_way: AtomicUsize::new(0),
@@ -201,26 +201,21 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// Reviews that may begin: as many as in a second at once, and then as they grow back.
-struct Pace {
-    left: u32,
-    since: Instant,
-}
+/// When the last reviews began, no more of which begin within a second.
+#[derive(Default)]
+struct Pace(VecDeque<Instant>);
 
 impl Pace {
-    fn new(now: Instant) -> Self {
-        Self { left: REVIEWS_PER_SECOND, since: now }
-    }
-
     fn take(&mut self, now: Instant) -> bool {
-        let one = Duration::from_secs(1) / REVIEWS_PER_SECOND;
-        let grown = now.saturating_duration_since(self.since).as_nanos() / one.as_nanos();
-        let grown = u32::try_from(grown).unwrap_or(REVIEWS_PER_SECOND).min(REVIEWS_PER_SECOND);
-        if grown > 0 {
-            self.left = (self.left + grown).min(REVIEWS_PER_SECOND);
-            self.since = if self.left == REVIEWS_PER_SECOND { now } else { self.since + one * grown };
+        let over = |begun: &Instant| now.saturating_duration_since(*begun) >= Duration::from_secs(1);
+        while self.0.front().is_some_and(over) {
+            self.0.pop_front();
         }
-        self.left.checked_sub(1).inspect(|left| self.left = *left).is_some()
+        let may = self.0.len() < REVIEWS_PER_SECOND;
+        if may {
+            self.0.push_back(now);
+        }
+        may
     }
 }
 
@@ -268,14 +263,21 @@ mod tests {
     #[test]
     fn reviews_keep_their_pace() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
-        let mut begun = |now: Instant| (0..200).filter(|_| pace.take(now)).count();
-        assert_eq!(begun(start), 50);
-        assert_eq!(begun(start + Duration::from_millis(19)), 0);
-        assert_eq!(begun(start + Duration::from_millis(21)), 1);
-        assert_eq!(begun(start + Duration::from_millis(39)), 0, "what is left over of an interval counts");
-        assert_eq!(begun(start + Duration::from_millis(1041)), 50);
-        assert_eq!(begun(start + Duration::from_secs(9000)), 50, "it does not grow beyond a second's worth");
+        let mut pace = Pace::default();
+        let mut begun = |ms: u64| (0..200).filter(|_| pace.take(start + Duration::from_millis(ms))).count();
+        assert_eq!([begun(0), begun(999)], [50, 0]);
+        assert_eq!([begun(1_000), begun(1_999)], [50, 0]);
+        assert_eq!(begun(9_000_000), 50, "what was not used is not saved up");
+        assert!(pace.0.len() <= REVIEWS_PER_SECOND);
+    }
+
+    #[test]
+    fn any_second_sees_no_more_than_its_reviews() {
+        let start = Instant::now();
+        let mut pace = Pace::default();
+        let begun: Vec<u64> = (0..5_000).filter(|ms| pace.take(start + Duration::from_millis(*ms))).collect();
+        assert!(begun.windows(51).all(|some| some[50] - some[0] >= 1_000), "{begun:?}");
+        assert_eq!(begun.len(), 250);
     }
 
     #[test]

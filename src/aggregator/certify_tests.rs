@@ -51,7 +51,7 @@ fn asking(running: &Running<'_>, scratch: &Scratch, token: &str) -> Access {
 }
 
 fn quick(limit: Duration) -> Retry {
-    Retry { limit, first: Duration::from_millis(10), most: Duration::from_millis(50) }
+    Retry { limit, first: Duration::from_millis(10), max: Duration::from_millis(50) }
 }
 
 fn request() -> String {

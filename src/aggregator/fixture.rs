@@ -3,9 +3,10 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::Limits;
 use super::receipt::Sender;
-use super::store::{Refusal, Store, Upload};
+use super::refusal::Refusal;
+use super::store::{Store, Upload};
+use crate::config;
 use crate::layout::state_dir;
 use client::protocol::{GZIP, ResultId};
 
@@ -66,9 +67,15 @@ fn walk(dir: &Path, prefix: &str, out: &mut Vec<String>) {
 }
 
 /// Limits that tests reach.
-pub(super) fn limits() -> Limits {
-    let unpacked = base::archive::Limits { entries: 1_000, total: 1 << 20, file: 1 << 20 };
-    Limits { result: 2 << 20, unpacked, reserve: 0 }
+pub(super) fn limits() -> config::Limits {
+    let results = config::Results {
+        bytes: 2 << 20,
+        unpacked_bytes: 1 << 20,
+        entries: 1_000,
+        free_bytes: 0,
+        free_inodes: 0,
+    };
+    config::Limits { results, ..config::Limits::default() }
 }
 
 /// Uploads a file called `name`.

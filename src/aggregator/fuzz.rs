@@ -24,11 +24,7 @@ pub(crate) fn journal(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    fn corpus(name: &str) -> impl Iterator<Item = Vec<u8>> {
-        let dir = format!("{}/tests/fixtures/fuzz/{name}", env!("CARGO_MANIFEST_DIR"));
-        let entries = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{dir}: {error}"));
-        entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
-    }
+    use base::testing::corpus;
 
     #[test]
     fn what_fuzzers_found_stays_sound() {

@@ -6,13 +6,14 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{TrySendError, sync_channel};
 
 use ring::digest;
 
-use base::sys::{free_bytes, write_all_at};
+use super::attempt::Attempt;
+use super::share::{Claim, Room};
+use base::sys::write_all_at;
 
 /// How much is read between two looks at the free space. A full gzip window of zeros this long unpacks to 64 MiB,
 /// so that the default reserve is not passed between two looks.
@@ -41,8 +42,10 @@ struct Block {
 pub(super) enum Trouble {
     /// It is longer than allowed.
     TooLarge,
-    /// The disk would become too full; how much is left.
-    DiskFull(u64),
+    /// There is no room for it; its claim knows why.
+    NoRoom,
+    /// Another upload of the same result took its place.
+    Superseded,
     /// The sender: gone, silent, or not framing as it should.
     Sender(io::Error),
 }
@@ -50,21 +53,22 @@ pub(super) enum Trouble {
 /// A body being read.
 pub(super) struct Intake<'a, R> {
     body: R,
-    dir: &'a Path,
+    claim: &'a Claim<'a>,
+    attempt: &'a Attempt,
     most: u64,
-    reserve: u64,
+    /// Whether what is read lies on the disk as it is.
+    kept: bool,
     digest: digest::Context,
     taken: u64,
     look_at: u64,
-    look_every: u64,
     trouble: Option<Trouble>,
 }
 
 impl<'a, R: Read> Intake<'a, R> {
-    /// Reads `body` up to `most` bytes while the disk of `dir` has `reserve` bytes left.
-    pub(super) fn new(body: R, dir: &'a Path, most: u64, reserve: u64) -> Self {
+    /// Reads `body` up to `most` bytes while `claim` has room.
+    pub(super) fn new(body: R, most: u64, claim: &'a Claim<'a>, attempt: &'a Attempt) -> Self {
         let digest = digest::Context::new(&digest::SHA256);
-        Self { body, dir, most, reserve, digest, taken: 0, look_at: 0, look_every: LOOK_EVERY, trouble: None }
+        Self { body, claim, attempt, most, kept: false, digest, taken: 0, look_at: 0, trouble: None }
     }
 
     /// Why it stopped, if it did so early.
@@ -79,6 +83,10 @@ impl<'a, R: Read> Intake<'a, R> {
 
     /// Copies what is left into `file`, from `at` on. Threads beside help with a large body.
     pub(super) fn copy_to(&mut self, file: &File, mut at: u64) -> io::Result<()> {
+        if !self.claim.take(Room::file(at)) {
+            return Err(self.stop(Trouble::NoRoom));
+        }
+        self.kept = true;
         // No read brings more than one record of TLS; more room would only cost memory, in each of 512 threads.
         let mut buffer = vec![0; 16 << 10];
         let large = self.taken.saturating_add(LARGE);
@@ -103,8 +111,6 @@ impl<'a, R: Read> Intake<'a, R> {
     /// it keeps up: receiving is more work.
     fn copy_beside(&mut self, file: &File, mut at: u64) -> io::Result<()> {
         let mut digest = std::mem::replace(&mut self.digest, digest::Context::new(&digest::SHA256));
-        // Nothing of it grows on its way, so that fewer looks at the disk will do.
-        self.look_every = BLOCK as u64;
         let result = std::thread::scope(|scope| {
             let (full, blocks) = sync_channel::<Block>(BLOCKS);
             let (spent, empty) = sync_channel(BLOCKS);
@@ -200,15 +206,14 @@ impl<R: Read> Intake<'_, R> {
         if self.trouble.is_some() {
             return Err(io::Error::other("the body was not taken to its end"));
         }
-        if self.taken >= self.look_at {
-            self.look_at = self.taken + self.look_every;
-            let free = free_bytes(self.dir);
-            if free < self.reserve {
-                return Err(self.stop(Trouble::DiskFull(free)));
+        if !self.kept && self.taken >= self.look_at {
+            self.look_at = self.taken + LOOK_EVERY;
+            if !self.claim.would_take(Room::default()) {
+                return Err(self.stop(Trouble::NoRoom));
             }
         }
         let count = loop {
-            match self.body.read(buffer) {
+            match self.attempt.reading(|| self.body.read(buffer)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.stop(Trouble::Sender(error))),
                 Ok(count) => break count,
@@ -217,6 +222,12 @@ impl<R: Read> Intake<'_, R> {
         self.taken += count as u64;
         if self.taken > self.most {
             return Err(self.stop(Trouble::TooLarge));
+        }
+        if self.attempt.is_superseded() {
+            return Err(self.stop(Trouble::Superseded));
+        }
+        if self.kept && !self.claim.take(Room { bytes: count as u64, inodes: 0 }) {
+            return Err(self.stop(Trouble::NoRoom));
         }
         Ok(count)
     }
@@ -251,10 +262,18 @@ impl Drop for Helper {
 #[cfg(test)]
 mod tests {
     use super::super::fixture::Scratch;
+    use super::super::share::Disk;
     use super::*;
+    use std::path::Path;
+
+    fn disk() -> Disk {
+        Disk::open(Path::new("/tmp"), ["p"].into_iter(), &crate::config::Limits::default())
+    }
 
     #[test]
     fn what_arrives_is_written_and_digested_whoever_does_it() {
+        let disk = disk();
+        let (claim, attempt) = (disk.claim("p"), Attempt::default());
         let scratch = Scratch::new();
         let path = scratch.run();
         let helped = usize::try_from(LARGE).unwrap();
@@ -262,7 +281,7 @@ mod tests {
             let body: Vec<u8> = (0..size).map(|n| (n % 251).to_le_bytes()[0]).collect();
             // Pieces that fit into no block.
             let (first, second) = body.split_at(size / 3);
-            let mut intake = Intake::new(first.chain(second), Path::new("/"), u64::MAX, 0);
+            let mut intake = Intake::new(first.chain(second), u64::MAX, &claim, &attempt);
             let mut start = [0; 7];
             let read = intake.read(&mut start).unwrap();
             let file = File::create(&path).unwrap();
@@ -276,6 +295,8 @@ mod tests {
 
     #[test]
     fn a_large_body_that_breaks_is_an_error_with_its_reason() {
+        let disk = disk();
+        let (claim, attempt) = (disk.claim("p"), Attempt::default());
         struct Cut(u64);
         impl Read for Cut {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -285,23 +306,24 @@ mod tests {
         }
         let scratch = Scratch::new();
         let file = File::create(scratch.run()).unwrap();
-        let mut intake = Intake::new(Cut(LARGE * 2), Path::new("/"), u64::MAX, 0);
+        let mut intake = Intake::new(Cut(LARGE * 2), u64::MAX, &claim, &attempt);
         intake.copy_to(&file, 0).unwrap_err();
         assert!(matches!(intake.trouble(), Some(Trouble::Sender(_))));
-        let mut intake = Intake::new(Cut(LARGE * 9), Path::new("/"), LARGE * 2, 0);
+        let mut intake = Intake::new(Cut(LARGE * 9), LARGE * 2, &claim, &attempt);
         intake.copy_to(&file, 0).unwrap_err();
         assert!(matches!(intake.trouble(), Some(Trouble::TooLarge)));
     }
 
     #[test]
     fn what_the_disk_says_long_after_the_writing_is_an_error() {
+        let disk = disk();
+        let (claim, attempt) = (disk.claim("p"), Attempt::default());
         // It takes everything, and nothing can be flushed to it.
         let file = File::options().write(true).open("/dev/null").unwrap();
         file.sync_data().unwrap_err();
-        let mut intake = Intake::new(io::repeat(7).take(LARGE), Path::new("/"), u64::MAX, 0);
+        let mut intake = Intake::new(io::repeat(7).take(LARGE), u64::MAX, &claim, &attempt);
         intake.copy_to(&file, 0).unwrap();
-        let mut intake =
-            Intake::new(io::repeat(7).take(LARGE + 2 * FLUSH_EVERY), Path::new("/"), u64::MAX, 0);
+        let mut intake = Intake::new(io::repeat(7).take(LARGE + 2 * FLUSH_EVERY), u64::MAX, &claim, &attempt);
         let error = intake.copy_to(&file, 0).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
         assert!(intake.trouble().is_none());
@@ -309,9 +331,11 @@ mod tests {
 
     #[test]
     fn a_file_that_takes_nothing_is_an_error_of_the_file() {
+        let disk = disk();
+        let (claim, attempt) = (disk.claim("p"), Attempt::default());
         let full = File::options().write(true).open("/dev/full").unwrap();
         for size in [LARGE / 2, LARGE * 9] {
-            let mut intake = Intake::new(io::repeat(7).take(size), Path::new("/"), u64::MAX, 0);
+            let mut intake = Intake::new(io::repeat(7).take(size), u64::MAX, &claim, &attempt);
             let error = intake.copy_to(&full, 0).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
             assert!(intake.trouble().is_none());

@@ -9,6 +9,8 @@
 //! the server, [`Aggregator::publish`] is one.
 
 mod alone;
+mod arrivals;
+mod attempt;
 mod budget;
 mod certify;
 #[cfg(test)]
@@ -28,12 +30,15 @@ mod journal;
 mod original_tests;
 mod progress;
 mod receipt;
+mod refusal;
 mod report;
 mod server;
+mod share;
 mod state;
 mod store;
 #[cfg(test)]
 mod store_tests;
+mod turns;
 #[cfg(test)]
 mod wire_fixture;
 #[cfg(test)]
@@ -46,14 +51,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-pub use self::alone::serve_alone;
+pub use self::alone::{serve_alone, serve_certifying, serve_shared};
+pub(crate) use self::budget::connections;
 use self::certify::Certifier;
 pub(crate) use self::certify::{Doubt, Holder, Reviewer};
 pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
-pub(crate) use self::store::Limits;
 use self::store::Store;
 use crate::backplane::Authority;
-use crate::{layout, status};
+use crate::{config, layout, status};
 use base::http::Server;
 use base::stop::Stop;
 use client::protocol::{Failure, Finding, ResultId};
@@ -69,7 +74,7 @@ const LAST_ATTEMPTS: u32 = 5;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// What is taken, and how much of it.
-    pub limits: Limits,
+    pub limits: config::Limits,
     /// After a spoiled upload its worker has so long to try again, counted from the last attempt.
     pub retry_window: Duration,
     /// All attempts together have so long.
@@ -86,7 +91,7 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            limits: Limits::default(),
+            limits: config::Limits::default(),
             retry_window: Duration::from_secs(120),
             retry_limit: Duration::from_secs(600),
             silence: Duration::from_secs(120),
@@ -161,7 +166,7 @@ impl Aggregator {
         std::thread::scope(|scope| {
             std::thread::Builder::new()
                 .name("findings".into())
-                .spawn_scoped(scope, move || self.take_findings(&findings, stop))
+                .spawn_scoped(scope, move || self.take_findings(server, &findings, stop))
                 .context("starting a thread")?;
             let certifier = self.certifier.as_ref();
             let desk = server::Desk { store: &self.store, authority: &self.authority, certifier };
@@ -205,8 +210,13 @@ impl Aggregator {
         self.store.launched(plugin);
     }
 
+    /// Whether the worker of `id` was ever heard of, or is not waited for.
+    pub(crate) fn heard(&self, id: &ResultId) -> bool {
+        self.store.lock().heard(id)
+    }
+
     /// What is known of the arrival of each result.
-    pub(crate) fn received(&self) -> Vec<receipt::Received> {
+    pub(crate) fn received(&self) -> Vec<arrivals::Received> {
         self.store.lock().received()
     }
 
@@ -265,7 +275,7 @@ impl Aggregator {
         }
     }
 
-    fn take_findings(&self, findings: &Receiver<Finding>, stop: &Stop) {
+    fn take_findings(&self, server: &Server, findings: &Receiver<Finding>, stop: &Stop) {
         let mut open = true;
         while !stop.stopped() {
             if open {
@@ -278,6 +288,7 @@ impl Aggregator {
                 stop.wait(CHECK_INTERVAL);
             }
             self.store.give_up(self.settings.retry_window, self.settings.retry_limit);
+            server.turned_away().iter().for_each(|refused| server::note(&self.store, refused));
         }
         findings.try_iter().for_each(|finding| self.take(finding));
     }

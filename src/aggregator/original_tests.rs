@@ -15,7 +15,7 @@ use base::stop::Stop;
 use client::protocol::ResultId;
 
 /// A minute is far more than its polling needs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn original() -> Option<String> {
     let program = std::env::var("SONOBUOY_ORIGINAL").ok();
@@ -65,7 +65,7 @@ fn start(program: &str, running: &Running<'_>, id: &ResultId, results: &Path, po
 fn run(program: &str, running: &Running<'_>, id: &ResultId, results: &Path, done: &Path) -> Option<i32> {
     std::fs::write(results.join("done"), done.as_os_str().as_encoded_bytes()).unwrap();
     let mut worker = start(program, running, id, results, free_port());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     running.aggregator.wait(&id.plugin, Some(deadline), &Stop::new());
     worker.0.wait().unwrap().code()
 }
@@ -151,7 +151,7 @@ fn its_relay_brings_progress_of_both_kinds() {
 
 /// A request to the worker's relay, sent as soon as it listens.
 fn connect(port: u16) -> TcpStream {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     loop {
         if let Ok(mut socket) = TcpStream::connect(("127.0.0.1", port)) {
             let body = r#"{"msg":"hi","total":3}"#;

@@ -4,6 +4,20 @@ use serde_json::{Map, Value};
 
 use super::budget;
 
+/// So much of a body tells whether it can be such a report.
+pub(super) const TELLING: u64 = 512;
+
+/// Whether a nameless body that begins so may be the report of an older worker.
+pub(super) fn may_be_bare(start: &[u8]) -> bool {
+    let start = start.trim_ascii_start();
+    start.is_empty()
+        || start.strip_prefix(b"{").is_some_and(|rest| {
+            let rest = rest.trim_ascii_start();
+            let key = b"\"error\"";
+            rest.starts_with(&key[..key.len().min(rest.len())])
+        })
+}
+
 /// Whether a nameless body is the report of an older worker: an object with `error` and nothing else.
 pub(super) fn is_bare(body: &[u8]) -> bool {
     serde_json::from_slice::<Map<String, Value>>(body)
@@ -43,7 +57,18 @@ mod tests {
             ("[", false, "["),
         ] {
             assert_eq!(is_bare(body.as_bytes()), bare, "{body}");
+            assert!(may_be_bare(body.as_bytes()) || !bare, "{body}");
             assert_eq!(sentence(&parse(body.as_bytes())), error, "{body}");
+        }
+        for (start, may) in [
+            ("", true),
+            (" {", true),
+            ("{\"err", true),
+            ("{\n\"error\" :", true),
+            ("{\"a\"", false),
+            ("<a", false),
+        ] {
+            assert_eq!(may_be_bare(start.as_bytes()), may, "{start}");
         }
     }
 }

@@ -9,14 +9,15 @@ use std::time::Instant;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::budget;
+use super::budget::Hit;
 use super::certify::Certifier;
 use super::progress;
 use super::receipt::Sender;
-use super::store::{Refusal, Store, Upload};
+use super::refusal::Refusal;
+use super::store::{Store, Upload};
 use crate::backplane::{Authority, Caller};
 use base::clock;
-use base::http::{Request, Response};
+use base::http::{Request, Response, TurnedAway};
 use client::protocol::{DIGEST_HEADER, ERROR_HEADER, FINAL_HEADER, ResultId, Route};
 
 /// All that can be asked for.
@@ -77,6 +78,16 @@ impl Desk<'_> {
     }
 }
 
+/// Notes for the status that a request was told to come again before it was looked at.
+pub(super) fn note(store: &Store, refused: &TurnedAway) {
+    let caller = refused.peer.certificate.as_ref().and_then(Caller::of);
+    if let Some(Route::Result(id) | Route::Progress(id)) = Route::parse(&refused.path)
+        && caller.is_some_and(|caller| caller.may(&id))
+    {
+        store.lock().limited(&id, &if refused.dawdled { Hit::Dawdled } else { Hit::Waiting });
+    }
+}
+
 /// What `method` and `path` ask for, if `caller`, as its certificate names it, may ask so.
 fn action(method: &str, path: &str, caller: Option<&Caller>) -> Result<Action, Response> {
     let Some(route) = Route::parse(path) else {
@@ -117,10 +128,10 @@ fn submit(store: &Store, id: &ResultId, caller: Option<&Caller>, request: &mut R
         }
         Err(refusal) => {
             let response = Response::text(code(&refusal), format_args!("`{id}`: {refusal}"));
-            if matches!(refusal, Refusal::Malformed(_)) {
-                response.header(FINAL_HEADER, "true")
-            } else {
-                response
+            match refusal {
+                Refusal::Malformed(_) => response.header(FINAL_HEADER, "true"),
+                Refusal::Limit(hit) if hit.code() == 503 => response.header("retry-after", "1"),
+                _ => response,
             }
         }
     }
@@ -133,7 +144,7 @@ pub(super) fn code(refusal: &Refusal) -> u16 {
         Refusal::Unexpected => 403,
         Refusal::Stalled => 408,
         Refusal::Duplicate => 409,
-        Refusal::TooLarge(_) => 413,
+        Refusal::Limit(hit) => hit.code(),
         Refusal::Malformed(_) | Refusal::Broken(_) => 500,
         Refusal::DiskFull(_) => 507,
     }
@@ -143,21 +154,26 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Response {
     if !store.lock().hear(id, Instant::now()) {
         return unexpected(id);
     }
-    let too_large =
-        || Response::text(413, format_args!("progress is larger than {} bytes", budget::PROGRESS_BODY));
-    if request.declared_length().is_some_and(|length| length > budget::PROGRESS_BODY) {
-        return too_large();
+    let limited = |hit: Hit| {
+        store.lock().limited(id, &hit);
+        let response = Response::text(hit.code(), format_args!("`{id}`: {hit}"));
+        if hit.is_final() { response } else { response.header("retry-after", "1") }
+    };
+    let most = store.limits().progress.bytes;
+    let wanted = request.declared_length().unwrap_or(most);
+    if wanted > most {
+        return limited(Hit::Update(most));
     }
-    let wanted = request.declared_length().unwrap_or(budget::PROGRESS_BODY);
-    let Some(_share) = store.decoding(wanted) else {
-        return Response::text(503, "too much progress is being read; come again").header("retry-after", "1");
+    let _share = match store.reading(wanted) {
+        Ok(share) => share,
+        Err(hit) => return limited(hit),
     };
     let mut body = Vec::new();
-    if let Err(error) = request.body().take(budget::PROGRESS_BODY + 1).read_to_end(&mut body) {
+    if let Err(error) = request.body().take(most.saturating_add(1)).read_to_end(&mut body) {
         return Response::empty(if error.kind() == io::ErrorKind::TimedOut { 408 } else { 400 });
     }
-    if body.len() as u64 > budget::PROGRESS_BODY {
-        return too_large();
+    if body.len() as u64 > most {
+        return limited(Hit::Update(most));
     }
     let Some(progress) = progress::decode(&body) else {
         return Response::empty(400);

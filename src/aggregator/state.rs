@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::attempt::Attempt;
+use super::budget::{self, Hit};
+use super::progress;
 use super::receipt::Receipt;
-use super::{budget, progress};
 use crate::item;
 use crate::status::{self, Archive, Entry, Run};
 use base::clock;
@@ -61,8 +63,10 @@ struct Slot {
     /// What is wrong just now, as whoever watches the plugin says.
     trouble: Option<String>,
     progress: Option<Arc<Progress>>,
-    /// Which of its budgets it has used up, for the status.
-    limited: Option<String>,
+    /// The last limit that it ran into, for the status.
+    limited: Option<Hit>,
+    /// Its upload that is under way.
+    upload: Option<Arc<Attempt>>,
     result_status: String,
     result_counts: Option<BTreeMap<String, u64>>,
     /// What is known of its arrival.
@@ -82,6 +86,8 @@ pub(super) struct State {
     index: HashMap<ResultId, usize>,
     /// How many results each plugin has.
     sizes: HashMap<String, usize>,
+    /// What is kept of the progress of all.
+    progress_kept: u64,
     /// Why no worker gets a certificate just now.
     held_up: Option<String>,
     end: Option<End>,
@@ -100,12 +106,14 @@ pub(super) enum Taken {
     Duplicate,
     /// Somebody else is at it.
     Busy,
+    /// Another upload of it is under way.
+    Uploading,
 }
 
 impl State {
-    /// A state that expects `ids`, each once.
-    pub(super) fn new(ids: Vec<ResultId>) -> Self {
-        let mut state = Self::default();
+    /// A state that expects `ids`, each once, and keeps so many bytes of their progress.
+    pub(super) fn new(ids: Vec<ResultId>, progress_kept: u64) -> Self {
+        let mut state = Self { progress_kept, ..Self::default() };
         for id in ids {
             state.add(id, None);
         }
@@ -155,6 +163,14 @@ impl State {
         }
     }
 
+    /// Notes that `id` ran into a limit.
+    pub(super) fn limited(&mut self, id: &ResultId, hit: &Hit) {
+        if let Some(slot) = self.slot(id) {
+            slot.limited = Some(hit.clone());
+            wake(&mut self.onlookers);
+        }
+    }
+
     /// Takes the slot of `id` for a change of files, which [`State::settle`] or [`State::release`] ends.
     pub(super) fn take(&mut self, id: &ResultId) -> Result<(), Taken> {
         self.takes(id)?;
@@ -201,15 +217,13 @@ impl State {
         now: Instant,
     ) -> Vec<(ResultId, String)> {
         let over = |since: &Instant, span| now.saturating_duration_since(*since) >= span;
-        self.slots
-            .iter()
-            .filter_map(|slot| match &slot.standing {
-                Standing::Refused { first, last, reason } if over(last, window) || over(first, limit) => {
-                    Some((slot.id.clone(), reason.clone()))
-                }
-                _ => None,
-            })
-            .collect()
+        let given_up = |slot: &Slot| match &slot.standing {
+            Standing::Refused { first, last, reason } if over(last, window) || over(first, limit) => {
+                Some((slot.id.clone(), reason.clone()))
+            }
+            _ => None,
+        };
+        self.slots.iter().filter_map(given_up).collect()
     }
 
     /// Notes why no worker gets a certificate just now, or that they do.
@@ -232,17 +246,20 @@ impl State {
         true
     }
 
+    /// Whether the worker of `id` ever spoke, or need not any more.
+    pub(super) fn heard(&self, id: &ResultId) -> bool {
+        self.index.get(id).is_none_or(|at| !self.slots[*at].waits())
+    }
+
     /// Lays `update` over the progress of `id`; false if nobody expects it.
     pub(super) fn progress(&mut self, id: &ResultId, update: Progress, now: String) -> bool {
-        let share =
-            budget::progress_share(self.sizes.len(), self.sizes.get(&id.plugin).copied().unwrap_or(1));
+        let results = self.sizes.get(&id.plugin).copied().unwrap_or(1);
+        let share = budget::progress_share(self.progress_kept, self.sizes.len(), results);
         let Some(slot) = self.slot(id) else { return false };
         let before = slot.progress.take().map(Arc::unwrap_or_clone);
         let (after, cut) = progress::merged(id, before, update, now, share);
         slot.progress = Some(Arc::new(after));
-        slot.limited = cut.then(|| {
-            format!("its progress is not shown whole: {share} bytes are kept of that of one result")
-        });
+        slot.limited = cut.then_some(Hit::Kept(share));
         wake(&mut self.onlookers);
         true
     }
@@ -304,12 +321,11 @@ impl State {
         };
         let entries = self.slots.iter().zip(run.plugins.iter_mut().flatten());
         for (_, entry) in entries.filter(|(slot, entry)| slot.waits() && entry.message.is_none()) {
-            let why = self.held_up.as_ref();
-            entry.message = why.map(|why| format!("waits for its worker's certificate: {why}"));
+            let held_up = |why| format!("waits for its worker's certificate: {why}");
+            entry.message = self.held_up.as_ref().map(held_up);
         }
         if !self.slots.is_empty() {
-            // Exact for any number of nodes there can be.
-            #[allow(clippy::cast_precision_loss, reason = "exact below 2^52")]
+            #[allow(clippy::cast_precision_loss, reason = "exact for any number of nodes there can be")]
             let share = settled as f64 / self.slots.len() as f64;
             run.percent_complete = Some((share * 10_000.0).floor() / 10_000.0);
         }
@@ -343,10 +359,16 @@ impl State {
             trouble: None,
             progress: None,
             limited: None,
+            upload: None,
             result_status: String::new(),
             result_counts: None,
             receipt: Receipt::default(),
         });
+    }
+
+    /// The upload for `id` that is under way.
+    pub(super) fn upload(&mut self, id: &ResultId) -> Option<&mut Option<Arc<Attempt>>> {
+        self.slot(id).map(|slot| &mut slot.upload)
     }
 
     /// What is known of the arrival of `id`.
@@ -384,7 +406,7 @@ impl Slot {
         };
         match &self.standing {
             Standing::Awaited => {
-                let limited = || self.limited.clone();
+                let limited = || self.limited.as_ref().map(Hit::to_string);
                 entry.message = self.trouble.clone().or_else(|| self.silent(silence, now)).or_else(limited);
             }
             Standing::Refused { reason, .. } => {
@@ -459,7 +481,7 @@ mod tests {
     #[test]
     fn the_run_is_processed_once_everything_is_in_failures_included() {
         let ids = [ResultId::global("a"), ResultId::on_node("b", "n1"), ResultId::on_node("b", "n2")];
-        let mut state = State::new(ids.to_vec());
+        let mut state = State::new(ids.to_vec(), 24 << 20);
         let now = Instant::now();
         let mut seen = Vec::new();
         for standing in
@@ -491,7 +513,7 @@ mod tests {
     #[test]
     fn a_slot_is_taken_by_one_at_a_time_and_never_after_its_result() {
         let id = ResultId::global("a");
-        let mut state = State::new(vec![id.clone()]);
+        let mut state = State::new(vec![id.clone()], 24 << 20);
         assert_eq!(state.take(&ResultId::global("b")), Err(Taken::Unexpected));
         assert_eq!(state.take(&id), Ok(()));
         assert_eq!(state.take(&id), Err(Taken::Busy));
@@ -506,7 +528,7 @@ mod tests {
     #[test]
     fn spoiled_uploads_are_given_up_after_window_or_limit() {
         let id = ResultId::global("a");
-        let mut state = State::new(vec![id.clone()]);
+        let mut state = State::new(vec![id.clone()], 24 << 20);
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let given_up = |state: &State, now| {
@@ -528,7 +550,7 @@ mod tests {
     #[test]
     fn silent_workers_are_named_with_the_likely_cause() {
         let ids = [ResultId::global("never"), ResultId::global("once"), ResultId::global("later")];
-        let mut state = State::new(ids.to_vec());
+        let mut state = State::new(ids.to_vec(), 24 << 20);
         let start = Instant::now();
         state.launched("never", start);
         state.launched("once", start);
@@ -550,7 +572,7 @@ mod tests {
     #[test]
     fn results_of_processing_reach_every_node_that_has_some() {
         let nodes = ["n1", "n2", "n3"].map(|node| ResultId::on_node("d", node));
-        let mut state = State::new([&nodes[..], &[ResultId::global("j")]].concat());
+        let mut state = State::new([&nodes[..], &[ResultId::global("j")]].concat(), 24 << 20);
         let counts = BTreeMap::from([("passed".to_owned(), 2)]);
         state.processed("d", |id| (id.node != "n2").then(|| (format!("of {}", id.node), counts.clone())));
         let entries = document(&state, Instant::now()).plugins.unwrap();
@@ -565,7 +587,7 @@ mod tests {
     #[test]
     fn those_who_wait_are_told_once() {
         let id = ResultId::global("a");
-        let mut state = State::new(vec![id.clone()]);
+        let mut state = State::new(vec![id.clone()], 24 << 20);
         let (waiter, onlooker) = (Stop::new(), Stop::new());
         state.wait_here(waiter.clone());
         state.wake_on_change(onlooker.clone());

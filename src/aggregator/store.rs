@@ -6,56 +6,34 @@
 //! result (journal, authority, half-taken bodies) is in the folder `<run directory>.state`, which no archive
 //! holds.
 //!
-//! Two uploads of the same result may run at once: the first that is complete wins, the other is a duplicate.
-//! Nothing is written or read under the lock. Does not know HTTP, nor who may send. Starts no thread.
+//! Of the same result one upload runs at a time; the second is told so. What an upload takes of the disk is claimed
+//! before it is written, see `share`. Nothing is written or read under the lock. Does not know HTTP, nor who may send. Starts no thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::budget;
+use super::attempt::{Attempt, BESIDE, TURN_TIMEOUT};
+use super::budget::{self, Hit};
 use super::disk::{make_dir, put_in_place, remove, sync_tree, write_new};
 use super::disposition::file_name;
 use super::intake::{Intake, Trouble};
 use super::journal::{Journal, Record};
 use super::receipt::Sender;
+use super::refusal::{Refusal, refusal};
 use super::report;
+use super::share::{Claim, Disk, Room};
 use super::state::{Standing, State, Taken};
-use crate::{config, layout};
+use crate::config::{self, Results};
+use crate::layout;
 use base::hex;
-use base::sys::free_bytes;
 use base::{archive, clock};
 use client::protocol::{Failure, FailureKind, GZIP, ResultId};
-
-/// What is taken, and how much of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Limits {
-    /// Bytes of one body.
-    pub result: u64,
-    /// What a gzip tar may unpack to.
-    pub unpacked: archive::Limits,
-    /// Bytes that stay free on the disk.
-    pub reserve: u64,
-}
-
-impl From<&config::Results> for Limits {
-    fn from(limits: &config::Results) -> Self {
-        let (entries, total) = (limits.entries, limits.unpacked_bytes);
-        let unpacked = archive::Limits { entries, total, file: total };
-        Self { result: limits.bytes, unpacked, reserve: limits.free_bytes }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self::from(&config::Results::default())
-    }
-}
 
 /// A body and what its sender says about it.
 pub(super) struct Upload<'a, R> {
@@ -75,46 +53,28 @@ pub(super) struct Upload<'a, R> {
     pub(super) sender: Sender,
 }
 
-/// Why a body was not taken.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// Nobody expects this result.
-    Unexpected,
-    /// It is already there.
-    Duplicate,
-    /// It is beyond the limits.
-    TooLarge(String),
-    /// It is not what its digest says.
-    Digest,
-    /// Its sender went away or broke the framing.
-    Cut(io::Error),
-    /// Its sender fell silent.
-    Stalled,
-    /// It claims to be a gzip tar and is none, or a damaged one.
-    Malformed(String),
-    /// The disk is full, or nearly so.
-    DiskFull(String),
-    /// Storing it failed.
-    Broken(anyhow::Error),
-}
-
 /// The store of one run.
 pub(crate) struct Store {
     plugins: PathBuf,
     incoming: PathBuf,
     journal: Journal,
-    limits: Limits,
+    limits: config::Limits,
+    disk: Disk,
     state: Mutex<State>,
-    /// Told when a slot is not busy any more.
+    /// Told when a slot is not busy any more, or an upload over.
     free: Condvar,
     number: AtomicU64,
-    decoding: budget::Pool,
+    reading: budget::Pool,
 }
 
 impl Store {
     /// Opens the store of the run in `run_dir`. If that run was begun before, it goes on as it was, and what was
     /// expected then is what is expected now; otherwise `expected` is.
-    pub(crate) fn open(run_dir: &Path, expected: &[ResultId], limits: Limits) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        run_dir: &Path,
+        expected: &[ResultId],
+        limits: config::Limits,
+    ) -> anyhow::Result<Self> {
         for id in expected {
             ensure!(
                 is_name(&id.plugin) && is_name(&id.node),
@@ -145,15 +105,17 @@ impl Store {
             journal.append(&Record::Expected(expected.to_vec())).context("journal")?;
             expected.to_vec()
         };
+        let disk = Disk::open(&plugins, ids.iter().map(|id| id.plugin.as_str()), &limits);
         let store = Self {
             plugins,
             incoming,
             journal,
-            limits,
-            state: Mutex::new(State::new(ids)),
+            disk,
+            state: Mutex::new(State::new(ids, limits.progress.kept_bytes)),
             free: Condvar::new(),
             number: AtomicU64::new(0),
-            decoding: budget::Pool::new(budget::DECODING),
+            reading: budget::Pool::new(limits.progress.reading_bytes),
+            limits,
         };
         store.resume(records)?;
         Ok(store)
@@ -165,23 +127,28 @@ impl Store {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for `bytes` that are read to be decoded, if there is some now.
-    pub(super) fn decoding(&self, bytes: u64) -> Option<budget::Share<'_>> {
-        self.decoding.take(bytes)
+    /// What may be taken.
+    pub(super) fn limits(&self) -> &config::Limits {
+        &self.limits
+    }
+
+    /// Room for `bytes` that are read to be looked at as a whole, if there is some now.
+    pub(super) fn reading(&self, bytes: u64) -> Result<budget::Share<'_>, Hit> {
+        self.reading.take(bytes).ok_or(Hit::Reading)
     }
 
     /// Takes a body in. When this returns a digest, the result is in place and stays there.
     pub(super) fn accept<R: Read>(&self, id: &ResultId, upload: Upload<'_, R>) -> Result<[u8; 32], Refusal> {
-        {
-            let mut state = self.lock();
-            state.takes(id)?;
-            state.attempted(id, &upload.sender);
-        }
-        let place = self.new_place();
-        let taken = self.take_in(id, upload, &place);
-        if let Err(error) = remove(&place) {
-            log::warn!("{error:#}");
-        }
+        let taken = self.begin(id, upload.length, &upload.sender).and_then(|attempt| {
+            let place = self.new_place();
+            let taken = self.take_in(id, upload, &place, &attempt);
+            if let Err(error) = remove(&place) {
+                log::warn!("{error:#}");
+            }
+            self.lock().end(id, &attempt);
+            self.free.notify_all();
+            taken
+        });
         if let Err(refusal) = &taken {
             self.note(id, refusal);
         }
@@ -260,34 +227,62 @@ impl Store {
         }
     }
 
+    /// Begins an upload of `id` when no other is under way, or the one that is brings next to nothing.
+    fn begin(&self, id: &ResultId, length: Option<u64>, sender: &Sender) -> Result<Arc<Attempt>, Refusal> {
+        const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+        let deadline = Instant::now() + TURN_TIMEOUT;
+        let mut state = self.lock();
+        loop {
+            let begun = match length {
+                Some(..=BESIDE) => state.takes(id).map(|()| Arc::default()),
+                _ => state.begin(id, Instant::now()),
+            };
+            match begun {
+                Err(Taken::Uploading) if Instant::now() < deadline => {
+                    let waited = self.free.wait_timeout(state, LOOK_INTERVAL);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                Err(taken) => return Err(taken.into()),
+                Ok(attempt) => {
+                    state.attempted(id, sender);
+                    return Ok(attempt);
+                }
+            }
+        }
+    }
+
     fn take_in<R: Read>(
         &self,
         id: &ResultId,
         upload: Upload<'_, R>,
         place: &Path,
+        attempt: &Attempt,
     ) -> Result<[u8; 32], Refusal> {
-        // The reserve is for reports of errors, among others.
-        let (most, reserve) = if upload.is_error {
-            (budget::ERROR_REPORT, 0)
-        } else {
-            (self.limits.result, self.limits.reserve)
-        };
-        if upload.length.is_some_and(|length| length > most) {
-            return Err(Refusal::TooLarge(format!("more than {most} bytes")));
+        let most = if upload.is_error { budget::ERROR_REPORT } else { self.limits.results.bytes };
+        let length = upload.length.unwrap_or(0);
+        if length > most {
+            return Err(Hit::Sent(most).into());
         }
-        let free = free_bytes(&self.incoming);
-        if free < reserve.saturating_add(upload.length.unwrap_or(0)) {
-            return Err(refusal(Trouble::DiskFull(free), most, reserve));
+        // What stays free is for reports of errors, among others.
+        let disk = if upload.is_error { &Disk::endless() } else { &self.disk };
+        let claim = disk.claim(&id.plugin);
+        // The folder itself counts, and what is certain not to fit is not begun.
+        let fits = claim.would_take(Room { bytes: length, inodes: 0 }) && claim.take(Room::file(0));
+        if let Some(hit) = claim.hit().filter(|_| !fits) {
+            return Err(hit.into());
         }
         make_dir(place, 0o755)?;
-        let mut intake = Intake::new(upload.body, &self.incoming, most, reserve);
+        let mut intake = Intake::new(upload.body, most, &claim, attempt);
         let stored = if upload.is_error {
+            let _share = self.reading(upload.length.unwrap_or(most))?;
             read_all(&mut intake).map(Some)
         } else {
-            self.store_body(id, &mut intake, upload.kind, upload.disposition, place)
+            self.store_body(id, &mut intake, (upload.kind, upload.disposition), place, &claim)
         };
-        if let Some(trouble) = intake.trouble() {
-            return Err(refusal(trouble, most, reserve));
+        match (intake.trouble(), claim.hit()) {
+            (Some(Trouble::NoRoom) | None, Some(hit)) if stored.is_err() => return Err(hit.into()),
+            (Some(trouble), _) => return Err(refusal(trouble, most)),
+            (None, _) => {}
         }
         let report = stored?;
         let size = intake.taken();
@@ -305,35 +300,38 @@ impl Store {
                 let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
                 self.put_error(id, &report, kind)?;
             }
-            None => self.put_result(id, place, (&digest, size), &upload.sender)?,
+            None => {
+                self.put_result(id, place, (&digest, size), &upload.sender)?;
+                claim.keep();
+            }
         }
         Ok(digest)
     }
 
-    /// Writes a body into the folder `place`; hands it back instead if it turns out to be a report of an error.
+    /// Writes a body of this type and disposition into the folder `place`; hands it back instead if it turns out to
+    /// be a report of an error.
     fn store_body<R: Read>(
         &self,
         id: &ResultId,
         intake: &mut Intake<'_, R>,
-        kind: Option<&str>,
-        disposition: Option<&str>,
+        (kind, disposition): (Option<&str>, Option<&str>),
         place: &Path,
+        claim: &Claim<'_>,
     ) -> Result<Option<Vec<u8>>, Refusal> {
         // Older workers report errors as nameless bodies of the type that the result would have had.
         let mut start = Vec::new();
         if disposition.is_none() {
-            intake
-                .by_ref()
-                .take(budget::ERROR_REPORT)
-                .read_to_end(&mut start)
-                .map_err(anyhow::Error::from)?;
+            start = self.start_of(intake)?;
             if report::is_bare(&start) {
                 return Ok(Some(start));
             }
         }
         if kind == Some(GZIP) {
-            let skipped =
-                archive::unpack(start.chain(intake.by_ref()), place, &self.limits.unpacked)?.skipped;
+            let Results { entries, unpacked_bytes: total, .. } = self.limits.results;
+            let limits = archive::Limits { entries, total, file: total };
+            let room = |bytes| claim.take(Room::file(bytes));
+            let body = start.chain(intake.by_ref());
+            let skipped = archive::unpack_within(body, place, &limits, room)?.skipped;
             if skipped > 0 {
                 log::warn!("`{id}`: {skipped} entries of its archive were left out");
             }
@@ -347,6 +345,21 @@ impl Store {
             })?;
         }
         Ok(None)
+    }
+
+    /// As much of a body as tells whether it can be a report of an error: all of it if it can.
+    fn start_of<R: Read>(&self, intake: &mut Intake<'_, R>) -> Result<Vec<u8>, Refusal> {
+        let mut start = Vec::new();
+        let mut read = |most: u64| -> Result<Vec<u8>, Refusal> {
+            intake.by_ref().take(most).read_to_end(&mut start).map_err(anyhow::Error::from)?;
+            Ok(start.clone())
+        };
+        let first = read(report::TELLING)?;
+        if !report::may_be_bare(&first) {
+            return Ok(first);
+        }
+        let _share = self.reading(budget::ERROR_REPORT)?;
+        read(budget::ERROR_REPORT - report::TELLING)
     }
 
     /// Renames the folder `place` to where the result of `id` belongs, unless another upload was faster.
@@ -422,7 +435,11 @@ impl Store {
             Refusal::Unexpected | Refusal::Duplicate => log::info!("`{id}`: {refusal}"),
             Refusal::Cut(_) | Refusal::Stalled => log::warn!("`{id}`: {refusal}"),
             // It will not be smaller the next time.
-            Refusal::TooLarge(_) => self.record(&Failure::new(id.clone(), refusal.to_string())),
+            Refusal::Limit(hit) if hit.is_final() => {
+                self.record(&Failure::new(id.clone(), refusal.to_string()));
+            }
+            // Nothing is wrong with it.
+            Refusal::Limit(hit) if hit.code() == 503 => self.lock().limited(id, hit),
             _ => {
                 log::error!("`{id}`: {refusal}");
                 self.lock().refuse(id, refusal.to_string(), Instant::now());
@@ -466,6 +483,9 @@ impl Store {
                 remove(&errors)?;
             }
         }
+        let plugins: HashSet<String> = self.lock().ids().map(|id| id.plugin.clone()).collect();
+        let settled = plugins.iter().filter(|plugin| self.lock().settled(plugin));
+        settled.for_each(|plugin| self.disk.done(plugin));
         Ok(())
     }
 
@@ -493,7 +513,13 @@ struct Busy<'a> {
 impl Busy<'_> {
     fn settle(mut self, standing: Standing) {
         self.settled = true;
-        self.store.lock().settle(self.id, standing);
+        let mut state = self.store.lock();
+        state.settle(self.id, standing);
+        let done = state.settled(&self.id.plugin);
+        drop(state);
+        if done {
+            self.store.disk.done(&self.id.plugin);
+        }
     }
 }
 
@@ -503,67 +529,6 @@ impl Drop for Busy<'_> {
             self.store.lock().release(self.id);
         }
         self.store.free.notify_all();
-    }
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unexpected => f.write_str("no such result is expected"),
-            Self::Duplicate => f.write_str("the result is already there"),
-            Self::TooLarge(reason) => write!(f, "the result is too large: {reason}"),
-            Self::Digest => f.write_str("the body is not what its digest says"),
-            Self::Cut(error) => write!(f, "the body was cut: {error}"),
-            Self::Stalled => f.write_str("the body stopped coming"),
-            Self::Malformed(reason) => write!(f, "the gzip tar is damaged: {reason}"),
-            Self::DiskFull(reason) => write!(f, "the results disk is full: {reason}"),
-            Self::Broken(error) => write!(f, "the result could not be stored: {error:#}"),
-        }
-    }
-}
-
-impl From<Taken> for Refusal {
-    fn from(taken: Taken) -> Self {
-        match taken {
-            Taken::Unexpected => Self::Unexpected,
-            Taken::Duplicate | Taken::Busy => Self::Duplicate,
-        }
-    }
-}
-
-impl From<anyhow::Error> for Refusal {
-    fn from(error: anyhow::Error) -> Self {
-        let full = |cause: &(dyn std::error::Error + 'static)| {
-            cause.downcast_ref::<io::Error>().is_some_and(|error| {
-                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            })
-        };
-        if error.chain().any(full) { Self::DiskFull(format!("{error:#}")) } else { Self::Broken(error) }
-    }
-}
-
-impl From<archive::Error> for Refusal {
-    fn from(error: archive::Error) -> Self {
-        match error {
-            archive::Error::Malformed(reason) => Self::Malformed(reason),
-            archive::Error::TooLarge(reason) => Self::TooLarge(reason),
-            archive::Error::Input(error) | archive::Error::Output(error) => anyhow::Error::from(error).into(),
-        }
-    }
-}
-
-fn refusal(trouble: Trouble, most: u64, reserve: u64) -> Refusal {
-    match trouble {
-        Trouble::TooLarge => Refusal::TooLarge(format!("more than {most} bytes")),
-        Trouble::DiskFull(free) => {
-            Refusal::DiskFull(format!("{free} bytes are left, of which {reserve} stay in reserve"))
-        }
-        Trouble::Sender(error)
-            if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) =>
-        {
-            Refusal::Stalled
-        }
-        Trouble::Sender(error) => Refusal::Cut(error),
     }
 }
 

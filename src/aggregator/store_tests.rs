@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tar::EntryType as Kind;
 
-use super::Limits;
 use super::fixture::{Scratch, bomb, limits, plain, put, put_tar, send, tar_gz};
 use super::receipt::Sender;
+use super::refusal::Refusal;
 use super::server::code;
 use super::state::Standing;
-use super::store::{Refusal, Store, Upload};
+use super::store::{Store, Upload};
 use crate::layout::state_dir;
 use client::protocol::{Failure, FailureKind, GZIP, ResultId};
 
@@ -234,42 +234,116 @@ fn a_time_limit_is_not_talked_away_by_a_worker() {
     assert_eq!(scratch.tree(), [r#"plugins/p/errors/a/error.json={"error":"timeout: after 1h"}"#]);
 }
 
-#[test]
-fn of_two_uploads_at_once_the_first_complete_one_wins() {
-    struct Slow<'a>(&'a std::sync::Barrier, bool);
-    impl Read for Slow<'_> {
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            if std::mem::replace(&mut self.1, true) {
-                return Ok(0);
-            }
-            // Until both are under way nobody gets to the end.
-            self.0.wait();
-            buffer[0] = b'x';
-            Ok(1)
-        }
+/// A body that comes when it is told to: what `fed` brings, in pieces, until an empty one.
+struct Fed {
+    asks: std::sync::mpsc::Sender<()>,
+    fed: std::sync::mpsc::Receiver<&'static [u8]>,
+}
+
+impl Read for Fed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Nobody has to listen.
+        let _ = self.asks.send(());
+        let piece = self.fed.recv().unwrap_or_default();
+        buffer[..piece.len()].copy_from_slice(piece);
+        Ok(piece.len())
     }
+}
+
+#[test]
+fn of_two_uploads_at_once_the_second_is_told_so_unless_the_first_brings_nothing() {
+    use std::sync::mpsc::channel;
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
-    let barrier = std::sync::Barrier::new(2);
-    let upload = || {
-        let body = Slow(&barrier, false);
-        let upload = Upload {
-            body,
-            length: None,
-            kind: None,
-            disposition: Some("a;filename=f"),
-            digest: None,
-            is_error: false,
-            sender: Sender::default(),
-        };
-        store.accept(&id, upload).map_or_else(|refusal| code(&refusal), |_| 200)
+    let message = || {
+        let document = store.lock().document(Duration::MAX, std::time::Instant::now());
+        document.plugins.unwrap().remove(0).message
     };
-    let mut codes =
-        std::thread::scope(|scope| [scope.spawn(upload), scope.spawn(upload)].map(|t| t.join().unwrap()));
-    codes.sort_unstable();
-    assert_eq!(codes, [200, 409]);
-    assert_eq!((scratch.tree(), scratch.leftovers()), (vec!["plugins/p/results/a/f=x".to_owned()], 0));
+    let large = || Upload { length: None, disposition: Some("a;filename=f"), ..plain(b"third") };
+    std::thread::scope(|scope| {
+        let begin = || {
+            let ((asks, asked), (feed, fed)) = (channel(), channel());
+            let (store, id) = (&store, &id);
+            let thread = scope.spawn(move || {
+                let upload = Upload {
+                    body: Fed { asks, fed },
+                    length: None,
+                    kind: None,
+                    disposition: Some("a;filename=f"),
+                    digest: None,
+                    is_error: false,
+                    sender: Sender::default(),
+                };
+                store.accept(id, upload).map_or_else(|refusal| code(&refusal), |_| 200)
+            });
+            asked.recv().unwrap();
+            (thread, asked, feed)
+        };
+        // One that brings a lot keeps its place.
+        let (busy, asked, feed) = begin();
+        let second = scope.spawn(|| send(&store, &id, large()));
+        while !second.is_finished() {
+            feed.send(&[7; 4_096]).unwrap();
+            asked.recv_timeout(Duration::from_secs(30)).unwrap();
+            base::stop::Stop::new().wait(Duration::from_millis(20));
+        }
+        check(second.join().unwrap(), 503);
+        assert!(message().unwrap().contains("another upload of this result is under way"));
+        assert_eq!(scratch.leftovers(), 1, "the second one left nothing");
+        // It falls silent.
+        let third = scope.spawn(|| send(&store, &id, large()));
+        check(third.join().unwrap(), 200);
+        feed.send(b"late").unwrap();
+        assert_eq!(busy.join().unwrap(), 503, "its place was taken");
+    });
+    assert_eq!((scratch.tree(), scratch.leftovers()), (vec!["plugins/p/results/a/f=third".to_owned()], 0));
+}
+
+#[test]
+fn a_plugin_that_takes_all_leaves_the_part_of_the_others() {
+    let scratch = Scratch::new();
+    let mut limits = limits();
+    limits.run.bytes = 2 << 20;
+    let ids = [node("a"), node("b"), ResultId::global("q")];
+    let store = Store::open(&scratch.run(), &ids, limits.clone()).unwrap();
+    let body = vec![7; 400 << 10];
+    check(put(&store, &ids[0], "f", &body), 200);
+    check(put(&store, &ids[1], "f", &body), 507);
+    let entries = store.lock().document(Duration::MAX, std::time::Instant::now()).plugins.unwrap();
+    let message = entries[1].message.clone().unwrap();
+    assert!(message.contains("its part of 524288 bytes") && message.contains("Limits.Plugin"), "{message}");
+    assert_eq!(scratch.leftovers(), 0);
+    drop(store);
+    // What was taken is known after a restart, too.
+    let store = Store::open(&scratch.run(), &ids, limits).unwrap();
+    check(put(&store, &ids[1], "f", &body), 507);
+    check(put(&store, &ids[2], "f", &vec![7; 500 << 10]), 200);
+    check(put(&store, &ids[1], "f", &vec![7; 100 << 10]), 200);
+}
+
+#[test]
+fn an_archive_of_many_files_leaves_the_inodes_of_the_others() {
+    let scratch = Scratch::new();
+    let mut limits = limits();
+    limits.plugin.inodes = 50;
+    let ids = [node("a"), node("b")];
+    let store = Store::open(&scratch.run(), &ids, limits).unwrap();
+    let names: Vec<String> = (0..60).map(|number| number.to_string()).collect();
+    let files = |count: usize| {
+        let files = names[..count].iter().map(|name| (Kind::Regular, name.as_str(), 0o644, "", &b""[..]));
+        tar_gz(&files.collect::<Vec<_>>())
+    };
+    let deep = "d/".repeat(49) + "f";
+    check(put_tar(&store, &ids[0], &files(60)), 413);
+    check(put_tar(&store, &ids[0], &tar_gz(&[(Kind::Regular, &deep, 0o644, "", b"")])), 413);
+    assert_eq!(scratch.leftovers(), 0);
+    check(put_tar(&store, &ids[0], &files(40)), 200);
+    check(put_tar(&store, &ids[1], &files(40)), 413);
+    let message =
+        store.lock().document(Duration::MAX, std::time::Instant::now()).plugins.unwrap()[1].message.clone();
+    assert!(message.unwrap().contains("more than 50 inodes (`Limits.Plugin`)"));
+    check(put_tar(&store, &ids[1], &files(5)), 200);
 }
 
 #[test]
@@ -308,7 +382,8 @@ fn a_cut_or_stalled_body_is_not_stored() {
 fn a_nearly_full_disk_is_left_alone() {
     let scratch = Scratch::new();
     let id = node("a");
-    let limits = Limits { reserve: u64::MAX / 2, ..limits() };
+    let mut limits = limits();
+    limits.results.free_bytes = u64::MAX / 2;
     let store = Store::open(&scratch.run(), std::slice::from_ref(&id), limits).unwrap();
     check(put(&store, &id, "f", b"1"), 507);
     let document = store.lock().document(Duration::MAX, std::time::Instant::now());

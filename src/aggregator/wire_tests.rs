@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::fixture::{Scratch, limits, tar_gz};
 use super::wire_fixture::{Connection, access, serving};
-use super::{Aggregator, Limits, Settings, Waited};
+use super::{Aggregator, Settings, Waited};
 use crate::backplane::Authority;
 use crate::status;
 use base::stop::Stop;
@@ -270,7 +270,8 @@ fn a_full_disk_is_said_to_be_full_and_recovers() {
         assert_eq!(running.ask("p", path, "", &body).0, 200, "there is room again");
     });
     // The reserve is kept.
-    let settings = Settings { limits: Limits { reserve: 2 << 20, ..limits() }, ..settings() };
+    let mut settings = settings();
+    settings.limits.results.free_bytes = 2 << 20;
     serving(&mount.join("run"), &ids, settings, |running| {
         let (status, text) = running.ask("p", "PUT /api/v1/results/by-node/b/p", "", &body);
         assert_eq!(status, 507, "{text}");

@@ -108,7 +108,7 @@ impl Authority {
 
     /// A certificate, PEM, for whoever holds the key of `request` and brings the result `id`. It ends after `valid`, and
     /// never later than the others of the run.
-    pub(crate) fn certify(
+    pub fn certify(
         &self,
         id: &ResultId,
         request: &SigningRequest,

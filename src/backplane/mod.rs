@@ -24,7 +24,7 @@ pub use authority::Authority;
 pub(crate) use identity::Caller;
 pub use identity::Identity;
 pub(crate) use identity::plugin_of;
-pub(crate) use request::SigningRequest;
+pub use request::SigningRequest;
 pub(crate) use seal::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement};
 pub(crate) use server::open_server_config;
 pub use server::server_config;

@@ -20,14 +20,14 @@ const ECDSA_SHA256: &[u8] = &[0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x
 
 /// A key whose holder asks for a certificate.
 #[derive(Debug)]
-pub(crate) struct SigningRequest {
+pub struct SigningRequest {
     /// The point, uncompressed.
     key: Vec<u8>,
 }
 
 impl SigningRequest {
     /// Reads a request in PEM and checks its signature.
-    pub(crate) fn from_pem(text: &[u8]) -> anyhow::Result<Self> {
+    pub fn from_pem(text: &[u8]) -> anyhow::Result<Self> {
         let whole = CertificateSigningRequestDer::from_pem_slice(text)
             .ok()
             .context("the body is not a PEM certificate request (`CERTIFICATE REQUEST`)")?;

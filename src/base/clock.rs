@@ -1,10 +1,10 @@
-//! Points in time and spans as the documents of a run write them: RFC 3339 and Go's duration text.
+//! Times and durations as a run's documents write them: RFC 3339 and Go's notation for durations.
 //!
-//! Owns only text; never waits (that is [`crate::stop`]) and knows no time zone but UTC.
+//! Handles only text; never waits ([`crate::stop`] does) and knows no time zone but UTC.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The zero time of Go, which status documents hold before there is a real one.
+/// Go's zero time, which status documents contain until there is a real one.
 pub const ZERO: &str = "0001-01-01T00:00:00Z";
 
 /// Now, as RFC 3339 in UTC with milliseconds.
@@ -12,23 +12,23 @@ pub fn now() -> String {
     rfc3339(SystemTime::now())
 }
 
-/// A point in time as RFC 3339 in UTC with milliseconds; before 1970 counts as 1970.
+/// A time as RFC 3339 in UTC with milliseconds; anything before 1970 counts as 1970.
 pub fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let [year, month, day, hour, minute, second] = civil(since.as_secs());
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
 }
 
-/// `YYYYMMDDHHMM` in UTC: the beginning of an archive's name.
+/// `YYYYMMDDHHMM` in UTC: the start of an archive's name.
 pub fn stamp(time: SystemTime) -> String {
     let [year, month, day, hour, minute, _] =
         civil(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
     format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}")
 }
 
-/// `[year, month, day, hour, minute, second]` in UTC of seconds since 1970.
+/// `[year, month, day, hour, minute, second]` in UTC for seconds since 1970.
 pub fn civil(seconds: u64) -> [u64; 6] {
-    // Days to civil date, counted in eras of 400 years that begin on the 1st of March.
+    // Days to civil date, counted in eras of 400 years that start on the 1st of March.
     let days = seconds / 86_400 + 719_468;
     let era = days / 146_097;
     let of_era = days % 146_097;
@@ -41,7 +41,7 @@ pub fn civil(seconds: u64) -> [u64; 6] {
     [year, month, day, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60]
 }
 
-/// Reads RFC 3339 with any offset and fraction; `None` if it is anything else or before 1970.
+/// Parses RFC 3339 with any offset and fraction; `None` if it is anything else or before 1970.
 pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
     let bytes = text.as_bytes();
     let number = |from: usize, to: usize| -> Option<u64> {
@@ -96,7 +96,7 @@ pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::new(u64::try_from(utc).ok()?, nanos))
 }
 
-/// Reads a date as HTTP writes it: `Sat, 21 Nov 2026 02:40:49 GMT`.
+/// Parses a date as in HTTP: `Sat, 21 Nov 2026 02:40:49 GMT`.
 pub fn parse_http_date(text: &str) -> Option<SystemTime> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -106,15 +106,15 @@ pub fn parse_http_date(text: &str) -> Option<SystemTime> {
     parse_rfc3339(&format!("{year}-{month:02}-{day:0>2}T{time}Z"))
 }
 
-/// How far the clock here is ahead of another's, in seconds, and how far that may be wrong. The other told its time, in
-/// whole seconds, somewhere between `sent` and `came`.
-pub fn offset(told: SystemTime, sent: SystemTime, came: SystemTime) -> (f64, f64) {
+/// How far this clock is ahead of another, in seconds, and the margin of error. The other reported its time, in whole
+/// seconds, somewhere between `sent` and `received`.
+pub fn offset(theirs: SystemTime, sent: SystemTime, received: SystemTime) -> (f64, f64) {
     let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let (told, sent, came) = (since(told) + 0.5, since(sent), since(came));
-    (f64::midpoint(sent, came) - told, 0.5 + (came - sent).abs() / 2.0)
+    let (theirs, sent, received) = (since(theirs) + 0.5, since(sent), since(received));
+    (f64::midpoint(sent, received) - theirs, 0.5 + (received - sent).abs() / 2.0)
 }
 
-/// Reads a span as Go writes it: `5s`, `1h30m`, `1.5ms`, `0`; never negative.
+/// Parses a duration in Go's notation: `5s`, `1h30m`, `1.5ms`, `0`; never negative.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
@@ -147,7 +147,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// Writes a span as Go does: `12.345ms`, `1m30s`, `0s`.
+/// Formats a duration as Go does: `12.345ms`, `1m30s`, `0s`.
 pub fn duration(span: Duration) -> String {
     let nanos = span.as_nanos();
     let fraction = |unit: u128| {

@@ -10,7 +10,11 @@ pub mod http;
 #[cfg(feature = "program")]
 pub mod kube;
 #[cfg(feature = "program")]
+pub mod live;
+#[cfg(feature = "program")]
 pub mod logger;
+#[cfg(feature = "program")]
+pub mod near;
 #[cfg(feature = "program")]
 pub mod oci;
 #[cfg(feature = "program")]
@@ -26,6 +30,8 @@ pub mod archive;
 pub mod clock;
 mod hex;
 pub mod json;
+pub mod retry;
+pub mod small;
 pub mod stop;
 pub mod sys;
 pub mod temp;

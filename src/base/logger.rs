@@ -1,8 +1,8 @@
-//! Messages for people and log collectors: `log` to stderr, in the original's form.
+//! Messages for people and log collectors: `log` to stderr, in the original's format.
 //!
-//! A terminal gets coloured `INFO[0000] message`, anything else logfmt. Fields given to the macros of `log`
-//! (`info!(name = "x"; "created")`) follow in alphabetical order. [`tee`] also keeps every line as JSON in a file, which
-//! becomes `meta/run.log`. Starts no thread; a stderr that is closed loses messages and stops nothing.
+//! A terminal gets coloured `INFO[0000] message`, anything else logfmt. Fields passed to the macros of `log`
+//! (`info!(name = "x"; "created")`) follow in alphabetical order. [`tee`] also writes every line as JSON to a file, which
+//! becomes `meta/run.log`. Starts no thread; if stderr is closed, messages are lost but nothing stops.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,15 +16,16 @@ use std::time::{Duration, Instant, SystemTime};
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Metadata, Record};
 
-use crate::{clock, sys, visible};
+use crate::{clock, live, sys, visible};
 
-/// What `--level` takes.
+/// The values of `--level`.
 pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
 
 static LOGGER: Logger = Logger;
 static STYLE: OnceLock<Style> = OnceLock::new();
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 static OURS_ALONE: AtomicBool = AtomicBool::new(false);
+static TOLD_ELSEWHERE: Mutex<&[&str]> = Mutex::new(&[]);
 static TEE: Mutex<Option<File>> = Mutex::new(None);
 
 struct Logger;
@@ -35,32 +36,46 @@ enum Style {
     Terminal { colour: bool },
 }
 
-/// Begins to write messages of `level` and above; called once, by `cli`. Anything unknown is `info`.
+/// Starts writing messages of `level` and above; called once, by `cli`. Unknown levels mean `info`.
 pub fn init(level: &str) {
     let terminal = std::io::stderr().is_terminal();
-    // Also without colours: some systems have to be told that lines will be moved over.
+    // Even without colours: some systems must be told that the cursor will move.
     let understood = sys::colours();
     let colour = understood && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     STYLE.get_or_init(|| if terminal { Style::Terminal { colour } } else { Style::Logfmt });
     LazyLock::force(&START);
     log::set_max_level(filter(level));
-    // Only a second call fails, and then the logger is there already.
+    // Only a second call fails, and then the logger is already set.
     let _ = log::set_logger(&LOGGER);
 }
 
-/// From now on libraries are not heard, whatever the level: for a program that is always started with `--level=trace`.
+/// Silences libraries from now on, whatever the level: for a program that is always started with `--level=trace`.
 pub fn ours_alone() {
     OURS_ALONE.store(true, Ordering::Relaxed);
 }
 
-/// Keeps every message from now on as one JSON line in `path` too.
+/// From now on, messages of these modules go only to the file of [`tee`], unless they are errors: something else reports
+/// them better.
+pub fn told_elsewhere(modules: &'static [&'static str]) {
+    *TOLD_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner) = modules;
+}
+
+/// Whether a message goes only to the file.
+fn is_told_elsewhere(record: &Record) -> bool {
+    let modules = *TOLD_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
+    // For debugging, everything is shown.
+    let looks = log::max_level() >= LevelFilter::Debug;
+    !looks && record.level() > Level::Error && modules.contains(&record.target())
+}
+
+/// From now on also writes every message to `path`, as one JSON line.
 pub fn tee(path: &Path) -> std::io::Result<()> {
     let file = File::options().create(true).append(true).open(path)?;
     *TEE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
     Ok(())
 }
 
-/// Ends what [`tee`] began.
+/// Ends what [`tee`] started.
 pub fn untee() {
     *TEE.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
@@ -71,7 +86,7 @@ fn filter(level: &str) -> LevelFilter {
         "debug" => LevelFilter::Debug,
         "warn" | "warning" => LevelFilter::Warn,
         "error" => LevelFilter::Error,
-        // Nothing here is fatal or a panic, so that these two mean silence.
+        // Nothing here is fatal or a panic, so these two mean silence.
         "fatal" | "panic" => LevelFilter::Off,
         _ => LevelFilter::Info,
     }
@@ -79,8 +94,8 @@ fn filter(level: &str) -> LevelFilter {
 
 impl log::Log for Logger {
     fn enabled(&self, metadata: &Metadata) -> bool {
-        // Libraries speak of their own affairs only when somebody looks for trouble, and never in traces: those of the HTTP
-        // client are the bytes that travel, secrets and whole results.
+        // Libraries log only when somebody is debugging, and never traces: the HTTP client's traces are the bytes on the
+        // wire, including secrets and whole results.
         metadata.target().starts_with("sonobuoy")
             || (metadata.level() <= Level::Debug
                 && log::max_level() >= LevelFilter::Debug
@@ -93,7 +108,7 @@ impl log::Log for Logger {
         }
         let message = record.args().to_string();
         let mut fields = Fields::default();
-        // `Fields` takes every pair, so that nothing fails here.
+        // `Fields` accepts every pair, so nothing fails here.
         let _ = record.key_values().visit(&mut fields);
         let now = SystemTime::now();
         let line = match STYLE.get().unwrap_or(&Style::Logfmt) {
@@ -102,8 +117,10 @@ impl log::Log for Logger {
                 terminal(START.elapsed(), record.level(), &message, &fields.0, *colour)
             }
         };
-        // One write, so that lines of several threads and processes stay whole.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        // A single write, so that lines from several threads and processes do not mix.
+        if !is_told_elsewhere(record) {
+            let _ = live::around(|| std::io::stderr().write_all(line.as_bytes()));
+        }
         if let Some(file) = &mut *TEE.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = file.write_all(json(now, record.level(), &message, &fields.0).as_bytes());
         }
@@ -162,8 +179,8 @@ fn terminal(
         Level::Trace => ("TRAC", 37),
     };
     let paint = |text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
-    // Peers and clusters choose parts of messages: no control character of theirs reaches the terminal, and what
-    // follows a line feed cannot be taken for a message of its own.
+    // Peers and clusters determine parts of messages: none of their control characters may reach the terminal, and text
+    // after a line feed must not look like a separate message.
     let message = visible::text(message).replace('\n', "\n           ");
     let mut line = format!("{}[{:04}] ", paint(word), since.as_secs());
     if fields.is_empty() {
@@ -181,7 +198,7 @@ fn terminal(
 fn json(now: SystemTime, level: Level, message: &str, fields: &BTreeMap<String, String>) -> String {
     let mut object = serde_json::Map::new();
     for (key, value) in fields {
-        // The three names below are taken, as in the original.
+        // These three names are taken, as in the original.
         let key = if ["level", "msg", "time"].contains(&key.as_str()) {
             format!("fields.{key}")
         } else {
@@ -195,7 +212,7 @@ fn json(now: SystemTime, level: Level, message: &str, fields: &BTreeMap<String, 
     format!("{}\n", serde_json::Value::Object(object))
 }
 
-/// A value as logfmt carries it: quoted when it holds more than letters, digits and a few signs.
+/// A value in logfmt: quoted if it contains more than letters, digits and a few other characters.
 fn quoted(value: &str) -> String {
     if value.chars().all(|c| c.is_ascii_alphanumeric() || "-._/@^+".contains(c)) {
         return value.to_owned();

@@ -1,8 +1,8 @@
-//! Patterns in the syntax of RE2 as Go has it, translated for the `regex` crate or refused with the reason.
+//! Patterns in Go's RE2 syntax, translated for the `regex` crate or refused with the reason.
 //!
-//! Both are automata with the same power, and differ in what they can read: Go takes `[\w-.]`, `\Q…\E`, a lone `{`; the
-//! crate takes set operations in classes, `(?x)`, stacked repetition; `\d`, `\s`, `\w` and `\b` are ASCII in Go. So the
-//! text is read by Go's rules and written anew, every literal escaped. Patterns match anywhere unless they say `^` and `$`.
+//! Both are automata with the same power but differ in syntax: Go accepts `[\w-.]`, `\Q…\E`, a lone `{`; the crate
+//! accepts set operations in classes, `(?x)`, stacked repetition; `\d`, `\s`, `\w` and `\b` are ASCII in Go. So the text is
+//! parsed by Go's rules and written anew, with every literal escaped. Patterns match anywhere unless they use `^` and `$`.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -10,21 +10,21 @@ use std::str::Chars;
 
 use regex::{Regex, RegexBuilder};
 
-/// Go's bound of a counted repetition.
-const REPEAT: u32 = 1000;
-/// How much memory a compiled pattern may take; the longest skip lists need a tenth.
-const SIZE: usize = 32 << 20;
+/// Go's limit for a counted repetition.
+const MAX_REPEAT: u32 = 1000;
+/// The memory for a compiled pattern; the longest skip lists need a tenth.
+const MAX_PATTERN_BYTES: usize = 32 << 20;
 const POSIX: &[&str] = &[
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
     "upper", "word", "xdigit",
 ];
 
-/// Compiles a pattern of Go; the error says what it is and why not.
+/// Compiles a Go pattern; the error says which pattern was refused and why.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
-    let refuse = |reason: &str| format!("`{}` is not a pattern: {reason}", shortened(pattern));
+    let refuse = |reason: &str| format!("`{}` is not a valid pattern: {reason}", shortened(pattern));
     let translated = translate(pattern).map_err(|reason| refuse(&reason))?;
-    RegexBuilder::new(&translated).size_limit(SIZE).build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => refuse("it is too large; repeat less"),
+    RegexBuilder::new(&translated).size_limit(MAX_PATTERN_BYTES).build().map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => refuse("too large; repeat less"),
         regex::Error::Syntax(text) => {
             refuse(text.lines().last().unwrap_or("syntax error").trim_start_matches("error: "))
         }
@@ -63,7 +63,7 @@ struct Reader<'p> {
     out: String,
 }
 
-/// What stands before a repetition sign.
+/// What precedes a repetition operator.
 #[derive(Clone, Copy, PartialEq)]
 enum Last {
     Nothing,
@@ -71,15 +71,15 @@ enum Last {
     Repetition,
 }
 
-/// What an escape means where it stands.
+/// What an escape means in its place.
 enum Escape {
     /// One character.
     Char(char),
     /// A set, as an item of a class.
     Set(String),
-    /// A place between characters.
+    /// A position between characters.
     Place(&'static str),
-    /// Begins literal text up to `\E`.
+    /// Starts literal text up to `\E`.
     Literal,
 }
 
@@ -168,7 +168,7 @@ impl Reader<'_> {
         Ok(Last::Repetition)
     }
 
-    /// A counted repetition after its `{`; none if that is just a brace, as Go has it.
+    /// A counted repetition after its `{`; none if that is just a brace, as in Go.
     fn count(&mut self) -> Result<Option<String>, String> {
         let mut ahead = self.rest.clone();
         let mut text = String::new();
@@ -180,19 +180,19 @@ impl Reader<'_> {
             }
         }
         let (low, high) = text.split_once(',').map_or((text.as_str(), None), |(low, high)| (low, Some(high)));
-        // Go takes no number with a leading zero for a count.
+        // For Go, a number with a leading zero is not a count.
         let is_number = |t: &str| !t.is_empty() && !t.contains(',') && (t == "0" || !t.starts_with('0'));
         if !is_number(low) || high.is_some_and(|high| !high.is_empty() && !is_number(high)) {
             return Ok(None);
         }
-        let number = |t: &str| t.parse::<u32>().ok().filter(|n| *n <= REPEAT);
+        let number = |t: &str| t.parse::<u32>().ok().filter(|n| *n <= MAX_REPEAT);
         let bounds = (number(low), high.filter(|high| !high.is_empty()).map(number));
         match bounds {
             (None, _) | (_, Some(None)) => {
-                return Err(format!("`{{{text}}}` repeats more than {REPEAT} times"));
+                return Err(format!("`{{{text}}}` repeats more than {MAX_REPEAT} times"));
             }
             (Some(low), Some(Some(high))) if high < low => {
-                return Err(format!("`{{{text}}}` ends before it begins"));
+                return Err(format!("the maximum of `{{{text}}}` is below its minimum"));
             }
             _ => {}
         }
@@ -200,7 +200,7 @@ impl Reader<'_> {
         Ok(Some(format!("{{{text}}}")))
     }
 
-    /// A group after its `(`: how many brackets are open more than before. No group needs its number or name here.
+    /// A group after its `(`; returns how many more parentheses are open. Numbers and names of groups do not matter here.
     fn group(&mut self, names: &mut HashSet<String>) -> Result<usize, String> {
         if self.rest.next_if_eq(&'?').is_none() {
             self.out.push_str("(?:");
@@ -212,9 +212,7 @@ impl Reader<'_> {
             (Some('P'), Some('=' | '>'))
             | (Some('<'), Some('=' | '!'))
             | (Some('=' | '!' | '>' | '#'), _) => {
-                return Err(
-                    "look-around, atomic groups, back-references and comments do not exist in RE2".into()
-                );
+                return Err("RE2 has no look-around, atomic groups, back-references or comments".into());
             }
             (Some('<'), _) => 1,
             _ => 0,
@@ -226,7 +224,7 @@ impl Reader<'_> {
                 && !name.is_empty()
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
             if !fits {
-                return Err(format!("`{name}` is not the name of a group"));
+                return Err(format!("`{name}` is not a valid group name"));
             }
             if !names.insert(name.clone()) {
                 return Err(format!("two groups are called `{name}`"));
@@ -237,7 +235,7 @@ impl Reader<'_> {
         self.flags()
     }
 
-    /// Flags after `(?`, for a group or for what follows.
+    /// Flags after `(?`, for a group or for the rest.
     fn flags(&mut self) -> Result<usize, String> {
         let mut flags = String::new();
         loop {
@@ -283,7 +281,7 @@ impl Reader<'_> {
                         continue;
                     }
                     Escape::Place(_) | Escape::Literal => {
-                        return Err("`\\A`, `\\z`, `\\b`, `\\B` and `\\Q` mean nothing in a class".into());
+                        return Err("`\\A`, `\\z`, `\\b`, `\\B` and `\\Q` have no meaning in a class".into());
                     }
                 },
                 c => c,
@@ -295,7 +293,7 @@ impl Reader<'_> {
                 self.rest.next();
                 let high = self.range_end()?;
                 if high < low {
-                    return Err(format!("the range `{low}-{high}` ends before it begins"));
+                    return Err(format!("the range `{low}-{high}` is backwards"));
                 }
                 self.out.push('-');
                 self.literal(high);
@@ -309,7 +307,7 @@ impl Reader<'_> {
         match self.rest.next() {
             Some('\\') => match self.escape()? {
                 Escape::Char(c) => Ok(c),
-                _ => Err("a range ends with a character, not with a set".into()),
+                _ => Err("a range must end with a character, not a set".into()),
             },
             Some(c) => Ok(c),
             None => Err("missing closing `]`".into()),
@@ -361,14 +359,14 @@ impl Reader<'_> {
     fn octal(&mut self, first: char) -> Result<char, String> {
         let next_is_octal = self.rest.peek().is_some_and(|c| c.is_digit(8));
         if first != '0' && !next_is_octal {
-            return Err(format!("`\\{first}` refers back to a group, which RE2 cannot do"));
+            return Err(format!("`\\{first}` refers back to a group, which RE2 does not support"));
         }
         let mut value = first.to_digit(8).unwrap_or_default();
         for _ in 0..2 {
             let Some(digit) = self.rest.next_if(|c| c.is_digit(8)) else { break };
             value = value * 8 + digit.to_digit(8).unwrap_or_default();
         }
-        char::from_u32(value).ok_or_else(|| "that character does not exist".into())
+        char::from_u32(value).ok_or_else(|| "no such character".into())
     }
 
     fn hexadecimal(&mut self) -> Result<char, String> {
@@ -377,7 +375,9 @@ impl Reader<'_> {
         let digits: String = (0..limit).map_while(|_| self.rest.next_if(char::is_ascii_hexdigit)).collect();
         let ends = if braced { self.rest.next() == Some('}') } else { digits.len() == 2 };
         let value = u32::from_str_radix(&digits, 16).ok().filter(|_| ends);
-        value.and_then(char::from_u32).ok_or_else(|| "write `\\x` with two digits or as `\\x{10FFFF}`".into())
+        value
+            .and_then(char::from_u32)
+            .ok_or_else(|| "`\\x` needs two hexadecimal digits, or braces as in `\\x{10FFFF}`".into())
     }
 
     /// A Unicode class after `\p` or `\P`, by the names that Go knows: categories and scripts.
@@ -404,8 +404,8 @@ impl Reader<'_> {
     }
 }
 
-/// A pattern of any bytes is compiled or refused, and one that was compiled matches in linear time; what is quoted
-/// matches itself.
+/// Any bytes are compiled as a pattern or refused, a compiled pattern matches in linear time, and quoted text matches
+/// itself.
 #[cfg(any(fuzzing, test))]
 pub fn consistent(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -485,8 +485,8 @@ mod tests {
             ("(", "missing closing `)`"),
             (")", "unexpected `)`"),
             ("[a", "missing closing `]`"),
-            ("[b-a]", "ends before it begins"),
-            ("[a-\\d]", "not with a set"),
+            ("[b-a]", "is backwards"),
+            ("[a-\\d]", "not a set"),
             ("[[:foo:]]", "not a known class"),
             ("*a", "nothing to repeat"),
             ("a|*", "nothing to repeat"),
@@ -495,7 +495,7 @@ mod tests {
             ("a???", "repeats a repetition"),
             ("a{2}{3}", "repeats a repetition"),
             ("a{1001}", "more than 1000"),
-            ("a{2,1}", "ends before it begins"),
+            ("a{2,1}", "below its minimum"),
             ("(?=a)", "look-around"),
             ("(?!a)", "look-around"),
             ("(?<=a)", "look-around"),
@@ -504,7 +504,7 @@ mod tests {
             ("(?u)a", "unknown flag `u`"),
             ("(?i", "missing closing"),
             ("(?P<n>a)(?P<n>b)", "two groups"),
-            ("(?P<a-b>x)", "not the name"),
+            ("(?P<a-b>x)", "not a valid group name"),
             ("\\", "lone"),
             ("\\1", "refers back"),
             ("(a)\\8", "no meaning"),
@@ -513,7 +513,7 @@ mod tests {
             ("\\E", "no meaning"),
             ("\\ä", "no meaning"),
             ("\\y", "no meaning"),
-            ("\\xZ", "two digits"),
+            ("\\xZ", "two hexadecimal digits"),
             ("\\p{script=Greek}", "not a Unicode class"),
             ("\\p{Nowhere}", "not a "),
             ("((((a{100}){100}){100}){100})", "too large"),
@@ -532,7 +532,7 @@ mod tests {
         check(&format!("^{}$", quote(text)), &[text], &[]);
     }
 
-    /// Patterns put together by chance, with what Go's `regexp` said of each: refused, or which inputs match.
+    /// Random patterns, with what Go's `regexp` says about each: refused, or which inputs match.
     #[test]
     fn go_says_the_same() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/patterns/go.json");

@@ -1,17 +1,16 @@
-//! Which proxy stands between here and a server, by the rules that Go programs follow.
+//! Which proxy to use for a server, by the rules that Go programs follow.
 //!
-//! Owns the reading of proxy addresses and of `NO_PROXY`. Opens no connection; reads the environment only when
-//! asked to.
+//! Owns the parsing of proxy addresses and of `NO_PROXY`. Opens no connection; reads the environment only on request.
 
 use std::net::IpAddr;
 
 use ureq::ProxyProtocol;
 use ureq::http::Uri;
 
-/// A proxy to go through.
+/// A proxy to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
-    /// How it is spoken to.
+    /// How to talk to it.
     pub scheme: Scheme,
     /// Name or address, without brackets.
     pub host: String,
@@ -21,12 +20,12 @@ pub struct Proxy {
     pub login: Option<(String, String)>,
 }
 
-/// How a proxy is spoken to.
+/// How to talk to a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// `CONNECT` in the clear.
     Http,
-    /// `CONNECT` within TLS.
+    /// `CONNECT` over TLS.
     Https,
     /// SOCKS version 5; names are resolved by the proxy.
     Socks5,
@@ -54,12 +53,12 @@ impl Proxy {
         });
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         if host.is_empty() {
-            return Err(format!("proxy address `{}` names no host", hide(text)));
+            return Err(format!("proxy address `{}` has no host", hide(text)));
         }
         Ok(Self { scheme, host, port: uri.port_u16().unwrap_or(default_port), login })
     }
 
-    /// What the environment says for a server.
+    /// The proxy that the environment sets for a server.
     pub fn from_environment(tls: bool, host: &str, port: u16) -> Result<Option<Self>, String> {
         Self::choose(tls, host, port, |name| {
             // Upper case first, as Go does.
@@ -69,7 +68,7 @@ impl Proxy {
         })
     }
 
-    /// The way to a URL, for a client that would follow rules of its own.
+    /// The proxy for a URL, for a client that would otherwise follow its own rules.
     pub fn before(url: &Uri) -> anyhow::Result<Option<ureq::Proxy>> {
         let tls = url.scheme_str() == Some("https");
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -106,7 +105,7 @@ impl Proxy {
     }
 }
 
-/// Whether a server is reached directly: this machine always, and what the list names.
+/// Whether to connect to a server directly: always for this machine, and for what the list names.
 fn exempt(list: &str, host: &str, port: u16) -> bool {
     let host = host.trim().trim_end_matches('.').to_lowercase();
     let address: Option<IpAddr> = host.parse().ok();
@@ -129,7 +128,7 @@ fn exempt(list: &str, host: &str, port: u16) -> bool {
             (Ok(_), None) | (Err(_), Some(_)) => false,
             (Err(_), None) => {
                 let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
-                // `.example.com` means what lies below it, `example.com` itself too.
+                // `.example.com` means its subdomains, `example.com` also the domain itself.
                 match name.strip_prefix('.') {
                     Some(parent) => below(&host, parent),
                     None => host == name || below(&host, name),

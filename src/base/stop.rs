@@ -1,12 +1,12 @@
-//! One way to end everything: a flag that wakes whoever waits on it.
+//! One way to stop everything: a flag that wakes everybody who waits on it.
 //!
-//! Owns waiting and deadlines. Every thread that would sleep calls [`Stop::wait`] instead, so a stop is seen
-//! at once. Knows nothing of signals: `cli` turns those into a call of [`Stop::stop`]. Starts no thread.
+//! Owns waiting and deadlines. Every thread that would sleep calls [`Stop::wait`] instead, so it notices a stop at
+//! once. Knows nothing about signals: `cli` turns those into a call of [`Stop::stop`]. Starts no thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A shared request to stop. Clones are the same request; [`Stop::child`] makes a narrower one.
+/// A shared request to stop. Clones share the same request; [`Stop::child`] creates a narrower one.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<Inner>);
 
@@ -26,17 +26,17 @@ struct State {
 
 type Action = dyn Fn() + Send + Sync;
 
-/// An action that waits for a stop, see [`Stop::on_stop`]; dropping it calls it off.
+/// An action that runs on a stop, see [`Stop::on_stop`]; dropping this cancels it.
 #[must_use = "a dropped hook never runs"]
 pub struct Hook(#[allow(dead_code, reason = "held so that the stop can find it")] Arc<Action>);
 
 impl Stop {
-    /// A new request that nobody has made yet.
+    /// A new request, not yet triggered.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A request that ends with this one, or earlier by itself.
+    /// A request that is triggered with this one, or earlier on its own.
     pub fn child(&self) -> Self {
         let child = Self::new();
         let mut state = self.lock();
@@ -51,27 +51,27 @@ impl Stop {
         child
     }
 
-    /// Asks everybody to stop. Asking again changes nothing.
+    /// Asks everybody to stop. Asking again has no effect.
     pub fn stop(&self) {
         self.end(None);
     }
 
-    /// Asks everybody to stop and says why; the first reason stays.
+    /// Asks everybody to stop and says why; the first reason is kept.
     pub fn stop_because(&self, reason: impl Into<String>) {
         self.end(Some(reason.into()));
     }
 
-    /// Whether a stop was asked for.
+    /// Whether a stop was requested.
     pub fn stopped(&self) -> bool {
         self.lock().stopped
     }
 
-    /// Why, if somebody said so.
+    /// The reason, if one was given.
     pub fn reason(&self) -> Option<String> {
         self.lock().reason.clone()
     }
 
-    /// Waits as long as `limit`; true as soon as a stop is asked for, false when the time is over.
+    /// Waits for `limit`; true as soon as a stop is requested, false when the time is up.
     pub fn wait(&self, limit: Duration) -> bool {
         match Instant::now().checked_add(limit) {
             Some(end) => self.wait_until(end),
@@ -82,7 +82,7 @@ impl Stop {
         }
     }
 
-    /// Waits until `end`; true as soon as a stop is asked for, false when the time has come.
+    /// Waits until `end`; true as soon as a stop is requested, false when the time is up.
     pub fn wait_until(&self, end: Instant) -> bool {
         let mut state = self.lock();
         loop {
@@ -97,7 +97,7 @@ impl Stop {
         }
     }
 
-    /// Waits until a stop is asked for.
+    /// Waits until a stop is requested.
     pub fn wait_forever(&self) {
         let mut state = self.lock();
         while !state.stopped {
@@ -105,8 +105,8 @@ impl Stop {
         }
     }
 
-    /// Runs `action` when a stop is asked for, or now if it was: for what blocks where [`Stop::wait`] cannot
-    /// reach, such as a socket. It runs on the thread that asks, so it must be short and must not block.
+    /// Runs `action` when a stop is requested, or now if it already was: for whatever blocks outside [`Stop::wait`],
+    /// such as a socket. It runs on the requesting thread, so it must be short and must not block.
     pub fn on_stop(&self, action: impl Fn() + Send + Sync + 'static) -> Hook {
         let action: Arc<Action> = Arc::new(action);
         let mut state = self.lock();
@@ -140,7 +140,7 @@ impl Stop {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock is held leaves nothing half-done here.
+        // A panic while the lock is held cannot leave anything half-done.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Temporary files and folders: for their owner alone, under names that nobody can guess, gone when they are dropped.
+//! Temporary files and folders: accessible only to their owner, with unguessable names, removed on drop.
 //!
 //! Starts no thread.
 
@@ -15,14 +15,20 @@ use crate::sys;
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A new one where this system keeps temporary files.
+    /// A new folder where this system keeps temporary files.
     pub fn new() -> io::Result<Self> {
         Self::inside(&std::env::temp_dir())
     }
 
-    /// A new one inside `parent`.
+    /// A new folder in memory if this system can, for files that are created and removed very often.
+    pub fn in_memory() -> io::Result<Self> {
+        let shm = Path::new("/dev/shm");
+        if shm.is_dir() { Self::inside(shm) } else { Self::new() }
+    }
+
+    /// A new folder inside `parent`.
     pub fn inside(parent: &Path) -> io::Result<Self> {
-        // Where temporary files lie may itself be a link.
+        // The folder for temporary files may itself be a link.
         let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
         fresh(&parent, |path| sys::dir_builder(0o700).create(path).map(|()| Self(path.to_owned())))
     }
@@ -44,17 +50,17 @@ impl AsRef<Path> for Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Nothing more can be done about what stays.
+        // Nothing can be done about whatever is left.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// An empty file in `parent` for this process alone, open for reading and writing, that vanishes with it.
+/// An empty file in `parent` for this process only, open for reading and writing, which vanishes with it.
 pub fn file(parent: &Path) -> io::Result<File> {
     fresh(parent, sys::unnamed)
 }
 
-/// Makes something under a name that is free.
+/// Creates something under an unused name.
 fn fresh<T>(parent: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
     loop {
         let path = parent.join(format!(".sonobuoy-{:016x}", RandomState::new().hash_one(0)));

@@ -18,9 +18,8 @@ pub fn skipped(missing: &str, why: &str) {
 }
 
 /// Every file in the corpus of a fuzzer.
-#[cfg(test)]
-pub(crate) fn corpus(name: &str) -> impl Iterator<Item = Vec<u8>> {
+pub fn corpus(name: &str) -> impl Iterator<Item = Vec<u8>> {
     let dir = format!("{}/../../tests/fixtures/fuzz/{name}", env!("CARGO_MANIFEST_DIR"));
     let entries = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{dir}: {error}"));
-    entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+    entries.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("a file"))
 }

@@ -16,6 +16,18 @@ pub(super) struct Known {
 /// The known causes; the first that fits counts, so the special stand before the general.
 const KNOWN: &[Known] = &[
     Known {
+        title: "workers cannot reach the aggregator",
+        remedy: "a network policy or firewall seems to be in the way: allow TCP from the plugins' pods to the aggregator's, port 8080 unless `Server.bindport` says otherwise",
+        needles: &[
+            "cannot reach the aggregator&refused",
+            "cannot reach the aggregator&timed out",
+            "cannot reach the aggregator&timeout",
+            "cannot reach the aggregator&unreachable",
+            "cannot reach the aggregator&no route",
+            "cannot reach the aggregator&reset",
+        ],
+    },
+    Known {
         title: "an image cannot be pulled",
         remedy: "check the image's name and tag, the registry and the pull secret; `sonobuoy images` lists what a run needs",
         needles: &[
@@ -152,6 +164,11 @@ mod tests {
     #[test]
     fn known_causes_have_a_remedy() {
         for (text, title) in [
+            (
+                "cannot reach the aggregator: `https://a`: Connection refused",
+                "workers cannot reach the aggregator",
+            ),
+            ("cannot reach the aggregator: no such host", "a name cannot be resolved"),
             ("Back-off: ImagePullBackOff", "an image cannot be pulled"),
             ("lookup x on 10.0.0.1:53: read udp: i/o timeout", "a name cannot be resolved"),
             ("dial tcp 1.2.3.4:1: connect: connection refused", "nothing listens there"),

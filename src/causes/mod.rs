@@ -3,6 +3,7 @@
 //! Pure: texts in, values out. Owns what is masked (numbers, addresses, identifiers, times, names of nodes), which
 //! line of a failure speaks for it, and the table of remedies. Does not know where texts come from or how they are shown.
 
+mod contact;
 mod known;
 mod mask;
 
@@ -12,6 +13,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 
 use serde::Serialize;
 
+pub(crate) use contact::{unreached, why_unreached};
 use known::known;
 use mask::mask;
 
@@ -108,7 +110,7 @@ impl Causes {
         if line.trim().is_empty() {
             return format!("{}: no reason given", cut(&mask(failure.test, &self.nodes), CAUSE));
         }
-        cut(&mask(line, &self.nodes), CAUSE).into_owned()
+        cut(&mask(once(line), &self.nodes), CAUSE).into_owned()
     }
 
     /// Takes a failure in; returns the place of its cause.
@@ -142,7 +144,7 @@ impl Cause {
             plugin: failure.plugin.to_owned(),
             node: failure.node.map(str::to_owned),
             test: failure.test.to_owned(),
-            lines: lines.take(LINES).map(|line| cut(line, LINE).into_owned()).collect(),
+            lines: lines.take(LINES).map(|line| cut(once(line), LINE).into_owned()).collect(),
         };
         let remedy = failure.remedy.or_else(|| remedy(text));
         Self {
@@ -186,6 +188,18 @@ fn digest(value: &impl std::hash::Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
+}
+
+/// A line that says one thing twice, as files do that give a message beside the text that begins with it, says it once.
+fn once(line: &str) -> &str {
+    let doubled = ["", "[FAILED] ", "Error: "].iter().find_map(|between| {
+        let half = line.len().checked_sub(between.len() + 1)? / 2;
+        let (first, rest) = (line.get(..half)?, line.get(half..)?);
+        let second = rest.strip_prefix(' ')?.strip_prefix(between)?;
+        (first == second && !first.trim().is_empty()).then_some(first)
+    });
+    let line = doubled.unwrap_or(line);
+    line.strip_prefix("[FAILED] ").unwrap_or(line)
 }
 
 /// Which line of a failure speaks for it: the first that tells a known cause, else the first that is no frame around it.
@@ -245,7 +259,10 @@ mod tests {
                 "test/e2e/framework/pod.go:123\nUnexpected error:\n    <*errors.errorString | 0xc0001>: {\n  timed out waiting for the condition\n}\noccurred",
                 "timed out waiting for the condition",
             ),
-            ("[FAILED] something odd\nIn [It] at: test/e2e/a.go:12 @ 01/02/26", "[FAILED] something odd"),
+            ("[FAILED] something odd\nIn [It] at: test/e2e/a.go:12 @ 01/02/26", "something odd"),
+            // A message, and the text that begins with it.
+            ("something odd [FAILED] something odd\nIn [It] at: test/e2e/a.go:12", "something odd"),
+            ("odd: 1 odd: 1\nmore", "odd: <n>"),
             (
                 "first\nGet \"https://10.0.0.1:443/api\": dial tcp 10.0.0.1:443: connect: connection refused",
                 "Get \"https://<ip>:443/api\": dial tcp <ip>:443: connect: connection refused",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::ArgMatches;
 
-use super::{output, report, request, status};
+use super::{output, report, request, shown, status};
 use crate::deploy::Removal;
 use crate::names::RUNS_DIR;
 use crate::remote::{Failure, Retrieval};
@@ -110,7 +110,11 @@ impl<'a> Afterwards<'a> {
                 .with_context(|| format!("could not process archive: {}", path.display()));
         }
         for path in paths {
-            output::print(&format!("{}\n", path.display()))?;
+            if shown::is_json(self.matches) {
+                shown::archive(&path.display().to_string())?;
+            } else {
+                output::print(&format!("{}\n", path.display()))?;
+            }
         }
         Ok(0)
     }

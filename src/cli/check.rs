@@ -3,9 +3,8 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::usage;
+use super::{overrides, usage};
 use crate::image::release;
-use crate::names;
 use base::pattern;
 
 /// The checks of flags against each other that come before any command runs.
@@ -36,7 +35,7 @@ pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
                 pattern::compile(text).map_err(|why| usage::error(format!("--{id}: {why}")))?;
             }
         }
-        config_comes_first(leaf)?;
+        overrides::follow_config(leaf)?;
         if given("e2e-docker-config-file") {
             docker_config_fits(leaf)?;
         }
@@ -49,6 +48,19 @@ pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
                 "of --kube-conformance-image and the version flags the later one decides on the image of the e2e plugin"
             );
         }
+    }
+    if path == ["run"] {
+        without_effect(leaf, &given);
+    }
+    if path == ["status"] && given("output") && !leaf.get_flag("watch") {
+        log::warn!("--output does nothing here without --watch");
+    }
+    if path == ["results"]
+        && let Some(word) = leaf.get_many::<String>("archive").and_then(|mut words| words.next())
+        && !std::path::Path::new(word).exists()
+        && !base::near::near(word, ["diff"]).is_empty()
+    {
+        return Err(usage::error(format!("there is no archive `{word}`; did you mean `results diff`?")));
     }
     // An empty variable in a script would otherwise mean all namespaces.
     if matches!(path[..], ["run" | "wait" | "status" | "logs" | "retrieve" | "delete"])
@@ -70,36 +82,71 @@ pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The flags that override a configuration file, with the value that changes nothing.
-const OVER_CONFIG: &[(&str, &str)] = &[
-    ("namespace", names::SONOBUOY),
-    ("sonobuoy-image", ""),
-    ("image-pull-policy", "IfNotPresent"),
-    ("force-image-pull-policy", "false"),
-    ("timeout", "21600"),
-    ("aggregator-permissions", "clusterAdmin"),
-    ("security-context-mode", "nonroot"),
-    ("service-account-name", names::SERVICE_ACCOUNT),
-    ("existing-service-account", "false"),
-    ("namespace-psa-enforce-level", "privileged"),
-    ("e2e-docker-config-file", ""),
+/// What is about a cluster, and means nothing on this machine.
+const OF_CLUSTERS: &[&str] = &[
+    "kubeconfig",
+    "context",
+    "as",
+    "as-group",
+    "request-timeout",
+    "namespace",
+    "file",
+    "delete",
+    "skip-preflight",
+    "dns-namespace",
+    "dns-pod-labels",
+    "rbac",
+    "aggregator-permissions",
+    "aggregator-node-selector",
+    "security-context-mode",
+    "service-account-name",
+    "existing-service-account",
+    "namespace-psa-enforce-level",
+    "identity",
+    "harden",
+    "results-pvc",
+    "status-service",
+    "credentials",
+    "plugin-permissions",
+    "plugin-image",
+    "kube-conformance-image",
+    "systemd-logs-image",
+    "sonobuoy-image",
+    "registry",
+    "image-pull-policy",
+    "force-image-pull-policy",
+    "show-default-podspec",
+    "ssh-key",
+    "ssh-user",
+    "e2e-docker-config-file",
+    "redact",
+    "no-redact",
 ];
+/// What is about the e2e plugin, which needs a cluster, unless somebody has another one of that name.
+const OF_TESTS: &[&str] = &["mode", "e2e-focus", "e2e-skip", "e2e-repo", "e2e-repo-config", "rerun-failed"];
 
-fn config_comes_first(matches: &ArgMatches) -> anyhow::Result<()> {
-    if matches.value_source("config") != Some(ValueSource::CommandLine) {
-        return Ok(());
-    }
-    let Some(config) = matches.indices_of("config").and_then(Iterator::max) else { return Ok(()) };
-    for (id, default) in OVER_CONFIG {
-        let changed = matches.value_source(id) == Some(ValueSource::CommandLine)
-            && matches.get_raw(id).and_then(Iterator::last).is_some_and(|value| value != *default);
-        if changed && matches.indices_of(id).and_then(Iterator::min).is_some_and(|index| index < config) {
-            return Err(usage::error(format!(
-                "--config comes after --{id}, which overrides it; write --config before the other flags"
-            )));
+/// Says which flags of `run` do nothing where they stand.
+fn without_effect(leaf: &ArgMatches, given: &dyn Fn(&str) -> bool) {
+    let named = |flags: &[&str]| -> Vec<String> {
+        flags.iter().filter(|flag| given(flag)).map(|flag| format!("--{flag}")).collect()
+    };
+    if leaf.get_flag("local") {
+        let has_tests =
+            leaf.get_many::<String>("plugin").into_iter().flatten().any(|name| name.contains("e2e"));
+        let idle = [named(OF_CLUSTERS), if has_tests { Vec::new() } else { named(OF_TESTS) }].concat();
+        if !idle.is_empty() {
+            log::warn!("with --local there is no cluster, and these flags do nothing: {}", idle.join(", "));
         }
+        return;
     }
-    Ok(())
+    if given("local-nodes") {
+        log::warn!("--local-nodes does nothing without --local");
+    }
+    let waits = ["wait", "retrieve", "junit", "html", "delete", "fail-on"].iter().any(|flag| given(flag));
+    let idle = named(&["output", "wait-output"]);
+    if !waits && !idle.is_empty() {
+        log::warn!("nothing is waited for without --wait: {} does nothing", idle.join(" and "));
+    }
 }
 
 /// Kubernetes takes registry credentials for test images from 1.27 on.

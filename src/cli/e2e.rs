@@ -7,15 +7,19 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use regex::Regex;
 
-use super::{cluster, output, usage};
+use super::{cluster, output, request, usage};
+use crate::image::conformance::Tests;
 use crate::image::lists::{Source, tags};
 use crate::image::release;
+use crate::names;
+use base::oci::Client;
 use base::pattern;
 use base::stop::Stop;
 
 /// Where the original keeps its lists.
 const ONLINE: &str =
     "https://raw.githubusercontent.com/vmware-tanzu/sonobuoy/main/cmd/sonobuoy/app/e2e/customTestLists";
+
 /// Prints the tests that were asked for.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let [focus, skip] = [regex(matches, "focus")?, regex(matches, "skip")?];
@@ -62,6 +66,14 @@ fn list(matches: &ArgMatches) -> anyhow::Result<Vec<String>> {
              and use it with `--input FILE`, or name a server of yours with `--url`"
         ),
         "online" => Source::Online(url.unwrap_or(ONLINE)).whole(&version(matches)?, url),
+        "image" => {
+            let image = match matches.get_one::<String>("kube-conformance-image") {
+                Some(image) => image.clone(),
+                None => format!("{}:{}", request::CONFORMANCE, version(matches)?),
+            };
+            let client = Client::new(names::USER_AGENT, false, &Stop::new())?;
+            Tests::fetch(&client, &image)?.names()
+        }
         file => Source::File(Path::new(file)).whole(file, url),
     }
 }

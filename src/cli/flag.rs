@@ -7,8 +7,8 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Command};
 
-/// The namespace of a run unless told otherwise.
-pub(crate) const NAMESPACE: &str = "sonobuoy";
+use crate::names;
+
 /// What `--rbac` takes.
 const RBAC: &[&str] = &["Enable", "Disable", "Detect"];
 /// What `--wait-output` takes.
@@ -41,9 +41,13 @@ pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).help(help).action(ArgAction::SetTrue)
 }
 
-/// A flag with a whole number.
+/// A flag with a whole number. Where that is a time, a duration such as `1h30m` will do, too.
 pub(crate) fn number(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    text(name, value, help).value_parser(whole)
+    match value {
+        "SECONDS" => text(name, value, help).value_parser(|word: &str| span(word, "seconds", 1)),
+        "MINUTES" => text(name, value, help).value_parser(|word: &str| span(word, "minutes", 60)),
+        _ => text(name, value, help).value_parser(whole),
+    }
 }
 
 /// A flag with one of `values`, written in any case, read in the spelling given here.
@@ -61,7 +65,7 @@ pub(crate) fn bare(arg: Arg, meaning: &'static str) -> Arg {
 
 /// `-n`, `--namespace`.
 pub(crate) fn namespace() -> Arg {
-    text("namespace", "NAME", "Namespace of the run").short('n').default_value(NAMESPACE)
+    text("namespace", "NAME", "Namespace of the run").short('n').default_value(names::SONOBUOY)
 }
 
 /// How the cluster is reached.
@@ -93,6 +97,15 @@ pub(crate) fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
         bare(number("wait", "MINUTES", wait), meaning).default_value("0").hide_default_value(true),
         choice("wait-output", WAIT_OUTPUT, "What is printed while waiting").default_value("Progress"),
     ]
+}
+
+/// `--output`, of commands that take a while.
+pub(crate) fn output() -> Arg {
+    choice(
+        "output",
+        super::shown::WORDS,
+        "How what goes on is told: a line for each change, a board drawn in place, or events in JSON [default: board at a terminal]",
+    )
 }
 
 /// What a snapshot hides, for all that take one.
@@ -197,6 +210,17 @@ pub(crate) fn accepting_values(command: Command) -> Command {
 
 fn whole(word: &str) -> Result<i64, &'static str> {
     word.parse().map_err(|_| "write a whole number")
+}
+
+/// A time, counted in `unit`, which has so many seconds; a part of a unit is a whole one.
+fn span(word: &str, unit: &str, seconds: u64) -> Result<i64, String> {
+    let wrong = || format!("write {unit}, or a duration such as 90m or 1h30m");
+    if let Ok(count) = word.parse() {
+        return Ok(count);
+    }
+    let span = base::clock::parse_duration(word).ok_or_else(wrong)?;
+    let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
+    i64::try_from(whole.div_ceil(seconds)).map_err(|_| wrong())
 }
 
 /// The words that the original's flag library takes for a bool.

@@ -12,6 +12,7 @@ use super::output;
 use crate::gather::journal::{self, Since, Wanted};
 use crate::gather::logs::{self, Form};
 use crate::gather::{self, Node, Outbox, reach};
+use crate::layout;
 use crate::names::env;
 use crate::report::Facts;
 use base::stop::Stop;
@@ -60,7 +61,7 @@ fn host_facts(matches: &ArgMatches) -> Result<()> {
     let text = format!("{document:#}\n");
     match outbox(matches)? {
         Some(outbox) => {
-            let path = outbox.put("host-facts.json", text.as_bytes())?;
+            let path = outbox.put(layout::HOST_FACTS, text.as_bytes())?;
             outbox.done(&path)?;
         }
         None => match matches.get_one::<String>("format").map_or("json", String::as_str) {
@@ -68,7 +69,7 @@ fn host_facts(matches: &ArgMatches) -> Result<()> {
             format => {
                 let mut table = Facts::default();
                 let name = document.pointer("/ansible_facts/ansible_nodename").and_then(Value::as_str);
-                table.add(name.unwrap_or("this machine"), &document);
+                table.add_host(name.unwrap_or("this machine"), &document);
                 super::results::write_facts(&table, format, super::report::look(matches))?;
             }
         },
@@ -94,7 +95,7 @@ fn log_summary(matches: &ArgMatches) -> Result<()> {
     let outbox = outbox(matches)?;
     let (item, outcome) = logs::summarise(Node::open(&chroot(matches)), &wanted(matches));
     match outbox {
-        Some(outbox) => logs::leave(logs::SUMMARY, &item, &outbox)?,
+        Some(outbox) => logs::leave(layout::LOG_SUMMARY, &item, &outbox)?,
         None => output::print(&logs::text(&item)?)?,
     }
     outcome
@@ -104,7 +105,7 @@ fn network(matches: &ArgMatches) -> Result<()> {
     let outbox = outbox(matches)?;
     let item = reach::network(&reach::Surroundings::read());
     match outbox {
-        Some(outbox) => logs::leave("network.yaml", &item, &outbox),
+        Some(outbox) => logs::leave(layout::NETWORK, &item, &outbox),
         None => output::print(&logs::text(&item)?),
     }
 }

@@ -11,7 +11,7 @@ use super::{output, request, usage};
 use crate::deploy;
 use crate::image;
 use crate::names;
-use crate::plugin::{self, Definition, Driver, pod};
+use crate::plugin::{self, Definition, Driver, builtin, pod};
 use base::json::json;
 use base::yaml;
 
@@ -26,7 +26,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         }
         Some(("default-image-config", _)) => format!("{}\n", yaml::write(&image::registries())),
         Some(("plugin", matches)) => match matches.subcommand() {
-            None => format!("{}\n", definition(matches)?.to_yaml()),
+            None => new_plugin(matches)?,
             Some((name, matches)) => built_in(name, matches)?,
         },
         Some((name, _)) => return Err(anyhow::anyhow!("`gen {name}`: unknown")),
@@ -64,6 +64,17 @@ fn built_in(name: &str, matches: &ArgMatches) -> Result<String> {
         [definition] => Ok(definition.to_yaml()),
         _ => bail!("there is no built-in plugin `{name}`"),
     }
+}
+
+/// A new definition: an example in a language, or from flags.
+fn new_plugin(matches: &ArgMatches) -> Result<String> {
+    let Some(language) = matches.get_one::<String>("example") else {
+        return Ok(format!("{}\n", definition(matches)?.to_yaml()));
+    };
+    let name = matches.get_one::<String>("name").map(String::as_str);
+    let text = builtin::example(language, name).context("there is no example")?;
+    plugin::check(&plugin::read(&text)?.definition)?;
+    Ok(text)
 }
 
 /// A new definition from flags.

@@ -1,9 +1,10 @@
 //! `sonobuoy images`: which images plugins need, and bringing them to where they are needed.
 //!
 //! Registries are spoken to directly. The docker program is started only for what is about its own images (`pull`,
-//! `delete`) and to ask the conformance image which test images it uses.
+//! `delete`), and to ask a conformance image that it has, or that cannot be asked here.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -12,7 +13,9 @@ use clap::ArgMatches;
 
 use super::{output, request};
 use crate::config;
-use crate::image::{Translation, Wanted, docker};
+use crate::image::conformance::Tests;
+use crate::image::{Translation, Wanted, docker, is_conformance};
+use crate::names;
 use crate::plugin::{self, builtin};
 use base::oci::{self, Client, Platform, Reference, Store, Stored};
 use base::stop::Stop;
@@ -20,6 +23,8 @@ use base::sys::{self, Signal};
 use base::temp;
 use base::yaml;
 
+/// More than any list of images has.
+const MAX_LIST_BYTES: u64 = 1 << 20;
 /// Where images are that no registry has.
 const LOCAL: &str = "localhost/";
 
@@ -191,7 +196,56 @@ fn wanted(matches: &ArgMatches) -> Result<Wanted> {
 }
 
 fn all(wanted: Wanted, matches: &ArgMatches) -> Result<BTreeSet<String>> {
-    if matches.get_flag("dry-run") { Ok(wanted.without_tests()) } else { wanted.all(&e2e_env(matches)) }
+    if matches.get_flag("dry-run") {
+        return Ok(wanted.without_tests());
+    }
+    let env = e2e_env(matches);
+    wanted.all(|conformance| match matches.get_one::<String>("images-from") {
+        Some(path) => from_file(path, &env),
+        None => of_tests(conformance, &env, matches),
+    })
+}
+
+/// The images that a file lists, or that the conformance image in an archive knows.
+fn from_file(path: &str, env: &[(String, String)]) -> Result<Vec<String>> {
+    let mut head = Vec::new();
+    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read `{path}`"))?;
+    file.by_ref()
+        .take(MAX_LIST_BYTES)
+        .read_to_end(&mut head)
+        .with_context(|| format!("cannot read `{path}`"))?;
+    if !head.contains(&0) {
+        let text = String::from_utf8(head).map_err(|_| anyhow!("`{path}` is not a list of images"))?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        return lines
+            .map(|line| Reference::parse(line).map(|_| line.to_owned()).with_context(|| format!("`{path}`")))
+            .collect();
+    }
+    let folder = temp::Folder::new().context("cannot make a temporary folder")?;
+    let store = Store::open(&folder)?;
+    let images = oci::read_archive(path.as_ref(), &store)?;
+    let image = images.iter().find(|image| is_conformance(&image.name));
+    let image = image.with_context(|| format!("`{path}` has no conformance image"))?;
+    Tests::of_stored(&store, image)?.images(env)
+}
+
+/// What the conformance image says: asked in docker if it is there already, else taken from its registry.
+fn of_tests(image: &str, env: &[(String, String)], matches: &ArgMatches) -> Result<Vec<String>> {
+    const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that \
+                          image, by --images-from FILE, or leave them out by --dry-run or a list of plugins without e2e (-p)";
+    if docker::is_here(image) {
+        return docker::test_images(image, env).context(REMEDY);
+    }
+    let asked =
+        client(matches).and_then(|client| Tests::fetch(&client, image)).and_then(|tests| tests.images(env));
+    asked.or_else(|error| {
+        log::debug!("{error:#}; trying docker");
+        // What docker says of itself where it is not there would only hide why it was tried.
+        if docker::pull(image).is_err() {
+            return Err(error.context(REMEDY));
+        }
+        docker::test_images(image, env).context(REMEDY)
+    })
 }
 
 /// Under the names that they have where the call looks for them.
@@ -223,8 +277,8 @@ fn e2e_env(matches: &ArgMatches) -> Vec<(String, String)> {
 
 fn client(matches: &ArgMatches) -> Result<Client> {
     Client::new(
-        concat!("sonobuoy/v", env!("CARGO_PKG_VERSION")),
-        matches.get_flag("plain-http"),
+        names::USER_AGENT,
+        matches.try_get_one("plain-http").ok().flatten().copied().unwrap_or_default(),
         &Stop::new(),
     )
 }

@@ -3,7 +3,6 @@
 //! Says on stderr what happens, on stdout what came of it. The first Ctrl-C, SIGTERM or SIGHUP ends the plugins,
 //! keeps what has arrived and still makes the archive; another one, a second later, ends at once, without archive.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::ArgMatches;
 
+use super::shown::{self, INTERRUPTED, Plain};
 use super::{report, request};
+use crate::board::{self, About, Output};
 use crate::driver;
 use crate::names::env;
 use crate::pipeline::Local;
@@ -20,8 +21,6 @@ use crate::status;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 
-/// What a shell reports for a program that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
 /// Signals so close together are one wish: `timeout`, for one, asks a program and then its whole group.
 const ONE_WISH: Duration = Duration::from_secs(1);
 
@@ -67,10 +66,32 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             driver::local::end_strays();
             std::process::exit(i32::from(INTERRUPTED));
         }
+        log::warn!(
+            "interrupted: the plugins are ended, and what has arrived is packed; once more ends at once, without an archive"
+        );
         asked.stop_because("it was interrupted");
     })?;
-    let mut told = HashMap::new();
-    let ended = local.run(|status| tell(status, &mut told), &stop)?;
+    let about = About {
+        title: "run on this machine".into(),
+        limit: match local.config.server.timeout_seconds {
+            0 => String::new(),
+            seconds => format!("time limit {}", board::span(Duration::from_secs(seconds.unsigned_abs()))),
+        },
+        hint: "Ctrl-C keeps what has arrived".into(),
+    };
+    let output = shown::or_plain(matches);
+    let ended = shown::with(output, Plain::Log, |board| {
+        // Nobody who has left keeps the run from its end.
+        let watch = |status: &status::Run| {
+            let mut scene = board::of_run(status, &about);
+            if output == Output::Board && status.status != status::RUNNING {
+                // The report tells them better.
+                scene.troubles.clear();
+            }
+            drop(board.show(scene));
+        };
+        local.run(watch, &stop)
+    })?;
     let kept = Authorities::of_user().and_then(|kept| kept.keep(&uuid, &ended.authority));
     if let Err(error) = kept {
         log::warn!("the archive's seal can be checked only where its authority is known: {error:#}");
@@ -84,34 +105,13 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if ended.errors == 0 { code } else { code.max(1) }))
 }
 
-/// Says what is new in the status, a line for each plugin and node.
-fn tell(status: &status::Run, told: &mut HashMap<(String, String), String>) {
-    for entry in status.plugins.iter().flatten() {
-        let mut line = entry.status.clone();
-        if entry.status == status::RUNNING
-            && let Some(progress) = &entry.progress
-        {
-            let failed = progress.failures.len();
-            line = format!("{line}, {} of {} done, {failed} failed", progress.completed, progress.total);
-            if !progress.msg.is_empty() {
-                line = format!("{line}: {}", progress.msg);
-            }
-        }
-        if let Some(message) = &entry.message {
-            line = format!("{line}: {message}");
-        }
-        let key = (entry.plugin.clone(), entry.node.clone());
-        if told.get(&key) != Some(&line) {
-            log::info!("{} on {}: {line}", entry.plugin, entry.node);
-            told.insert(key, line);
-        }
-    }
-}
-
 /// Settings of the worker that whoever starts a run gives to all of them.
 fn worker_env() -> Vec<(String, String)> {
-    [env::DONE_FILE_DELAY, env::UPLOAD_LIMIT]
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+    // On one machine nobody waits for a slow volume.
+    [(env::DONE_FILE_DELAY, Some("250ms")), (env::UPLOAD_LIMIT, None)]
+        .into_iter()
+        .filter_map(|(name, usual)| {
+            Some((name.to_owned(), std::env::var(name).ok().or(usual.map(str::to_owned))?))
+        })
         .collect()
 }

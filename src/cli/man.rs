@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::pages;
+use super::{manual, pages};
 use base::clock;
 
 /// Writes the pages into the folder that was given.
@@ -65,6 +65,22 @@ fn page(command: &Command, name: &str) -> String {
             put(&mut roff, &[&plain(line), "\n"]);
         }
         roff.push_str(".fi\n");
+    }
+    let examples = manual::examples(name);
+    if !examples.is_empty() {
+        roff.push_str(".SH EXAMPLES\n");
+    }
+    for (index, (call, meaning)) in examples.iter().enumerate() {
+        roff.push_str(if index > 0 { ".PP\n" } else { "" });
+        text(&mut roff, meaning);
+        put(&mut roff, &[".PP\n.nf\n", &plain(call), "\n.fi\n"]);
+    }
+    for (title, rows) in manual::sections(name) {
+        put(&mut roff, &[".SH ", title, "\n"]);
+        for (word, meaning) in rows {
+            put(&mut roff, &[".TP\n\\fB", &plain(word), "\\fR\n"]);
+            text(&mut roff, meaning);
+        }
     }
     if let Some((parent, _)) = name.rsplit_once(' ') {
         put(&mut roff, &[".SH SEE ALSO\n\\fB", &plain(&parent.replace(' ', "-")), "\\fR(1)\n"]);

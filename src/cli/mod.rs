@@ -5,7 +5,7 @@
 //! (`output`), all else to stderr.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
@@ -16,7 +16,9 @@ use base::{logger, visible};
 mod check;
 mod cluster;
 mod flag;
+mod mistake;
 mod output;
+mod overrides;
 mod pages;
 mod run_flag;
 mod table;
@@ -24,6 +26,7 @@ mod usage;
 
 mod afterwards;
 mod aggregator;
+mod certify;
 mod complete;
 mod completion;
 mod delete;
@@ -39,6 +42,7 @@ mod images;
 mod local;
 mod logs;
 mod man;
+mod manual;
 mod markdown;
 mod modes;
 mod plugin;
@@ -50,9 +54,11 @@ mod request;
 mod results;
 mod retrieve;
 mod run;
+mod shown;
 mod splat;
 mod status;
 mod status_table;
+mod suggest;
 mod verify;
 mod version;
 mod wait;
@@ -76,6 +82,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Ok(program) = std::env::current_exe() {
         process::in_program(program);
     }
+    // Everybody tries these first.
+    if let [_, word] = args.as_slice()
+        && (word == "--version" || word == "-V")
+    {
+        let printed = output::print(&format!("sonobuoy {}\n", crate::VERSION));
+        return end(printed.map(|()| ExitCode::SUCCESS), &[]);
+    }
     let table = table::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
     match table.try_get_matches_from(ordered) {
@@ -92,9 +105,13 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Prints the help of a command.
 fn help(path: &[String]) -> anyhow::Result<ExitCode> {
-    match usage::command(table::shown(), path) {
+    match table::command_at(table::shown(), path) {
         Ok(mut command) => output::print(&command.render_help().to_string())?,
-        Err(word) => return Err(usage::error(format!("no help for {word:?}: there is no such command"))),
+        Err(word) => {
+            let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
+            let hint = suggest::command(&word, &parent);
+            return Err(usage::error(format!("no help for {word:?}: there is no such command{hint}")));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -118,6 +135,7 @@ fn obey(matches: &ArgMatches, path: &[String]) -> anyhow::Result<ExitCode> {
     let Some((name, matches)) = matches.subcommand() else { return help(&[]) };
     match name {
         "aggregator" => aggregator::run(matches),
+        "certify" => certify::run(matches),
         "completion" if !matches.contains_id("shell") => help(path),
         "completion" => completion::run(matches),
         "delete" => delete::run(matches),
@@ -158,13 +176,21 @@ fn end(outcome: anyhow::Result<ExitCode>, path: &[String]) -> ExitCode {
     if output::left(&error) {
         return ExitCode::SUCCESS;
     }
+    if let Some(interrupted) = error.downcast_ref::<shown::Interrupted>() {
+        log::warn!("{interrupted}");
+        return ExitCode::from(shown::INTERRUPTED);
+    }
     let message = format!("{error:#}");
     if error.is::<usage::Error>() || usage::shows_usage(path) {
-        let usage = usage::command(table::shown(), path)
+        let usage = table::command_at(table::shown(), path)
             .map_or_else(|_| String::new(), |mut command| command.render_usage().to_string());
-        let name = usage::name(path);
+        let name = table::name(path);
         let text = format!("Error: {message}\n\n{usage}\n\nRun `{name} --help` for all flags.\n\n");
         let _ = std::io::stderr().write_all(visible::text(&text).as_bytes());
+        // Scripts of the original look for it in the log, too; people have read it.
+        if std::io::stderr().is_terminal() {
+            return ExitCode::FAILURE;
+        }
     }
     log::error!("{message}");
     ExitCode::FAILURE

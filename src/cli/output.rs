@@ -6,10 +6,8 @@
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 
+use base::live;
 use base::visible::{self, Visible};
-
-/// Home, and clear from there: what a terminal does before a table is drawn anew.
-const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// Standard output. Not buffered beyond a line: wrap it in a `BufWriter` for much data.
 struct Output(io::Stdout);
@@ -46,11 +44,6 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     write(stdout(), text)
 }
 
-/// Writes `text` for people in place of all that a terminal shows.
-pub(crate) fn redraw(text: &str) -> anyhow::Result<()> {
-    write(raw(), &format!("{REDRAW}{}", visible::text(text)))
-}
-
 fn write(mut out: Box<dyn Write>, text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
@@ -64,11 +57,11 @@ pub(crate) fn left(error: &anyhow::Error) -> bool {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).map_err(mark)
+        live::around(|| self.0.write(bytes)).map_err(mark)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().map_err(mark)
+        live::around(|| self.0.flush()).map_err(mark)
     }
 }
 

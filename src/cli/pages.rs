@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use clap::Command;
 
-use super::{table, usage};
+use super::table;
 
 /// How one kind of page is made.
 pub(crate) struct Kind {
@@ -26,7 +26,7 @@ pub(crate) fn write(dir: &Path, kind: &Kind) -> anyhow::Result<()> {
 }
 
 fn each(command: &Command, path: &mut Vec<String>, dir: &Path, kind: &Kind) -> anyhow::Result<()> {
-    let name = usage::name(path);
+    let name = table::name(path);
     let file = dir.join(name.replace(' ', kind.joint) + kind.ending);
     std::fs::write(&file, (kind.page)(command, &name))
         .with_context(|| format!("writing `{}`", file.display()))?;

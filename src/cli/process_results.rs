@@ -15,11 +15,16 @@ pub(crate) fn is_call(word: &OsStr) -> bool {
 /// Reads the results in the folder that is named, by the rules on stdin.
 pub(crate) fn run(words: &[OsString]) -> ExitCode {
     logger::init("info");
-    let [dir] = words else {
-        log::error!("`{}` needs one folder", process::COMMAND);
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    let call = match words {
+        [dir, memory, time] => process::limits(&text(memory), &text(time)).map(|limits| (dir, limits)),
+        _ => None,
+    };
+    let Some((dir, limits)) = call else {
+        log::error!("`{}` needs a folder, bytes of memory and milliseconds", process::COMMAND);
         return ExitCode::FAILURE;
     };
-    match process::child(Path::new(dir), std::io::stdin(), std::io::stdout().lock()) {
+    match process::child(Path::new(dir), &limits, std::io::stdin(), std::io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error!("{error:#}");

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
-use super::output;
+use super::{output, shown};
 use crate::report::{self, Depth, Look, Mode, Opened, Overview, View};
 use base::sys::{self, Open as _};
 
@@ -40,6 +40,15 @@ impl Outputs {
         self.junit.is_some() || self.html.is_some()
     }
 
+    /// How much of the archive they need.
+    fn depth(&self) -> Depth {
+        match (&self.html, &self.junit) {
+            (Some(_), _) => Depth::Page,
+            (None, Some(_)) => Depth::Tests,
+            (None, None) => Depth::Run,
+        }
+    }
+
     fn write(&self, overview: &Overview<'_>) -> anyhow::Result<()> {
         let junit = self.junit.as_ref().map(|file| write(file, |out| report::write_junit(overview, out)));
         let html = self.html.as_ref().map(|file| write(file, |out| report::write_html(overview, out)));
@@ -57,17 +66,25 @@ pub(crate) fn report(
     kept: bool,
 ) -> anyhow::Result<u8> {
     let path = archive.display().to_string();
-    let opened = report::open(&path, None, Depth::Whole)?;
-    let overview = Overview::whole(&opened, None)?;
+    let opened = report::open(&path, None, outputs.depth())?;
+    let overview = Overview::read(&opened, None)?;
+    let events = shown::is_json(matches);
     let people = std::io::stdout().is_terminal();
-    let mut out = BufWriter::with_capacity(64 << 10, if people { output::raw() } else { output::stdout() });
+    let out = match people {
+        _ if events => Box::new(std::io::sink()),
+        true => output::raw(),
+        false => output::stdout(),
+    };
+    let mut out = BufWriter::with_capacity(64 << 10, out);
     let shown = if people {
         report::write_people(&overview, look(matches), &mut out)
     } else {
         show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
     };
     // Whatever else goes wrong, this is known.
-    if kept {
+    if kept && events {
+        shown::archive(&path)?;
+    } else if kept {
         writeln!(out, "\nArchive: {path}")?;
     }
     out.flush()?;

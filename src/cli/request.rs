@@ -4,13 +4,14 @@
 //! order of the line. Reads the files that flags name; asks the cluster for its version only when it must.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::{cluster, usage};
+use super::{cluster, overrides, usage};
 use crate::config;
 use crate::deploy::{Change, Plan};
 use crate::image::release;
@@ -19,10 +20,11 @@ use crate::plugin::{self, Definition, Installed, builtin, mode::Mode};
 use crate::report;
 use base::kube::{Method, Request};
 use base::pattern;
+use base::small;
 use base::stop::Stop;
 
 /// Where the images of the conformance tests are.
-const CONFORMANCE: &str = "registry.k8s.io/conformance";
+pub(super) const CONFORMANCE: &str = "registry.k8s.io/conformance";
 /// Where those of builds between releases are.
 const CONFORMANCE_LATEST: &str = "gcr.io/k8s-staging-ci-images/conformance";
 /// What the newest build is called.
@@ -39,37 +41,7 @@ pub(crate) fn settings(matches: &ArgMatches) -> Result<config::Run> {
         let file = read_text(path)?;
         run.overlay(&file).map_err(|error| anyhow!("configuration `{path}`, {error}"))?;
     }
-    for (id, field) in [
-        ("namespace", &mut run.namespace),
-        ("sonobuoy-image", &mut run.worker_image),
-        ("image-pull-policy", &mut run.image_pull_policy),
-        ("aggregator-permissions", &mut run.aggregator_permissions),
-        ("security-context-mode", &mut run.security_context_mode),
-        ("service-account-name", &mut run.service_account_name),
-        ("namespace-psa-enforce-level", &mut run.namespace_psa_enforce_level),
-        ("e2e-docker-config-file", &mut run.e2e_docker_config_file),
-    ] {
-        if let Some(value) = text(matches, id) {
-            value.clone_into(field);
-        }
-    }
-    for (id, field) in [
-        ("force-image-pull-policy", &mut run.force_image_pull_policy),
-        ("existing-service-account", &mut run.existing_service_account),
-    ] {
-        if matches.value_source(id) == Some(ValueSource::CommandLine) {
-            *field = matches.get_flag(id);
-        }
-    }
-    if let Some(&seconds) = matches.get_one::<i64>("timeout") {
-        if seconds < 0 {
-            return Err(usage::error("--timeout is negative; 0 is for no limit"));
-        }
-        run.server.timeout_seconds = seconds;
-    }
-    if let Some(identity) = text(matches, "identity").and_then(config::Identity::parse) {
-        run.identity = identity;
-    }
+    overrides::apply(matches, &mut run)?;
     redaction(matches, &mut run)?;
     warn_of_unknown(&run);
     Ok(run)
@@ -150,14 +122,21 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         changes.retain(|change| !is_version_image(change));
     }
     let harden = text(matches, "harden") == Some("on");
-    let plugins = found.into_iter().map(|found| adopt(found, &run, place, harden)).collect();
+    let own_logs = place == Place::Here || harden && is_run(matches) && !names_image_of_logs(&changes);
+    let plugins: Vec<Definition> =
+        found.into_iter().map(|found| adopt(found, &run, own_logs, harden)).collect();
     let ssh_key = text(matches, "ssh-key").map(read_file).transpose()?;
     if let Some(user) = text(matches, "ssh-user") {
         env.entry(builtin::E2E.into()).or_default().insert("KUBE_SSH_USER".into(), user.into());
     }
     let kubernetes_version = match place {
         Place::Here if version_flag(matches) == "auto" => String::new(),
-        _ => kubernetes_version(matches)?,
+        // Who asks the cluster anyway needs no advice, and who does not need the version need not ask.
+        _ if is_run(matches) || plugins.iter().any(needs_version) => kubernetes_version(matches)?,
+        _ => kubernetes_version(matches).unwrap_or_else(|error| {
+            log::warn!("plugins are not told the version of the cluster: {error:#}");
+            String::new()
+        }),
     };
     let docker_config = match run.e2e_docker_config_file.as_str() {
         "" => None,
@@ -195,6 +174,22 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     })
 }
 
+/// Whether the command is `run`, which creates what `gen` only prints.
+fn is_run(matches: &ArgMatches) -> bool {
+    matches.try_contains_id("local").is_ok()
+}
+
+fn names_image_of_logs(changes: &[Change]) -> bool {
+    let named =
+        |change: &Change| matches!(change, Change::Image { plugin, .. } if plugin == builtin::SYSTEMD_LOGS);
+    changes.iter().any(named)
+}
+
+/// Whether anything about a plugin depends on the version of Kubernetes, but what it is told of it.
+fn needs_version(plugin: &Definition) -> bool {
+    plugin.name() == builtin::E2E || plugin.to_value().to_string().contains(names::VERSION_PLACEHOLDER)
+}
+
 /// The plugins that `-p` names, or the default ones.
 fn selected(matches: &ArgMatches, run: &config::Run) -> Result<Vec<Vec<plugin::Found>>> {
     if run.skip_plugins {
@@ -209,7 +204,7 @@ fn selected(matches: &ArgMatches, run: &config::Run) -> Result<Vec<Vec<plugin::F
 }
 
 /// What the settings say about our own definitions; notes about others go to the user.
-fn adopt(found: plugin::Found, run: &config::Run, place: Place, harden: bool) -> Definition {
+fn adopt(found: plugin::Found, run: &config::Run, own_logs: bool, harden: bool) -> Definition {
     for note in &found.notes {
         log::warn!("{note}");
     }
@@ -217,10 +212,9 @@ fn adopt(found: plugin::Found, run: &config::Run, place: Place, harden: bool) ->
     if !found.built_in {
         return definition;
     }
-    if place == Place::Here
-        && let Some(own) = builtin::without_image(definition.name())
-    {
-        return own;
+    // Our own image is there already, and the original's has to come from somewhere.
+    if own_logs && let Some(own) = builtin::without_image(definition.name()) {
+        definition = own;
     }
     definition.set_pull_policy(&run.image_pull_policy);
     if harden && definition.name() == builtin::SYSTEMD_LOGS {
@@ -381,7 +375,11 @@ pub(crate) fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
     match version_flag(matches) {
         "auto" => {
             let client = cluster::client(matches, &Stop::new());
-            client.and_then(|client| cluster::release(&client)).context(
+            let asked = client.and_then(|client| cluster::release(&client));
+            if is_run(matches) {
+                return asked.context("cannot ask the cluster for its version");
+            }
+            asked.context(
                 "cannot ask the cluster for its version; without a cluster give it by --kubernetes-version",
             )
         }
@@ -457,13 +455,10 @@ pub(crate) fn read_text(path: &str) -> Result<String> {
 }
 
 fn read_file(path: &str) -> Result<Vec<u8>> {
-    use std::io::Read;
-    let describe = || format!("cannot read `{path}`");
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).with_context(describe)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).with_context(describe)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        bail!("`{path}` has more than {} KiB, which is more than a ConfigMap holds", MAX_FILE_BYTES >> 10);
+    match small::read(Path::new(path), MAX_FILE_BYTES) {
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+            bail!("`{path}` has more than {} KiB, which is more than a ConfigMap holds", MAX_FILE_BYTES >> 10)
+        }
+        read => read.with_context(|| format!("cannot read `{path}`")),
     }
-    Ok(bytes)
 }

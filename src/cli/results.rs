@@ -13,6 +13,8 @@ use super::{output, usage};
 use crate::layout;
 use crate::report::{self, Depth, Diff, Facts, Look, Many, Mode, Objects, Overview, View};
 
+/// What `--facts` says for every fact, not only those in tables.
+const ALL: &str = "all";
 /// The newest archive of the current folder.
 const LATEST: &str = "latest";
 
@@ -27,7 +29,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let names = matches.get_many::<String>("archive").context("no archive given")?;
     let archives = names.map(|name| newest(name)).collect::<anyhow::Result<Vec<_>>>()?;
     let [archive] = &archives[..] else { return many(matches, &archives) };
-    if matches.get_flag("facts") {
+    if matches.contains_id("facts") {
         return facts(matches, archive).with_context(|| format!("could not process archive: {archive}"));
     }
     let people = is_for_people(matches);
@@ -80,7 +82,9 @@ fn newest(name: &str) -> anyhow::Result<String> {
 
 /// What the nodes are made of.
 fn facts(matches: &ArgMatches, archive: &str) -> anyhow::Result<ExitCode> {
-    let facts = Facts::read(&report::open(archive, None, Depth::Whole)?.source)?;
+    let whole = matches.get_one::<String>("facts").is_some_and(|word| word == ALL);
+    let plugin = matches.get_one::<String>("plugin").map(String::as_str).filter(|text| !text.is_empty());
+    let facts = Facts::read(archive, plugin, whole)?;
     let format = matches.get_one::<String>("format").map_or("text", String::as_str);
     write_facts(&facts, format, report_look(matches))?;
     Ok(ExitCode::SUCCESS)
@@ -106,8 +110,8 @@ fn many(matches: &ArgMatches, archives: &[String]) -> anyhow::Result<ExitCode> {
     let mut worst = None::<(u8, String)>;
     for archive in archives {
         let describe = || format!("could not process archive: {archive}");
-        let opened = report::open(archive, text("plugin"), Depth::Whole).with_context(describe)?;
-        let overview = Overview::whole(&opened, text("node")).with_context(describe)?;
+        let opened = report::open(archive, text("plugin"), Depth::Run).with_context(describe)?;
+        let overview = Overview::read(&opened, text("node")).with_context(describe)?;
         many.add(&overview).with_context(describe)?;
         let ending = overview.ending(text("fail-on").unwrap_or("never"));
         // 3, that something failed, is worse than 4.
@@ -144,7 +148,8 @@ fn mode(word: &str) -> anyhow::Result<Mode> {
     let known = MODES.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode);
     known.ok_or_else(|| {
         let names = MODES.map(|(name, _)| name).join(", ");
-        usage::error(format!("invalid argument {word:?} for \"--mode\": it is one of {names}"))
+        let hint = base::near::hint(word, MODES.map(|(name, _)| name));
+        usage::error(format!("invalid argument {word:?} for \"--mode\": it is one of {names}{hint}"))
     })
 }
 
@@ -173,8 +178,13 @@ fn export(
     fail_on: &str,
     out: &mut impl Write,
 ) -> anyhow::Result<u8> {
-    let opened = report::open(archive, plugin, Depth::Whole)?;
-    let overview = Overview::whole(&opened, node)?;
+    let depth = match format {
+        None => Depth::Run,
+        Some("html") => Depth::Page,
+        Some(_) => Depth::Tests,
+    };
+    let opened = report::open(archive, plugin, depth)?;
+    let overview = Overview::read(&opened, node)?;
     if let (Some(node), Some(error)) =
         (node, overview.plugins.iter().find_map(|plugin| plugin.error.as_ref()))
         && overview.plugins.iter().all(|plugin| plugin.error.is_some())
@@ -198,7 +208,7 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
     let open = |name: &str| {
         let archive = text(name).context("two archives are needed")?;
-        let opened = report::open(archive, None, Depth::Whole);
+        let opened = report::open(archive, None, Depth::Nodes);
         let mut opened = opened.with_context(|| format!("could not process archive: {archive}"))?;
         // A plugin may be in one of them only.
         opened.plugins.retain(|plugin| text("plugin").is_none_or(|only| only == plugin));
@@ -217,10 +227,11 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     };
     let tests = objects.is_none() || !before.plugins.is_empty() || !after.plugins.is_empty();
     // Colours are ours; the names of others are shown in words.
-    let colours = text("format") != Some("json");
+    let colours = text("format").is_none_or(|format| format == "text");
     let mut out = BufWriter::with_capacity(64 << 10, if colours { output::raw() } else { output::stdout() });
     match text("format") {
         Some("json") => diff.write_json(&before, &after, objects.as_ref(), &mut out)?,
+        Some("html") => report::write_diff_html(&diff, objects.as_ref(), &mut out)?,
         _ => {
             if tests {
                 diff.write_text(report_look(matches), &mut out)?;

@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use super::afterwards::Afterwards;
 use super::status::credentials;
-use super::waiting::{DAY, Wait};
+use super::waiting::{DAY, Wait, verdict};
 use super::{cluster, local, request, usage};
 use crate::deploy::{self, CHECKS, Preflight};
 use crate::names;
+use crate::remote::authority::Authorities;
 use crate::remote::service::{self, Service};
 use base::kube::Client;
 use base::stop::Stop;
@@ -70,12 +71,15 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     };
     let Some(wait) = wait else {
         show_way(&client);
+        if let Ok(kept) = Authorities::of_user() {
+            kept.learn_soon(&client, &namespace);
+        }
         return Ok(ExitCode::SUCCESS);
     };
     // A load balancer may take longer than the run.
     let over = client.stop().child();
     let until_then = client.under(&over);
-    std::thread::scope(|scope| {
+    let run = std::thread::scope(|scope| {
         let shown = std::thread::Builder::new()
             .name("credentials".into())
             .spawn_scoped(scope, || show_way(&until_then));
@@ -83,7 +87,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         over.stop();
         waited
     })?;
-    afterwards.run(&client, &namespace)
+    Ok(verdict(&run, afterwards.run(&client, &namespace)?))
 }
 
 /// The status service that was asked for.

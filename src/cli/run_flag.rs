@@ -1,14 +1,14 @@
 //! The commands that share one flag set: `run`, `wait` and all of `gen`, so that they are interchangeable word for word.
 //!
-//! Flags that override the run's configuration have no default here, only text that names it: the value of a
-//! configuration file would be lost otherwise.
+//! What overrides the run's configuration has its default there, see [`super::overrides`].
 
 use clap::{Arg, ArgAction, Command};
 
 use super::flag::{
-    bare, choice, cluster, command, credentials, fail_on, kubernetes_version, list, number, plugin_env, rbac,
-    redaction, repeated, repositories, switch, text, waiting,
+    bare, choice, cluster, command, credentials, fail_on, kubernetes_version, list, number, output,
+    plugin_env, rbac, redaction, repeated, repositories, switch, text, waiting,
 };
+use super::overrides;
 
 /// `run`.
 pub(crate) fn run() -> Command {
@@ -51,8 +51,16 @@ fn plugin() -> Command {
     command("plugin", "Print a new plugin definition")
         .args_conflicts_with_subcommands(true)
         .subcommand_negates_reqs(true)
-        .arg(text("name", "NAME", "Name of the plugin").short('n').required(true))
-        .arg(text("image", "IMAGE", "Image of its container").short('i').required(true))
+        .arg(text("name", "NAME", "Name of the plugin").short('n').required_unless_present("example"))
+        .arg(text("image", "IMAGE", "Image of its container").short('i').required_unless_present("example"))
+        .arg(
+            choice(
+                "example",
+                crate::plugin::builtin::LANGUAGES,
+                "A plugin in this language, which runs as it is with `run --local`",
+            )
+            .conflicts_with_all(["image", "cmd", "arg", "env", "configmap", "node-selector"]),
+        )
         .arg(
             choice("type", &["Job", "DaemonSet"], "Once for the cluster, or on every node")
                 .short('t')
@@ -115,13 +123,16 @@ enum Made {
 fn shared(made: Made) -> Vec<Arg> {
     let mut flags = Vec::with_capacity(64);
     let mut add = |heading: &'static str, args: Vec<Arg>| {
-        flags.extend(args.into_iter().map(|arg| arg.help_heading(heading)));
+        flags.extend(args.into_iter().map(|arg| overrides::with_default(arg.help_heading(heading))));
     };
     add("Plugins", plugins());
     add("E2E tests", e2e());
     add("Images", images());
     add("The run", the_run(made));
     add("Waiting", waiting("Wait for the end, at most this long; a day when bare", "1440").into());
+    if matches!(made, Made::ByRun) {
+        add("Waiting", vec![output()]);
+    }
     add("Cluster", preflight());
     flags.extend(cluster());
     flags
@@ -184,11 +195,7 @@ fn images() -> Vec<Arg> {
         text("systemd-logs-image", "IMAGE", "Image of the systemd-logs plugin"),
         text("sonobuoy-image", "IMAGE", "Image of aggregator and workers"),
         text("registry", "REGISTRY", "Registry that holds every image of every plugin"),
-        text(
-            "image-pull-policy",
-            "POLICY",
-            "Pull policy of our own images and the built-in plugins [default: IfNotPresent]",
-        ),
+        text("image-pull-policy", "POLICY", "Pull policy of our own images and the built-in plugins"),
         switch("force-image-pull-policy", "Use that policy for all plugins"),
     ]
 }
@@ -202,31 +209,31 @@ fn the_run(made: Made) -> Vec<Arg> {
     vec![
         text("config", "FILE", "Run configuration (JSON); comes before the flags that override it"),
         text("file", "FILE", "Use this manifest instead of making one; - is stdin").short('f'),
-        text("namespace", "NAME", "Namespace of the run [default: sonobuoy]").short('n'),
-        number("timeout", "SECONDS", "Time limit of the run; 0 for none [default: 21600]"),
+        text("namespace", "NAME", "Namespace of the run").short('n'),
+        number("timeout", "SECONDS", "Time limit of the run; 0 for none"),
         rbac(rbac_default),
         text(
             "aggregator-permissions",
             "WORD",
-            "What the run may do: clusterAdmin, clusterRead or namespaceAdmin [default: clusterAdmin]",
+            "What the run may do: clusterAdmin, clusterRead or namespaceAdmin",
         ),
         repeated("aggregator-node-selector", "KEY:VALUE", "Label of the node the aggregator runs on"),
         text(
             "security-context-mode",
             "WORD",
-            "User that the aggregator runs as: nonroot or none [default: nonroot]",
+            "User that the aggregator runs as: nonroot or none",
         ),
-        text("service-account-name", "NAME", "Service account of the run [default: sonobuoy-serviceaccount]"),
+        text("service-account-name", "NAME", "Service account of the run"),
         switch("existing-service-account", "Use a service account that already exists"),
         text(
             "namespace-psa-enforce-level",
             "LEVEL",
-            "Pod Security level of the namespace [default: privileged]",
+            "Pod Security level of the namespace",
         ),
         choice(
             "identity",
             &crate::config::Identity::WORDS,
-            "How workers prove who they are: each by a certificate of its own, or all of a plugin by one [default: auto]",
+            "How workers prove who they are: each by a certificate of its own, or all of a plugin by one",
         ),
         choice(
             "harden",

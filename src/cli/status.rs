@@ -1,6 +1,5 @@
 //! `sonobuoy status`: how a run stands, once or each time that it changes.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,12 +7,13 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::ArgMatches;
 
-use super::{cluster, output, status_table};
+use super::shown::{self, Plain};
+use super::{cluster, output, status_table, waiting};
+use crate::board::{About, Board};
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, Credentials};
 use crate::remote::state::{self, State};
 use crate::{layout, status};
-use base::clock;
 use base::kube::{Method, Request};
 use base::stop::Stop;
 use base::{json, kube};
@@ -33,7 +33,13 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         None => state::read(&client, namespace)?,
     };
     if matches.get_flag("watch") {
-        return watch(&client, namespace, form);
+        shown::stop_on_interrupt(client.stop())?;
+        return match shown::or_original(matches) {
+            Some(output) if !form.json => {
+                shown::with(output, Plain::Stdout, |board| watch(&client, namespace, form, Some(board)))
+            }
+            _ => watch(&client, namespace, form, None),
+        };
     }
     if let State::Told(run) = &state {
         learn(&client, namespace, run);
@@ -109,39 +115,47 @@ impl Form {
     }
 }
 
-/// 1 for a run that has failed, or whose aggregator cannot go on.
+/// 1 for a run that has failed or brought nothing, or whose aggregator cannot go on.
 fn code(state: &State) -> ExitCode {
     match state {
         State::Silent { failed: true, .. } => ExitCode::FAILURE,
-        State::Told(run) if run.status == status::FAILED => ExitCode::FAILURE,
+        State::Told(run) if run.status == status::FAILED || run.brought_nothing() => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     }
 }
 
-/// Shows every change until the run is over: in place on a terminal, else one below the other.
-fn watch(client: &kube::Client, namespace: &str, form: Form) -> Result<ExitCode> {
-    let live = std::io::stdout().is_terminal() && !form.json;
+/// Shows every change until the run is over: on a board, else one below the other.
+fn watch(client: &kube::Client, namespace: &str, form: Form, board: Option<&Board>) -> Result<ExitCode> {
+    let about = About {
+        title: format!("run in namespace {namespace}"),
+        hint: "Ctrl-C ends the watch, not the run".into(),
+        ..About::default()
+    };
     let (mut shown, mut outcome, mut last) = (String::new(), Ok(()), None);
     state::follow(client, namespace, |state| {
-        let text = form.text(&state);
-        outcome = text.and_then(|text| {
-            if text == shown {
-                return Ok(());
-            }
-            let printed = match (live, form.json) {
-                (true, _) => output::redraw(&text),
-                (false, true) => output::print(&text),
-                (false, false) => output::print(&stamped(&shown, &text)),
-            };
-            shown = text;
-            printed
-        });
+        outcome = match board {
+            Some(board) => board.show(waiting::scene(&state, &about)),
+            None => form.text(&state).and_then(|text| {
+                let new = text != shown;
+                let printed = match form.json {
+                    _ if !new => Ok(()),
+                    true => output::print(&text),
+                    false => output::print(&stamped(&shown, &text)),
+                };
+                shown = text;
+                printed
+            }),
+        };
         let over = state.is_over() || state == State::Absent;
         last = Some(state);
         outcome.is_ok() && !over
     })?;
     outcome?;
     match last {
+        _ if client.stop().stopped() => Err(shown::Interrupted(format!(
+            "the watch was interrupted; the run goes on: `sonobuoy status --watch -n {namespace}` watches it again"
+        ))
+        .into()),
         Some(State::Absent) => bail!("the run in namespace `{namespace}` is gone"),
         Some(state) => Ok(code(&state)),
         None => bail!("the watch was interrupted"),
@@ -152,8 +166,7 @@ fn watch(client: &kube::Client, namespace: &str, form: Form) -> Result<ExitCode>
 fn stamped(before: &str, text: &str) -> String {
     let known: std::collections::HashSet<Vec<&str>> =
         before.lines().map(|line| line.split_whitespace().collect()).collect();
-    let time = clock::now();
-    let time = time.get(11..19).unwrap_or_default();
+    let time = shown::time();
     let new = text.lines().filter(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         !words.is_empty() && !known.contains(&words)

@@ -6,8 +6,9 @@
 use clap::{Arg, Command};
 
 use super::flag::{
-    accepting_values, choice, cluster, color, command, credentials, fail_on, global, kubernetes_version,
-    list, namespace, number, plugin_env, rbac, redaction, repositories, switch, text, waiting,
+    accepting_values, bare, choice, cluster, color, command, credentials, fail_on, global,
+    kubernetes_version, list, namespace, number, output, plugin_env, rbac, redaction, repositories, switch,
+    text, waiting,
 };
 use super::run_flag;
 use crate::names;
@@ -71,6 +72,7 @@ pub(crate) fn shown() -> Command {
             run_flag::wait(),
             retrieve(),
             verify(),
+            certify(),
             results(),
             logs(),
             delete(),
@@ -94,6 +96,21 @@ pub(crate) fn parsed() -> Command {
     accepting_values(shown())
 }
 
+/// What a command is called: `sonobuoy gen plugin`.
+pub(crate) fn name(path: &[String]) -> String {
+    std::iter::once("sonobuoy").chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
+}
+
+/// The command at `path`, ready to print its help; `Err` has the word that names none.
+pub(crate) fn command_at(mut table: Command, path: &[String]) -> Result<Command, String> {
+    table.build();
+    let mut command = table;
+    for word in path {
+        command = command.find_subcommand(word).cloned().ok_or_else(|| word.clone())?;
+    }
+    Ok(command.bin_name(name(path)))
+}
+
 /// A positional argument that is a file, a folder or a URL.
 fn path(name: &'static str, value: &'static str) -> Arg {
     Arg::new(name).value_name(value)
@@ -108,9 +125,13 @@ fn e2e() -> Command {
         .arg(text("focus", "REGEX", "Only tests that match").short('f'))
         .arg(text("skip", "REGEX", "Leave out tests that match").short('s'))
         .arg(
-            text("input", "SOURCE", "Where the list comes from: online, offline, - (stdin) or a file")
-                .short('i')
-                .default_value("online"),
+            text(
+                "input",
+                "SOURCE",
+                "Where the list comes from: online, image (asks the conformance image), - (stdin) or a file",
+            )
+            .short('i')
+            .default_value("online"),
         )
         .arg(
             text("mode", "WORD", "What is printed: tests, tags or tagCounts")
@@ -118,6 +139,7 @@ fn e2e() -> Command {
                 .default_value("tests"),
         )
         .arg(text("version", "VERSION", "Kubernetes version [default: that of the cluster]"))
+        .arg(text("kube-conformance-image", "IMAGE", "With --input=image: the conformance image"))
         .arg(text("url", "URL", "Where online lists are, one <version>.gz for each").hide(true))
         .args(cluster())
 }
@@ -143,6 +165,7 @@ fn status() -> Command {
         .arg(switch("show-all", "Show one line for each plugin and node"))
         .arg(switch("json", "Print the status document as JSON"))
         .arg(switch("watch", "Keep showing changes until the run is over"))
+        .arg(output())
         .arg(credentials())
         .args(cluster())
 }
@@ -173,6 +196,21 @@ fn verify() -> Command {
         ))
 }
 
+fn certify() -> Command {
+    command("certify", "Check a conformance run and write its submission for certification; needs no cluster")
+        .arg(path("archive", "ARCHIVE").help("Archive of the run, or its unpacked folder").required(true))
+        .arg(text("product", "FILE", "Description of the product (YAML), as the submission's PRODUCT.yaml"))
+        .arg(
+            text("output", "DIR", "New folder to write the submission into; without it, only checks")
+                .short('o'),
+        )
+        .arg(text(
+            "tests",
+            "FILE",
+            "Names of tests, one a line: those with [Conformance] have to be in the archive",
+        ))
+}
+
 fn results() -> Command {
     let format = |values| {
         choice(
@@ -199,7 +237,14 @@ fn results() -> Command {
         )
         .arg(text("node", "NAME", "Only this item of the tree, such as a node").short('n'))
         .arg(switch("skip-prefix", "With --mode=detailed: no file names before lines").short('s'))
-        .arg(switch("facts", "What the nodes are made of, a row each, from the host-facts plugin"))
+        .arg(bare(
+            choice(
+                "facts",
+                &["nodes", "all"],
+                "What nodes are made of, reach and log, a row each; with `all` every fact that differs",
+            ),
+            "nodes",
+        ))
         .arg(format(&["text", "json", "junit", "html", "csv"]))
         .arg(color())
         .arg(fail_on())
@@ -208,7 +253,7 @@ fn results() -> Command {
                 .arg(path("before", "BEFORE").required(true))
                 .arg(path("after", "AFTER").required(true))
                 .arg(text("plugin", "NAME", "Only this plugin").short('p'))
-                .arg(format(&["text", "json"]).help("What is printed: text for people, or json"))
+                .arg(format(&["text", "json", "html"]).help("What is printed: text for people, json, or an html page"))
                 .arg(color())
                 .arg(fail_on()),
         )
@@ -242,6 +287,11 @@ fn images() -> Command {
                     .short('p')
                     .default_values(["e2e", "systemd-logs"]),
             )
+            .arg(text(
+                "images-from",
+                "FILE",
+                "List of the tests' images, or archive with the conformance image, instead of asking its registry",
+            ))
             .arg(switch("dry-run", "Only say what would be done"))
     };
     let transfer = || {

@@ -3,27 +3,14 @@
 //! Owns the words of these errors; they are printed together with the usage of the command, by `cli`.
 
 use std::ffi::OsString;
-use std::fmt;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
-/// An error of whoever wrote the command line; the usage is printed with it.
-#[derive(Debug)]
-pub(crate) struct Error(String);
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Error {}
-
-/// An error that is printed with the usage of its command.
-pub(crate) fn error(message: impl Into<String>) -> anyhow::Error {
-    Error(message.into()).into()
-}
+pub(crate) use super::mistake::{Error, error};
+use super::suggest;
+use super::table::name;
+use base::near;
 
 /// Whether any error of this command is printed with its usage, as the original does.
 pub(crate) fn shows_usage(path: &[String]) -> bool {
@@ -32,21 +19,6 @@ pub(crate) fn shows_usage(path: &[String]) -> bool {
         [first, ..] => ["e2e", "plugin", "worker"].contains(&first),
         [] => true,
     }
-}
-
-/// What a command is called: `sonobuoy gen plugin`.
-pub(crate) fn name(path: &[String]) -> String {
-    std::iter::once("sonobuoy").chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
-}
-
-/// The command at `path`, ready to print its help; `Err` has the word that names none.
-pub(crate) fn command(mut table: Command, path: &[String]) -> Result<Command, String> {
-    table.build();
-    let mut command = table;
-    for word in path {
-        command = command.find_subcommand(word).cloned().ok_or_else(|| word.clone())?;
-    }
-    Ok(command.bin_name(name(path)))
 }
 
 /// The arguments after the program's own name, as far as they can be read.
@@ -125,41 +97,27 @@ pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> 
         Some(ContextValue::Strings(texts)) => Some(texts.join(" ")),
         _ => None,
     };
-    let suggestion = |kind| match error.get(kind) {
-        // Underscores stand only in flags of Go's logging, which are taken but do nothing.
-        Some(ContextValue::String(text)) if text.contains('_') => String::new(),
-        Some(ContextValue::String(text)) => format!("; did you mean `{text}`?"),
-        Some(ContextValue::Strings(texts)) if !texts.is_empty() => {
-            format!("; did you mean `{}`?", texts.join("` or `"))
-        }
-        _ => String::new(),
-    };
     let argument = context(ContextKind::InvalidArg).unwrap_or_default();
-    let flag = argument.split(['[', ' ', '=']).next().unwrap_or_default();
+    let flag = argument.split(['[', ' ', '=']).next().filter(|flag| !flag.is_empty());
+    let flag = flag.unwrap_or_else(|| argument.trim_matches(['[', ']', '<', '>', '.']));
     let value = context(ContextKind::InvalidValue).unwrap_or_default();
     let message = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => return Ok(()),
         ErrorKind::InvalidSubcommand => {
             let word = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-            let hint = suggestion(ContextKind::SuggestedSubcommand);
-            format!("unknown command {word:?} for {:?}{hint}", name(path))
+            format!("unknown command {word:?} for {:?}{}", name(path), suggest::command(&word, path))
         }
         ErrorKind::UnknownArgument if argument.starts_with("--") => {
-            format!("unknown flag: {flag}{}", suggestion(ContextKind::SuggestedArg))
+            format!("unknown flag: {flag}{}", suggest::flag(flag, path))
         }
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
-            format!("unknown shorthand flag: {argument}")
+            format!("unknown shorthand flag: {argument}{}", suggest::short(&argument, path))
         }
         ErrorKind::UnknownArgument if path.is_empty() => {
-            format!("unknown command {argument:?} for \"sonobuoy\"")
+            format!("unknown command {argument:?} for \"sonobuoy\"{}", suggest::command(&argument, path))
         }
         ErrorKind::UnknownArgument => {
-            let number = !argument.is_empty() && argument.bytes().all(|byte| byte.is_ascii_digit());
-            let waits =
-                path.first().is_some_and(|first| ["run", "wait", "gen", "delete"].contains(&first.as_str()));
-            let hint =
-                if number && waits { format!("; did you mean `--wait={argument}`?") } else { String::new() };
-            format!("{:?} takes no argument {argument:?}{hint}", name(path))
+            format!("{:?} takes no argument {argument:?}{}", name(path), suggest::argument(&argument, path))
         }
         ErrorKind::ArgumentConflict => match context(ContextKind::InvalidSubcommand) {
             Some(word) => format!("{:?} takes no argument {word:?}", name(path)),
@@ -169,15 +127,17 @@ pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> 
                 format!("{flag} and {other} exclude each other; leave one out")
             }
         },
-        ErrorKind::InvalidValue if value.is_empty() => format!("flag needs an argument: {flag}"),
+        ErrorKind::InvalidValue if value.is_empty() => {
+            let hint =
+                if flag == "--v" || flag == "-v" { "; `sonobuoy --version` prints the version" } else { "" };
+            format!("flag needs an argument: {flag}{hint}")
+        }
         ErrorKind::InvalidValue => {
-            let known = context(ContextKind::ValidValue).map_or_else(String::new, |known| {
-                format!(": it is one of {}", known.split(' ').collect::<Vec<_>>().join(", "))
-            });
-            format!(
-                "invalid argument {value:?} for {flag:?}{known}{}",
-                suggestion(ContextKind::SuggestedValue)
-            )
+            let known = context(ContextKind::ValidValue).unwrap_or_default();
+            let known: Vec<&str> = known.split(' ').filter(|word| !word.is_empty()).collect();
+            let listed =
+                if known.is_empty() { String::new() } else { format!(": it is one of {}", known.join(", ")) };
+            format!("invalid argument {value:?} for {flag:?}{listed}{}", near::hint(&value, known))
         }
         ErrorKind::ValueValidation => {
             let cause =

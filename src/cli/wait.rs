@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 
 use super::afterwards::Afterwards;
-use super::waiting::{DAY, Wait};
+use super::waiting::{DAY, Wait, verdict};
 use super::{cluster, request};
 use base::stop::Stop;
 
@@ -15,8 +15,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let client = cluster::client(matches, &Stop::new())?;
     let namespace = request::settings(matches)?.namespace;
     // The original's limit is 0 here, which ends every wait at once.
-    if let Some(wait) = Wait::asked(matches, DAY)? {
-        wait.wait(&client, &namespace)?;
-    }
-    afterwards.run(&client, &namespace)
+    let run = Wait::asked(matches, DAY)?.map(|wait| wait.wait(&client, &namespace)).transpose()?;
+    let code = afterwards.run(&client, &namespace)?;
+    Ok(run.map_or(code, |run| verdict(&run, code)))
 }

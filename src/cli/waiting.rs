@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::io::IsTerminal as _;
+use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
+use super::shown::{self, Plain, time};
 use super::{output, status_table};
+use crate::board::{self, About, Board, Output, Scene};
 use crate::remote::authority::Authorities;
 use crate::remote::state::{self, State};
 use crate::status;
@@ -31,7 +34,16 @@ const STUCK_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long to wait, and what to print.
 pub(crate) struct Wait {
     limit: Duration,
-    shown: bool,
+    told: Told,
+}
+
+/// How it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Silently,
+    /// In the lines of a table, as the original does it.
+    Lines,
+    By(Output),
 }
 
 impl Wait {
@@ -43,13 +55,28 @@ impl Wait {
                 .map_err(|_| super::usage::error("--wait is negative; write minutes".to_owned()))?,
         };
         // The spinner of the original is nothing that a log could hold; a table tells more.
-        let shown = matches.get_one::<String>("wait-output").is_some_and(|output| output == "Progress")
-            && progress_is_on(&|name| std::env::var(name).ok());
-        Ok((minutes > 0).then_some(Self { limit: Duration::from_secs(minutes.saturating_mul(60)), shown }))
+        let silent = matches.get_one::<String>("wait-output").is_some_and(|output| output != "Progress")
+            || !progress_is_on(&|name| std::env::var(name).ok());
+        let told = match shown::or_original(matches) {
+            Some(Output::Board) | None if silent => Told::Silently,
+            Some(output) => Told::By(output),
+            None => Told::Lines,
+        };
+        Ok((minutes > 0).then_some(Self { limit: Duration::from_secs(minutes.saturating_mul(60)), told }))
     }
 
     /// Waits until the run is complete. Everything else is an error: it failed, it is gone, the time is over.
     pub(crate) fn wait(&self, client: &Client, namespace: &str) -> Result<status::Run> {
+        shown::stop_on_interrupt(client.stop())?;
+        match self.told {
+            Told::By(output) => {
+                shown::with(output, Plain::Stdout, |board| self.follow(client, namespace, Some(board)))
+            }
+            _ => self.follow(client, namespace, None),
+        }
+    }
+
+    fn follow(&self, client: &Client, namespace: &str, board: Option<&Board>) -> Result<status::Run> {
         let over = client.stop().child();
         let narrow = client.under(&over);
         let (sender, states) = sync_channel(16);
@@ -67,18 +94,32 @@ impl Wait {
                 })
             });
             let watch = watch.context("start a thread")?;
-            let mut follower = Follower::new(self, namespace);
+            let mut follower = Follower { board, ..Follower::new(self, namespace) };
             let outcome = follower.follow(&states);
             drop(states);
             over.stop();
             let watched = watch.join().unwrap_or_else(|_| bail!("the watch panicked"));
             match outcome {
                 Ok(Some(run)) => Ok(run),
+                Ok(None) if client.stop().stopped() => Err(shown::Interrupted(format!(
+                    "the wait was interrupted; the run goes on: `sonobuoy wait -n {namespace}` waits for it again, `sonobuoy delete -n {namespace}` ends it"
+                ))
+                .into()),
                 Ok(None) => watched.and_then(|()| bail!("the wait was interrupted")),
                 Err(error) => Err(error),
             }
         })
     }
+}
+
+/// The exit code for a run that is complete, given that of what was done afterwards: one in which nothing but errors came
+/// did not do what it was for.
+pub(crate) fn verdict(run: &status::Run, code: ExitCode) -> ExitCode {
+    if !run.brought_nothing() {
+        return code;
+    }
+    log::error!("no plugin has brought a result");
+    if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code }
 }
 
 /// On, unless its own variable says otherwise.
@@ -89,6 +130,7 @@ fn progress_is_on(variable: &dyn Fn(&str) -> Option<String>) -> bool {
 struct Follower<'a> {
     wait: &'a Wait,
     namespace: &'a str,
+    board: Option<&'a Board>,
     printed: HashSet<String>,
     /// Nothing is known before.
     latest: State,
@@ -104,6 +146,7 @@ impl<'a> Follower<'a> {
         Self {
             wait,
             namespace,
+            board: None,
             printed: HashSet::new(),
             latest: State::Absent,
             seen: false,
@@ -174,8 +217,12 @@ impl<'a> Follower<'a> {
         Ok(None)
     }
 
-    /// Prints what is new; whether there was something.
+    /// Tells what is new; whether there was something.
     fn tell(&mut self, state: &State) -> Result<bool> {
+        if let Some(board) = self.board {
+            board.show(self.scene(state))?;
+            return Ok(true);
+        }
         let text = match state {
             State::Told(run) => {
                 let mut text = status_table::all(run);
@@ -196,14 +243,23 @@ impl<'a> Follower<'a> {
                 new.push_str(&format!("{} {}\n", time(), line.trim_end()));
             }
         }
-        if self.wait.shown {
+        if self.wait.told == Told::Lines {
             output::print(&new)?;
         }
         Ok(!new.is_empty())
     }
 
+    fn scene(&self, state: &State) -> Scene {
+        let about = About {
+            title: format!("run in namespace {}", self.namespace),
+            limit: format!("at most {}", board::span(self.wait.limit)),
+            hint: "Ctrl-C ends the wait, not the run".into(),
+        };
+        scene(state, &about)
+    }
+
     fn sign_of_life(&mut self) -> Result<()> {
-        if !self.wait.shown {
+        if self.wait.told != Told::Lines {
             return Ok(());
         }
         if self.terminal {
@@ -244,9 +300,13 @@ fn words(state: &State) -> String {
     }
 }
 
-/// Now, as `HH:MM:SS` in UTC.
-fn time() -> String {
-    clock::now().get(11..19).unwrap_or_default().to_owned()
+/// What a board shows of a run in a cluster.
+pub(crate) fn scene(state: &State, about: &About) -> Scene {
+    let mut scene = board::of_run(&state.document(), about);
+    if let State::Silent { .. } | State::Absent = state {
+        scene.state = words(state);
+    }
+    scene
 }
 
 #[cfg(test)]
@@ -270,7 +330,7 @@ mod tests {
 
     #[test]
     fn only_a_complete_run_is_a_success() {
-        let wait = Wait { limit: Duration::from_secs(60), shown: false };
+        let wait = Wait { limit: Duration::from_secs(60), told: Told::Silently };
         let run = |status: &str| State::Told(status::Run { status: status.into(), ..status::Run::default() });
         let mut fresh = follower(&wait);
         assert!(fresh.take(State::Absent).unwrap().is_none(), "it may still come");
@@ -282,7 +342,7 @@ mod tests {
 
     #[test]
     fn lines_are_told_once_whatever_their_columns() {
-        let wait = Wait { limit: Duration::from_secs(60), shown: false };
+        let wait = Wait { limit: Duration::from_secs(60), told: Told::Silently };
         let mut follower = follower(&wait);
         let entry =
             |node: &str| status::Entry { plugin: "p".into(), node: node.into(), ..status::Entry::default() };
@@ -297,7 +357,7 @@ mod tests {
 
     #[test]
     fn the_time_is_over_with_the_last_state_in_the_message() {
-        let wait = Wait { limit: Duration::ZERO, shown: false };
+        let wait = Wait { limit: Duration::ZERO, told: Told::Silently };
         let (_sender, states) = sync_channel(1);
         let mut late = follower(&wait);
         late.latest = State::Told(status::Run::default());
@@ -307,7 +367,7 @@ mod tests {
 
     #[test]
     fn an_aggregator_that_is_stuck_gets_time_to_be_repaired() {
-        let wait = Wait { limit: Duration::from_secs(3_600), shown: false };
+        let wait = Wait { limit: Duration::from_secs(3_600), told: Told::Silently };
         let stuck = State::Silent {
             phase: "Pending".into(),
             message: "no image".into(),

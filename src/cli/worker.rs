@@ -2,6 +2,8 @@
 //!
 //! Starts the thread `containers` in a pod, and joins it: it watches whether the other containers have ended.
 
+use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ use base::logger;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 
+/// Where Kubernetes looks for the last words of a container.
+const TERMINATION_LOG: &str = "/dev/termination-log";
 /// An account that may read its pod and not watch it asks so often.
 const ASK: Duration = Duration::from_secs(5);
 
@@ -30,31 +34,48 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         }
         _ => (Scope::Global, 0),
     };
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if let Some((how, results)) = variable(env::LIFELINE).zip(variable(env::RESULTS_DIR)) {
+        lifeline::hold(&how, results)?;
+    }
     let term = Stop::new();
     let asked = term.clone();
     sys::on_signal(&[Signal::Terminate], move || asked.stop())?;
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    if variable(env::LIFELINE).as_deref() == Some("stdin")
-        && let Some(results) = variable(env::RESULTS_DIR)
-    {
-        lifeline::hold(results)?;
+    let outcome = work(scope, &variable, &term);
+    if let (Err(error), Some(_)) = (&outcome, variable(env::PLUGIN_POD)) {
+        // Whoever watches the pod is told, although the network may not let anything through.
+        leave(TERMINATION_LOG.as_ref(), error);
     }
+    outcome?;
+    worker::linger(sleep, &term);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Leaves the last words of this container where Kubernetes reads them, if it does.
+fn leave(place: &Path, error: &anyhow::Error) {
+    let file = std::fs::OpenOptions::new().write(true).open(place);
+    let left = file.and_then(|mut file| write!(file, "{error:#}"));
+    if let Err(error) = left {
+        log::debug!("`{}` is not written: {error}", place.display());
+    }
+}
+
+fn work(scope: Scope, variable: &dyn Fn(&str) -> Option<String>, term: &Stop) -> anyhow::Result<()> {
     let settings = Settings::read(scope, |name| std::env::var(name).ok())?;
     // Whoever runs plugins without Kubernetes names a file that it makes when all other processes have ended well.
     if let Some(path) = variable(env::OTHERS_ENDED_FILE) {
-        let submitted = worker::run(&settings, &Others::Marker(path.into()), &term)?;
+        let submitted = worker::run(&settings, &Others::Marker(path.into()), term)?;
         // They wait for the result, where Kubernetes looks for itself.
         ensure!(submitted, "asked to end before there was a result");
     } else {
         // Ends after the worker, not with `term`: within the grace of a pod others may still end.
         let over = Stop::new();
-        match Pod::read(&variable, &over) {
-            Some(pod) => beside(&pod, &over, |others| worker::run(&settings, others, &term))?,
-            None => worker::run(&settings, &Others::Unknown, &term)?,
+        match Pod::read(variable, &over) {
+            Some(pod) => beside(&pod, &over, |others| worker::run(&settings, others, term))?,
+            None => worker::run(&settings, &Others::Unknown, term)?,
         };
     }
-    worker::linger(sleep, &term);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// The pod that we run in.
@@ -155,6 +176,18 @@ mod tests {
     use base::json::json;
 
     use super::*;
+
+    #[test]
+    fn last_words_are_left_where_there_is_a_place_for_them() {
+        let folder = base::temp::Folder::new().unwrap();
+        let place = folder.join("log");
+        let error = anyhow::anyhow!("connection refused").context("cannot submit the result");
+        leave(&place, &error);
+        assert!(!place.exists(), "it is Kubernetes that makes the place");
+        std::fs::write(&place, "").unwrap();
+        leave(&place, &error);
+        assert_eq!(std::fs::read_to_string(&place).unwrap(), "cannot submit the result: connection refused");
+    }
 
     #[test]
     fn all_other_containers_must_have_ended_well() {

@@ -1,4 +1,4 @@
-//! Where the aggregator is and what proves who speaks: address, certificates, key; all checked before use.
+//! The aggregator's address, and the certificates and key that prove who is calling; all checked before use.
 
 use std::sync::Arc;
 
@@ -7,31 +7,31 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsCo
 use super::Error;
 use crate::{Credentials, env};
 
-/// Where the aggregator is, whom to trust, and as whom to speak: by a certificate with its key, or by a token with which
-/// a certificate is asked for. Certificates and keys are PEM text.
+/// Where the aggregator is, whom to trust, and who is calling: by a certificate with its key, or by a token with which to
+/// request one. Certificates and keys are PEM text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// `https://host:port`; a path is ignored.
     pub aggregator_url: String,
-    /// The authority of the run: the only one that is trusted.
+    /// The run's certificate authority, the only one that is trusted.
     pub ca_cert: String,
-    /// The certificate that names the plugin; empty to ask for one.
+    /// The certificate that names the plugin; empty to request one.
     pub client_cert: String,
-    /// Its key, SEC1 or PKCS#8.
+    /// Its private key, SEC1 or PKCS#8.
     pub client_key: String,
-    /// The file with the token of the pod; only where there is no certificate.
+    /// The file with the pod's token; only used without a certificate.
     pub token_file: String,
 }
 
 impl Access {
-    /// Reads the variables of a worker: `AGGREGATOR_URL` and `CA_CERT`, with `SONOBUOY_TOKEN_FILE` or with `CLIENT_CERT`
+    /// Reads a worker's environment: `AGGREGATOR_URL` and `CA_CERT`, with either `SONOBUOY_TOKEN_FILE` or `CLIENT_CERT`
     /// and `CLIENT_KEY`.
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| std::env::var(name).ok())
             .map_err(|missing| Error::Settings(format!("not set in the environment: {}", missing.join(", "))))
     }
 
-    /// Reads the same from anywhere; empty is the same as missing. `Err` names what is missing.
+    /// Reads the same variables through `lookup`; an empty value counts as missing. `Err` names what is missing.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<&'static str>> {
         let given = |name: &str| lookup(name).unwrap_or_default();
         let access = Self {
@@ -53,7 +53,7 @@ impl Access {
         if missing.is_empty() { Ok(access) } else { Err(missing) }
     }
 
-    /// Whether a certificate has to be asked for.
+    /// Whether a certificate has to be requested.
     pub(super) fn asks(&self) -> bool {
         self.client_cert.is_empty() && !self.token_file.is_empty()
     }
@@ -61,26 +61,26 @@ impl Access {
     /// Scheme and authority, without path.
     pub(super) fn base(&self) -> Result<String, Error> {
         let wrong = |what: &str| {
-            Error::Settings(format!("`{}` is not an aggregator's address: {what}", self.aggregator_url))
+            Error::Settings(format!("`{}` is not a valid aggregator address: {what}", self.aggregator_url))
         };
         let uri: ureq::http::Uri =
             self.aggregator_url.trim().parse().map_err(|error| wrong(&format!("{error}")))?;
         if uri.scheme_str() != Some("https") {
-            return Err(wrong("it has to begin with `https://`"));
+            return Err(wrong("it must start with `https://`"));
         }
         let authority = uri.authority().ok_or_else(|| wrong("it has no host"))?;
         if authority.as_str().contains('@') || authority.host().is_empty() {
-            return Err(wrong("it has no plain host"));
+            return Err(wrong("it must contain a plain host name or IP address"));
         }
-        // What is not a number would be taken for no port.
+        // The parser takes a port that is not a number for no port at all.
         if authority.port_u16().is_none() && authority.host() != authority.as_str() {
-            return Err(wrong("its port is not a number up to 65535"));
+            return Err(wrong("its port must be a number up to 65535"));
         }
         Ok(format!("https://{authority}"))
     }
 
-    /// TLS settings from the certificates. Everything is parsed and matched first, because the HTTP client below
-    /// panics over a key that does not fit.
+    /// TLS settings from the certificates. Everything is parsed and matched first, because the HTTP client panics if the
+    /// key does not match the certificate.
     pub(super) fn tls(&self) -> Result<TlsConfig, Error> {
         let checked = Credentials::read(&self.ca_cert, &self.client_cert, &self.client_key).map_err(wrong)?;
         let key = PrivateKey::from_pem(checked.key_pem().as_bytes()).map_err(wrong)?;
@@ -88,14 +88,14 @@ impl Access {
         Ok(trusting(certificate(&checked.authority_pem())?).client_cert(Some(own)).build())
     }
 
-    /// TLS settings of somebody who has no certificate yet.
+    /// TLS settings of a client that has no certificate yet.
     pub(super) fn guest_tls(&self) -> Result<TlsConfig, Error> {
         let authority = crate::credentials::authority(&self.ca_cert).map_err(wrong)?;
         Ok(trusting(certificate(&base::tls::pem("CERTIFICATE", &authority))?).build())
     }
 }
 
-/// TLS that trusts this authority alone.
+/// TLS settings that trust only this authority.
 fn trusting(authority: Certificate<'static>) -> TlsConfigBuilder {
     TlsConfig::builder()
         .provider(TlsProvider::Rustls)
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_https_with_a_host_is_an_address_and_its_path_goes() {
+    fn an_address_is_https_with_a_host_and_its_path_is_dropped() {
         let base = |url: &str| Access { aggregator_url: url.into(), ..Access::default() }.base().ok();
         assert_eq!(base("https://10.0.0.1:8080").as_deref(), Some("https://10.0.0.1:8080"));
         assert_eq!(base("https://[::1]:8080/api/v1/results").as_deref(), Some("https://[::1]:8080"));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_missing_is_named_at_once_and_empty_is_missing() {
+    fn everything_missing_is_named_at_once_and_empty_counts_as_missing() {
         let missing = Access::read(|name| match name {
             "CA_CERT" => Some("x".into()),
             "CLIENT_KEY" => Some(String::new()),
@@ -139,11 +139,11 @@ mod tests {
         });
         assert_eq!(missing, Err(vec!["AGGREGATOR_URL", "CLIENT_CERT", "CLIENT_KEY"]));
         let with_token = Access::read(|name| Some(if name.starts_with("CLIENT") { "" } else { name }.into()));
-        assert!(with_token.is_ok_and(|access| access.asks()), "a token stands for certificate and key");
+        assert!(with_token.is_ok_and(|access| access.asks()), "a token replaces certificate and key");
     }
 
     #[test]
-    fn certificates_that_are_none_are_named_instead_of_a_panic() {
+    fn invalid_certificates_are_named_instead_of_a_panic() {
         let check = |access: Access, words: &str| {
             let error = access.tls().unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_somebody_else_is_an_error_and_no_panic() {
+    fn a_key_that_does_not_match_is_an_error_and_not_a_panic() {
         let authority = sonobuoy::outside::Authority::new(std::time::Duration::from_secs(60)).unwrap();
         let (one, other) = (authority.client("one").unwrap(), authority.client("other").unwrap());
         let access = |key: &str| Access {

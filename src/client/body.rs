@@ -1,9 +1,9 @@
-//! What is sent: a file, a packed folder or bytes, with name, type, length and digest.
+//! The body of a submission: a file, a packed folder or bytes, with name, type, length and digest.
 //!
-//! A file is digested while it is sent, so that it is read once: the aggregator answers with the digest of what it
-//! has stored, which is compared. Whoever sends again says in the head what was sent before. A folder is digested
-//! while it is packed. A file that changes while it is sent is noticed before its last bytes are, so that no
-//! mixture of two versions is ever taken for a result.
+//! A file is digested while it is sent, so that it is read only once: the aggregator responds with the digest of what it
+//! stored, and the two are compared. A retry announces the digest of the previous attempt up front. A folder is digested
+//! while it is packed. A file that changes while it is sent is noticed before its last bytes are sent, so a mixture of
+//! two versions is never accepted as a result.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
@@ -16,14 +16,15 @@ use ring::digest::{Context, SHA256};
 use super::Error;
 use crate::protocol::GZIP;
 use base::archive;
+use base::sys::Folder;
 use base::temp;
 
 /// One 64 KiB buffer is as fast as larger ones.
 const BUFFER: usize = 64 * 1024;
-/// What a packed folder is called.
+/// The name of a packed folder.
 const PACKED_NAME: &str = "results.tar.gz";
 
-/// Something to send, which can be opened again for each attempt.
+/// Something to send, which can be read again for each attempt.
 pub(super) struct Source<'a> {
     name: String,
     kind: Kind<'a>,
@@ -32,11 +33,11 @@ pub(super) struct Source<'a> {
 
 enum Kind<'a> {
     Bytes(&'a [u8]),
-    /// Opened once: whatever its name leads to later, this is what is sent. A packed folder has none any more.
+    /// Opened once: this is what is sent, whatever its name refers to later. A packed folder no longer has a name.
     File(PathBuf, File),
 }
 
-/// By what a change of a file is noticed.
+/// How a change of a file is noticed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Version {
     length: u64,
@@ -53,7 +54,7 @@ impl<'a> Source<'a> {
 
     pub(super) fn file(path: &Path) -> Result<Self, Error> {
         let wrong = |source| Error::file(path, source);
-        // Opening a pipe would wait for whoever writes into it.
+        // Opening a pipe would wait for a writer.
         Self::regular(path, &path.metadata().map_err(wrong)?)?;
         Self::opened(path, File::open(path).map_err(wrong)?)
     }
@@ -69,17 +70,17 @@ impl<'a> Source<'a> {
         if metadata.is_file() {
             return Ok(());
         }
-        Err(Error::file(path, io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")))
+        Err(Error::file(path, io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")))
     }
 
-    /// Packs a folder into a file that has lost its name before it is filled: nothing is left behind, whatever
-    /// happens, and no archive ends up inside itself. It lies in the folder, which in a pod is the volume with
-    /// room, or among temporary files if that is full or nothing may be written there.
-    pub(super) fn directory(path: &Path) -> Result<Self, Error> {
+    /// Packs a folder into a file that is unlinked before it is filled: nothing is left behind, whatever happens, and no
+    /// archive ends up inside itself. It is created in the folder, which in a pod is the volume with space, or among
+    /// temporary files if that one is full or read-only.
+    pub(super) fn directory(path: &Path, folder: &Folder) -> Result<Self, Error> {
         let pack = |place: &Path| {
             let inner = BufWriter::with_capacity(BUFFER, temp::file(place)?);
             let out = Digesting { inner, context: Context::new(&SHA256) };
-            let Digesting { inner, context } = archive::pack(path, None, out)?;
+            let Digesting { inner, context } = archive::pack_open(folder, path, None, out)?;
             Ok((inner.into_inner().map_err(io::IntoInnerError::into_error)?, context))
         };
         let packed = pack(path).or_else(|error: io::Error| pack(&std::env::temp_dir()).map_err(|_| error));
@@ -89,28 +90,28 @@ impl<'a> Source<'a> {
         Ok(source)
     }
 
-    /// The name of what is sent.
+    /// The name under which it is sent.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The value of `Repr-Digest`, as far as it is known before it is sent: of the same version, or bytes.
+    /// The value of `Repr-Digest`, if it is known before sending: for bytes, or a file that has not changed since.
     pub(super) fn digest(&self) -> Option<&str> {
         let (of, text) = self.digest.as_ref()?;
         self.version().is_ok_and(|now| now == *of).then_some(text.as_str())
     }
 
-    /// Keeps the digest of what was sent, for another attempt.
+    /// Remembers the digest of what was sent, for another attempt.
     pub(super) fn keep(&mut self, sent: Sent) {
         self.digest = Some((sent.version, sent.digest));
     }
 
-    /// Whether it is another one than its digest was taken of; what is gone has changed, too.
+    /// Whether it has changed since its digest was taken; what is gone has changed, too.
     pub(super) fn changed(&self) -> bool {
         self.digest.is_some() && self.digest().is_none()
     }
 
-    /// Its bytes from the beginning.
+    /// Its bytes, from the beginning.
     pub(super) fn body(&self) -> Result<Body<'_>, Error> {
         let version = self.version()?;
         let inner: Box<dyn Read + '_> = match &self.kind {
@@ -141,7 +142,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The type by the name's extension; only `.gz` has a meaning for the aggregator.
+    /// The content type for the name's extension; only that of `.gz` means anything to the aggregator.
     pub(super) fn content_type(&self) -> Option<&'static str> {
         let (_, extension) = self.name.rsplit_once('.')?;
         Some(match extension.to_ascii_lowercase().as_str() {
@@ -180,7 +181,7 @@ fn percent_encoded(name: &str) -> String {
         .collect()
 }
 
-/// Hands on what is written and digests it on the way.
+/// Passes on what is written and digests it on the way.
 struct Digesting<W> {
     inner: W,
     context: Context,
@@ -198,19 +199,19 @@ impl<W: Write> Write for Digesting<W> {
     }
 }
 
-/// What is sent by one attempt: exactly the announced length, digested on the way. Longer is cut off, shorter is an
-/// error: the HTTP client would wait for the missing rest for ever, at full speed.
+/// The body of one attempt: exactly the announced length, digested on the way. Anything longer is cut off; anything
+/// shorter is an error, because the HTTP client would wait for the rest forever, in a busy loop.
 pub(super) struct Body<'s> {
     source: &'s Source<'s>,
     inner: Box<dyn Read + 's>,
     version: Version,
     left: u64,
-    /// Only where the digest is not known before.
+    /// Only if the digest is not known beforehand.
     context: Option<Context>,
     trouble: Option<&'static str>,
 }
 
-/// What was sent whole.
+/// What a complete body consisted of.
 pub(super) struct Sent {
     version: Version,
     digest: String,
@@ -226,7 +227,7 @@ impl Body<'_> {
         self.trouble
     }
 
-    /// What was sent, if that is all.
+    /// What was sent, if it is complete.
     pub(super) fn sent(self) -> Option<Sent> {
         let digest = match self.context {
             Some(context) => digest_text(context),
@@ -242,7 +243,7 @@ impl Body<'_> {
 }
 
 impl Sent {
-    /// Whether an answer's digest is that of other bytes. One that holds none, or of another kind, tells nothing.
+    /// Whether the digest in a response is that of other bytes. A missing one, or one of another kind, says nothing.
     pub(super) fn differs(&self, stored: &str) -> bool {
         let kind =
             |member: &str| member.trim().get(..8).is_some_and(|kind| kind.eq_ignore_ascii_case("sha-256="));
@@ -259,7 +260,7 @@ impl Read for Body<'_> {
         }
         let count = self.inner.read(&mut buffer[..room])?;
         if count == 0 {
-            return Err(self.end("became shorter while it was sent"));
+            return Err(self.end("was truncated while it was sent"));
         }
         if count as u64 == self.left && !self.source.version().is_ok_and(|now| now == self.version) {
             return Err(self.end("changed while it was sent"));
@@ -350,10 +351,10 @@ mod tests {
             file.set_modified(SystemTime::now() + std::time::Duration::from_secs(text.len() as u64)).unwrap();
         };
         check(&|| {}, None);
-        check(&|| write("abc"), Some("became shorter while it was sent"));
+        check(&|| write("abc"), Some("was truncated while it was sent"));
         check(&|| write("xyzxyz"), Some("changed while it was sent"));
         check(&|| write("longer than before"), Some("changed while it was sent"));
-        // Another file of the same name is not what was opened.
+        // Replacing the file does not change what was opened.
         let replace = || {
             std::fs::remove_file(&path).unwrap();
             std::fs::write(&path, "another").unwrap();
@@ -382,17 +383,18 @@ mod tests {
             let mut noise = vec![0; 768 << 10];
             ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut noise).unwrap();
             std::fs::write(disk.join("noise"), noise).unwrap();
-            let length = Source::directory(&disk).and_then(|source| Ok(source.body()?.length()));
+            let packed = Source::directory(&disk, &Folder::open(&disk).unwrap());
+            let length = packed.and_then(|source| Ok(source.body()?.length()));
             assert!(run("umount", &[]));
             assert!(length.unwrap() > 768 << 10);
         } else {
-            base::testing::skipped("mount", "a small disk can be mounted only by root");
+            base::testing::skipped("mount", "only root can mount a small disk");
         }
         std::fs::remove_dir(&disk).unwrap();
     }
 
     #[test]
-    fn a_folder_or_nothing_is_no_file() {
+    fn neither_a_folder_nor_nothing_is_a_file() {
         assert!(matches!(Source::file(Path::new("/")), Err(Error::File { .. })));
         assert!(matches!(Source::file(Path::new("/does/not/exist")), Err(Error::File { .. })));
     }

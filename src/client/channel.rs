@@ -1,7 +1,7 @@
-//! The way to the aggregator as somebody it knows: by a certificate that was given, or by one that is asked for, renewed
-//! in time, and asked for again when the aggregator does not take it any more.
+//! Authenticated access to the aggregator: with a given certificate, or with one that is requested, renewed in time, and
+//! requested again when the aggregator no longer accepts it.
 //!
-//! Shared by all threads of a plugin. One of them asks at a time; nobody waits for it who still has a certificate.
+//! Shared by all threads of a plugin. Only one requests a certificate at a time; the others wait only if there is none.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -15,30 +15,30 @@ use super::retry::{self, Outcome, Wish};
 use super::{Access, Error, answer};
 use crate::protocol::{CERTIFICATE_PATH, RENEW_HEADER};
 
-/// The aggregator asks the API server before it answers.
-const ASK_TIMEOUT: Duration = Duration::from_secs(30);
-/// After a renewal that failed, while the certificate before still counts.
+/// The aggregator consults the API server before it answers.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// After a failed renewal, while the previous certificate is still valid.
 const RENEW_PAUSE: Duration = Duration::from_secs(30);
-/// An answer that does not say when to come again.
-const RENEW_DEFAULT: Duration = Duration::from_secs(600);
-/// No certificate is longer.
-const CERTIFICATE_BYTES: u64 = 16 << 10;
+/// When a response does not say when to renew.
+const DEFAULT_RENEWAL: Duration = Duration::from_secs(600);
+/// No certificate is longer than this.
+const MAX_CERTIFICATE_BYTES: u64 = 16 << 10;
 
-/// The way to one aggregator.
+/// Authenticated access to one aggregator.
 pub(super) enum Channel {
-    /// By a certificate that was given.
+    /// With a given certificate.
     Given(Agent),
-    /// By one that is asked for.
-    Asked(Box<Asked>),
+    /// With one that is requested.
+    Requested(Box<Requested>),
 }
 
-pub(super) struct Asked {
+pub(super) struct Requested {
     access: Access,
     url: String,
     guest: Agent,
     key: Key,
     held: Mutex<Held>,
-    asking: Mutex<()>,
+    requesting: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -46,8 +46,8 @@ struct Held {
     agent: Option<Agent>,
     renew_at: Option<Instant>,
     closed: bool,
-    /// What was said last about why there is none.
-    complaint: String,
+    /// The last failure that was logged.
+    failure: String,
 }
 
 impl Channel {
@@ -57,38 +57,38 @@ impl Channel {
         if !access.asks() {
             return Ok(Self::Given(agent(access.tls()?)));
         }
-        Ok(Self::Asked(Box::new(Asked {
+        Ok(Self::Requested(Box::new(Requested {
             access: access.clone(),
             url: format!("{base}{CERTIFICATE_PATH}"),
             guest: agent(access.guest_tls()?),
             key: Key::new()?,
             held: Mutex::default(),
-            asking: Mutex::default(),
+            requesting: Mutex::default(),
         })))
     }
 
-    /// What sends requests as somebody whom the aggregator knows.
+    /// Sends requests with a certificate that the aggregator accepts.
     pub(super) fn agent(&self) -> Result<Agent, Outcome> {
         match self {
             Self::Given(agent) => Ok(agent.clone()),
-            Self::Asked(asked) => asked.agent(),
+            Self::Requested(requested) => requested.agent(),
         }
     }
 
-    /// Throws the certificate away, which was not taken; false if there will be no other.
+    /// Drops a certificate that was rejected; false if there will not be another one.
     pub(super) fn forget(&self) -> bool {
-        let Self::Asked(asked) = self else { return false };
-        asked.held().agent = None;
+        let Self::Requested(requested) = self else { return false };
+        requested.held().agent = None;
         true
     }
 
-    /// Ends what is under way, and lets nothing begin.
+    /// Aborts requests under way, and makes later ones fail.
     pub(super) fn shutdown(&self) {
         match self {
             Self::Given(agent) => agent.clone().shutdown(),
-            Self::Asked(asked) => {
-                asked.guest.clone().shutdown();
-                let mut held = asked.held();
+            Self::Requested(requested) => {
+                requested.guest.clone().shutdown();
+                let mut held = requested.held();
                 held.closed = true;
                 held.agent.take().into_iter().for_each(Agent::shutdown);
             }
@@ -96,7 +96,7 @@ impl Channel {
     }
 }
 
-impl Asked {
+impl Requested {
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,36 +105,36 @@ impl Asked {
         if let Some(agent) = self.held().fresh() {
             return Ok(agent);
         }
-        let _asking = match self.asking.try_lock() {
-            Ok(asking) => asking,
-            Err(TryLockError::Poisoned(asking)) => asking.into_inner(),
+        let _requesting = match self.requesting.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 if let Some(agent) = self.held().agent.clone() {
                     return Ok(agent);
                 }
-                self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+                self.requesting.lock().unwrap_or_else(PoisonError::into_inner)
             }
         };
-        // Whoever asked before may have got one.
+        // Another thread may have got one in the meantime.
         if let Some(agent) = self.held().fresh() {
             return Ok(agent);
         }
-        let asked = self.ask();
+        let answer = self.request();
         let mut held = self.held();
-        match asked {
+        match answer {
             Ok((agent, renew)) if !held.closed => {
-                log::debug!("the aggregator has signed a certificate; the next one in {renew:?}");
+                log::debug!("the aggregator signed a certificate; renewal in {renew:?}");
                 held.renew_at = Instant::now().checked_add(renew);
-                held.complaint.clear();
+                held.failure.clear();
                 held.agent = Some(agent.clone());
                 Ok(agent)
             }
-            Ok(_) => Err(Outcome::Again { why: "everything ends".into(), after: None }),
+            Ok(_) => Err(Outcome::Again { why: "the client was shut down".into(), after: None }),
             Err(outcome) => {
                 let why = outcome.why();
-                if held.complaint != why {
-                    log::warn!("no certificate from the aggregator: {why}");
-                    held.complaint = why;
+                if held.failure != why {
+                    log::warn!("failed to get a certificate from the aggregator: {why}");
+                    held.failure = why;
                 }
                 held.renew_at = Instant::now().checked_add(RENEW_PAUSE);
                 held.agent.clone().ok_or(outcome)
@@ -142,10 +142,10 @@ impl Asked {
         }
     }
 
-    /// Asks once for a certificate.
-    fn ask(&self) -> Result<(Agent, Duration), Outcome> {
+    /// Requests a certificate once.
+    fn request(&self) -> Result<(Agent, Duration), Outcome> {
         let path = &self.access.token_file;
-        // Read each time: Kubernetes puts a new token there before the old one ends.
+        // Read each time: Kubernetes replaces the token before it expires.
         let token = std::fs::read_to_string(path).map_err(|source| Outcome::Again {
             why: format!("cannot read the token `{path}`: {source}"),
             after: None,
@@ -156,42 +156,42 @@ impl Asked {
             .header(AUTHORIZATION, format!("Bearer {}", token.trim()))
             .header(CONTENT_TYPE, "application/x-pem-file")
             .config()
-            .timeout_global(Some(ASK_TIMEOUT))
+            .timeout_global(Some(REQUEST_TIMEOUT))
             .build()
             .send(self.key.request_pem.as_bytes());
         let response = sent.map_err(|error| retry::judge_error(&self.url, error))?;
         let wish = Wish::of(response.headers());
         let renew = response.headers().get(RENEW_HEADER).and_then(|text| text.to_str().ok()?.parse().ok());
-        let answer = answer(response, CERTIFICATE_BYTES);
+        let answer = answer(response, MAX_CERTIFICATE_BYTES);
         if answer.status != 200 {
             return Err(retry::judge_certificate(&self.url, answer, wish));
         }
         let access =
             Access { client_cert: answer.text, client_key: self.key.key_pem.clone(), ..self.access.clone() };
         let tls = access.tls().map_err(Outcome::Final)?;
-        Ok((agent(tls), renew.map_or(RENEW_DEFAULT, Duration::from_secs)))
+        Ok((agent(tls), renew.map_or(DEFAULT_RENEWAL, Duration::from_secs)))
     }
 }
 
 impl Held {
-    /// What there is, unless it is time for the next.
+    /// The current one, unless it is time to renew it.
     fn fresh(&self) -> Option<Agent> {
         let due = self.renew_at.is_some_and(|renew_at| renew_at <= Instant::now());
         self.agent.clone().filter(|_| !due)
     }
 }
 
-/// Sends requests with these settings of TLS, straight to the aggregator.
+/// Sends requests with these TLS settings, straight to the aggregator.
 fn agent(tls: TlsConfig) -> Agent {
     let config = Agent::config_builder()
         .tls_config(tls)
-        // The aggregator is a neighbour; a proxy of the environment is never the way to it.
+        // The aggregator is in the same cluster: never go through a proxy from the environment.
         .proxy(None)
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
         .https_only(true)
-        // A streamed body cannot be sent again if a pooled connection turns out to be dead.
+        // A streamed body cannot be resent if a pooled connection turns out to be dead.
         .max_idle_connections(0)
         .max_idle_connections_per_host(0)
         .user_agent(concat!("sonobuoy/", env!("CARGO_PKG_VERSION")))

@@ -1,14 +1,14 @@
-//! What a client needs to speak to the aggregator: the authority it trusts, its certificate, its key.
+//! What a client needs to talk to the aggregator: the authority it trusts, its certificate, its key.
 //!
-//! Reads PEM as the environment of a worker holds it, keys as SEC1 or PKCS#8. Whether the server's name fits is
-//! the TLS library's business.
+//! Reads PEM as a worker's environment holds it, keys as SEC1 or PKCS#8. Matching the server's name is up to the TLS
+//! library.
 
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Why credentials cannot be used, as a sentence that names the faulty part.
+/// Why credentials are unusable, as a sentence that names the faulty part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(String);
 
@@ -20,7 +20,7 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A client's side of the channel, checked: using it later cannot fail for a malformed part.
+/// A client's credentials, checked: using them later cannot fail because a part is malformed.
 pub struct Credentials {
     authority: CertificateDer<'static>,
     certificate: CertificateDer<'static>,
@@ -28,7 +28,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads and checks all three; of each PEM text the first fitting block counts.
+    /// Reads and checks all three; the first suitable block of each PEM text counts.
     pub fn read(authority_pem: &str, certificate_pem: &str, key_pem: &str) -> Result<Self, Error> {
         let authority = authority(authority_pem)?;
         let leaf = certificate(certificate_pem, "client certificate")?;
@@ -49,7 +49,7 @@ impl Credentials {
         base::tls::pem("CERTIFICATE", &self.certificate)
     }
 
-    /// The client's key, as PEM in the form in which it was read.
+    /// The client's key as PEM, in the form in which it was read.
     pub fn key_pem(&self) -> String {
         match &self.key {
             PrivateKeyDer::Sec1(der) => base::tls::pem("EC PRIVATE KEY", der.secret_sec1_der()),
@@ -58,25 +58,25 @@ impl Credentials {
         }
     }
 
-    /// TLS settings that trust this authority alone and show this certificate.
+    /// TLS settings that trust only this authority and present this certificate.
     pub fn client_config(&self) -> Result<rustls::ClientConfig, Error> {
         let mut roots = rustls::RootCertStore::empty();
         roots
             .add(self.authority.clone())
-            .map_err(|e| Error(format!("the certificate of the authority cannot be trusted: {e}")))?;
+            .map_err(|e| Error(format!("cannot trust the certificate of the authority: {e}")))?;
         let mut config =
             rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
                 .with_safe_default_protocol_versions()
-                .map_err(|e| Error(format!("TLS cannot be set up: {e}")))?
+                .map_err(|e| Error(format!("cannot set up TLS: {e}")))?
                 .with_root_certificates(roots)
                 .with_client_auth_cert(vec![self.certificate.clone()], self.key.clone_key())
-                .map_err(|e| Error(format!("client certificate and key cannot be used: {e}")))?;
+                .map_err(|e| Error(format!("cannot use client certificate and key: {e}")))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
 }
 
-/// The authority that is to be trusted.
+/// The authority to trust.
 pub(crate) fn authority(pem: &str) -> Result<CertificateDer<'static>, Error> {
     certificate(pem, "certificate of the authority")
 }

@@ -1,18 +1,20 @@
-//! The variables that say where the aggregator is, who may speak, and of which result.
+//! The environment variables that say where the aggregator is, who is calling, and about which result.
 
 /// `https://host:port` of the aggregator.
 pub const AGGREGATOR_URL: &str = "AGGREGATOR_URL";
-/// The certificate of the run's authority, PEM.
+/// The run's certificate authority, PEM.
 pub const CA_CERT: &str = "CA_CERT";
-/// The certificate of the plugin, PEM.
+/// The plugin's certificate, PEM.
 pub const CLIENT_CERT: &str = "CLIENT_CERT";
-/// Its key, PEM.
+/// Its private key, PEM.
 pub const CLIENT_KEY: &str = "CLIENT_KEY";
 /// The name of the plugin.
 pub const RESULT_TYPE: &str = "RESULT_TYPE";
-/// The name of the node, for a plugin that has a result on each node; not set for one that has a single result.
+/// The name of the node that the plugin runs on, whether or not its result belongs to that node.
 pub const NODE_NAME: &str = "NODE_NAME";
-/// The file with the token by which a certificate is asked for, where there is none yet.
+/// The file with the token that authorizes a request for a certificate.
 pub const TOKEN_FILE: &str = "SONOBUOY_TOKEN_FILE";
-/// Where progress is posted, of a plugin without a worker: its path says which result is expected of it.
+/// Where a plugin without a worker puts its result; the path says which result is expected of it.
+pub const RESULT_URL: &str = "SONOBUOY_RESULT_URL";
+/// Where such a plugin posts its progress.
 pub const PROGRESS_URL: &str = "SONOBUOY_PROGRESS_URL";

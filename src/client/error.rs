@@ -1,4 +1,4 @@
-//! What can go wrong between a plugin and its aggregator, told apart where a caller may act on it.
+//! What can go wrong between a plugin and its aggregator, distinguished where a caller may act on it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,55 +7,55 @@ use std::time::Duration;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Address, certificate or key cannot be used; trying again is of no use.
+    /// The address, certificate or key is unusable; retrying will not help.
     Settings(String),
-    /// What is to be sent cannot be read.
+    /// What should be sent cannot be read.
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The two sides do not trust each other; trying again is of no use.
+    /// The two sides do not trust each other; retrying will not help.
     Certificate {
-        /// Whom we spoke to.
+        /// The aggregator's address.
         url: String,
-        /// What is wrong with whose certificate.
+        /// What is wrong, and with whose certificate.
         why: String,
     },
-    /// The aggregator has answered and does not want it.
+    /// The aggregator refused what was sent.
     Refused {
         /// What was sent.
         what: String,
         /// The HTTP status.
         status: u16,
-        /// What the aggregator said.
+        /// The aggregator's explanation.
         text: String,
     },
     /// The aggregator could not be reached, or the connection broke.
     Transport {
-        /// Whom we spoke to.
+        /// The aggregator's address.
         url: String,
         /// What went wrong.
         why: String,
     },
-    /// The aggregator says that it has stored other bytes than were sent.
+    /// The aggregator stored different bytes than were sent.
     Damaged {
-        /// Whom we spoke to.
+        /// The aggregator's address.
         url: String,
     },
-    /// All attempts until the time limit failed.
+    /// Every attempt failed until the time limit.
     GaveUp {
-        /// Whom we spoke to.
+        /// The aggregator's address.
         url: String,
-        /// How many times.
+        /// The number of attempts.
         attempts: u32,
-        /// For how long.
+        /// The time limit.
         limit: Duration,
         /// The last failure.
         why: String,
     },
-    /// The caller wanted to stop before an attempt succeeded.
+    /// The caller stopped before an attempt succeeded.
     Stopped {
         /// The last failure.
         why: String,
@@ -77,22 +77,22 @@ impl std::fmt::Display for Error {
         match self {
             Self::Settings(why) => f.write_str(why),
             Self::File { path, source } => write!(f, "cannot read `{}`: {source}", path.display()),
-            Self::Certificate { url, why } => write!(f, "no trust between here and `{url}`: {why}"),
+            Self::Certificate { url, why } => write!(f, "cannot establish trust with `{url}`: {why}"),
             Self::Refused { what, status, text } if text.is_empty() => {
                 write!(f, "the aggregator refused the {what} with status {status}")
             }
             Self::Refused { what, status, text } => {
                 write!(f, "the aggregator refused the {what} with status {status}: {text}")
             }
-            Self::Transport { url, why } => write!(f, "`{url}` cannot be reached: {why}"),
+            Self::Transport { url, why } => write!(f, "cannot reach `{url}`: {why}"),
             Self::Damaged { url } => {
-                write!(f, "`{url}` stored other bytes than were sent: its memory or disk may be damaged")
+                write!(f, "`{url}` stored different bytes than were sent: its memory or disk may be faulty")
             }
             Self::GaveUp { url, attempts, limit, why } => {
                 let limit = base::clock::duration(*limit);
-                write!(f, "gave up on `{url}` after {attempts} attempts in {limit}; the last one: {why}")
+                write!(f, "gave up on `{url}` after {attempts} attempts in {limit}; last error: {why}")
             }
-            Self::Stopped { why } => write!(f, "stopped before it could be sent; the last attempt: {why}"),
+            Self::Stopped { why } => write!(f, "stopped before it could be sent; last error: {why}"),
         }
     }
 }

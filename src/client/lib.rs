@@ -16,9 +16,9 @@
 //! # }
 //! ```
 //!
-//! Submissions are tried again while the aggregator is away or busy, for as long as [`Retry`] allows; progress and
-//! heartbeats are sent once, since they are worth little when late. Every result is submitted once: the first one that
-//! arrives stays, and a second is answered with [`Submitted::AlreadyThere`]. No call starts a thread.
+//! Submissions are retried while the aggregator is away or busy, for as long as [`Retry`] allows. Progress and heartbeats
+//! are sent once, since they are worth little when late. The first result that arrives is kept; submitting it again
+//! yields [`Submitted::AlreadyThere`]. No call starts a thread.
 //!
 //! [`protocol`] documents paths, headers and bodies for clients in other languages.
 
@@ -47,6 +47,7 @@ use ureq::{Agent, SendBody};
 use crate::protocol::{DIGEST_HEADER, ERROR_HEADER, Progress, ResultId};
 use base::clock;
 use base::stop::Stop;
+use base::sys::{Folder, Opened};
 
 pub use access::Access;
 pub use credentials::Credentials;
@@ -57,40 +58,40 @@ use body::Source;
 use channel::Channel;
 use retry::Outcome;
 
-/// Connecting includes the wait of a busy server's queue: a burst of thousands of workers takes seconds.
+/// Includes waiting in a busy server's queue: a burst of thousands of workers takes seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
-/// A peer that takes nothing for so long is gone.
+/// A peer that accepts no data for this long is gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A server may unpack and sync a large result before it answers.
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long a server may think before it lets the body come; after that the body is sent unasked.
+/// How long to wait for `100 Continue`; after that the body is sent without it.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Progress and heartbeats are worth little when late.
 const SHORT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// So much of an answer's text is kept for messages.
+/// How much of a response's text is kept for messages.
 const MAX_ANSWER_BYTES: u64 = 1024;
 
-/// Two clocks compared.
+/// How this machine's clock compares with the aggregator's.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Clock {
-    /// How far ours is ahead; negative when it is behind.
+    /// How far this machine's clock is ahead; negative when it is behind.
     pub offset_seconds: f64,
-    /// How far that may be wrong.
+    /// The margin of error of that offset.
     pub uncertainty_seconds: f64,
-    /// From question to answer.
+    /// The round trip of the request.
     pub latency_ms: f64,
 }
 
-/// What became of a submission that did not fail.
+/// The outcome of a successful submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitted {
-    /// The aggregator has taken and kept it.
+    /// The aggregator has stored it.
     Accepted,
-    /// The aggregator already had a result for this id; nothing was replaced.
+    /// The aggregator already had this result; nothing was replaced.
     AlreadyThere,
 }
 
-/// An answer to progress, to be handed on.
+/// The aggregator's response to progress, as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
@@ -99,7 +100,7 @@ pub struct Answer {
     pub text: String,
 }
 
-/// Speaks to one aggregator for one result. Clones share certificate and shutdown.
+/// Talks to one aggregator about one result. Clones share the certificate and [`shutdown`](Client::shutdown).
 #[derive(Clone)]
 pub struct Client {
     channel: Arc<Channel>,
@@ -110,25 +111,25 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that takes everything from the variables in [`mod@env`].
+    /// A client configured by the variables in [`mod@env`].
     pub fn from_env() -> Result<Self, Error> {
         Self::new(&Access::from_env()?, ResultId::from_env()?)
     }
 
-    /// A client for `id`. Certificates and key are checked here, so that no later call fails because of them.
+    /// A client for `id`. Certificates and key are checked here, so no later call fails because of them.
     pub fn new(access: &Access, id: ResultId) -> Result<Self, Error> {
         let (base, channel) = (access.base()?, Arc::new(Channel::new(access)?));
         Ok(Self { channel, base, id, retry: Retry::default(), stop: Stop::new() })
     }
 
-    /// Changes how long and how often submissions are tried.
+    /// Changes for how long and how often submissions are retried.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Makes submissions end when `stop` does; an attempt that is under way is finished first.
+    /// Makes submissions give up when `stop` is triggered; an attempt under way is finished first.
     #[must_use]
     pub fn with_stop(mut self, stop: Stop) -> Self {
         self.stop = stop;
@@ -140,20 +141,31 @@ impl Client {
         &self.id
     }
 
-    /// Submits a file under its own name. A name that ends in `.gz` has to be a gzip-compressed tar: the
-    /// aggregator unpacks it.
+    /// Submits a file under its own name. A file whose name ends in `.gz` must be a gzip-compressed tar: the aggregator
+    /// unpacks it.
     pub fn submit_file(&self, path: &Path) -> Result<Submitted, Error> {
         self.submit(&mut Source::file(path)?, false)
     }
 
-    /// Submits a file that is open already, under the name at the end of `path`.
+    /// Submits a file that is already open, named after the last component of `path`.
     pub fn submit_open(&self, path: &Path, file: std::fs::File) -> Result<Submitted, Error> {
-        self.submit(&mut Source::opened(path, file)?, false)
+        self.submit_opened(path, Opened::File(file))
     }
 
-    /// Submits a folder: packed, streamed, and unpacked by the aggregator.
+    /// Submits a folder: it is packed, streamed, and unpacked by the aggregator.
     pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
-        self.submit(&mut Source::directory(path)?, false)
+        let folder = Folder::open(path).map_err(|source| Error::file(path, source))?;
+        self.submit(&mut Source::directory(path, &folder)?, false)
+    }
+
+    /// Submits a file or folder that is open already, under the name at the end of `path`: whatever its name leads to
+    /// meanwhile.
+    #[doc(hidden)]
+    pub fn submit_opened(&self, path: &Path, opened: Opened) -> Result<Submitted, Error> {
+        match opened {
+            Opened::File(file) => self.submit(&mut Source::opened(path, file)?, false),
+            Opened::Folder(folder) => self.submit(&mut Source::directory(path, &folder)?, false),
+        }
     }
 
     /// Submits bytes as a file called `name`.
@@ -167,51 +179,51 @@ impl Client {
         self.submit(&mut Source::bytes("error.json", report.as_bytes()), true)
     }
 
-    /// Posts progress, once: what is late is overtaken by the next one.
+    /// Posts progress, without retrying: the next update supersedes it anyway.
     pub fn progress(&self, progress: &Progress) -> Result<(), Error> {
         let body = serde_json::to_vec(progress)
-            .map_err(|source| Error::Settings(format!("progress cannot be written: {source}")))?;
+            .map_err(|source| Error::Settings(format!("cannot encode progress: {source}")))?;
         let answer = self.relay_progress(&body)?;
         self.expect_success(answer, "progress")
     }
 
-    /// Posts progress that is already JSON, once, and hands back whatever the aggregator says.
+    /// Posts progress that is already JSON, without retrying, and returns the aggregator's response.
     pub fn relay_progress(&self, json: &[u8]) -> Result<Answer, Error> {
         let url = self.url(&self.id.progress_path());
-        self.small_talk(&url, |agent| {
+        self.send_once(&url, |agent| {
             let request = agent.post(&url).header(CONTENT_TYPE, "application/json");
             request.config().timeout_global(Some(SHORT_REQUEST_TIMEOUT)).build().send(json)
         })
         .map(|response| answer(response, MAX_ANSWER_BYTES))
     }
 
-    /// Tells the aggregator that this side is alive, once.
+    /// Tells the aggregator that the plugin is alive, without retrying.
     pub fn heartbeat(&self) -> Result<(), Error> {
         let url = self.url(&self.id.health_path());
-        let answer = self.small_talk(&url, |agent| get(agent, &url))?;
+        let answer = self.send_once(&url, |agent| get(agent, &url))?;
         self.expect_success(self::answer(answer, MAX_ANSWER_BYTES), "heartbeat")
     }
 
-    /// How far this machine's clock is ahead of the aggregator's; any aggregator tells its time.
+    /// Compares this machine's clock with the aggregator's, using the `Date` of its response.
     pub fn clock(&self) -> Result<Clock, Error> {
         let url = self.url(&self.id.health_path());
-        // Asking for a certificate first takes its time, which shall not count.
+        // Get a certificate first: that takes time which must not be measured.
         self.agent(&url)?;
         let sent = SystemTime::now();
-        let answer = self.small_talk(&url, |agent| get(agent, &url))?;
-        let came = SystemTime::now();
+        let answer = self.send_once(&url, |agent| get(agent, &url))?;
+        let received = SystemTime::now();
         let date = answer.headers().get("date").and_then(|date| clock::parse_http_date(date.to_str().ok()?));
-        let told = date.ok_or_else(|| Error::Refused {
-            what: "question for the time".into(),
+        let theirs = date.ok_or_else(|| Error::Refused {
+            what: "request for the time".into(),
             status: answer.status().as_u16(),
-            text: "its answer has no date".into(),
+            text: "the response has no date".into(),
         })?;
-        let (offset_seconds, uncertainty_seconds) = clock::offset(told, sent, came);
-        let latency_ms = came.duration_since(sent).unwrap_or_default().as_secs_f64() * 1_000.0;
+        let (offset_seconds, uncertainty_seconds) = clock::offset(theirs, sent, received);
+        let latency_ms = received.duration_since(sent).unwrap_or_default().as_secs_f64() * 1_000.0;
         Ok(Clock { offset_seconds, uncertainty_seconds, latency_ms })
     }
 
-    /// Ends requests under way in other threads, and lets no new one begin.
+    /// Aborts requests in other threads, and makes later ones fail.
     pub fn shutdown(&self) {
         self.channel.shutdown();
     }
@@ -223,8 +235,8 @@ impl Client {
         })
     }
 
-    /// One request that is not tried again. A certificate that is not taken is not used again either.
-    fn small_talk(
+    /// Sends a request once. A certificate that the aggregator rejects is not used again either.
+    fn send_once(
         &self,
         url: &str,
         send: impl FnOnce(&Agent) -> Result<Response<ureq::Body>, ureq::Error>,
@@ -251,8 +263,9 @@ impl Client {
             if left.is_zero() {
                 return Err(Error::GaveUp { url, attempts: attempt, limit: self.retry.limit, why });
             }
-            let pause = after.unwrap_or_else(|| self.retry.pause(attempt)).min(left);
-            log::warn!("attempt {attempt} to submit {} failed, next in {pause:.1?}: {why}", self.id);
+            // Clients that a busy server sent away at the same time must not all come back at the same moment.
+            let pause = after.unwrap_or_default().saturating_add(self.retry.pause(attempt)).min(left);
+            log::warn!("attempt {attempt} to submit {} failed, retrying in {pause:.1?}: {why}", self.id);
             if self.stop.wait(pause) {
                 return Err(Error::Stopped { why });
             }
@@ -270,7 +283,7 @@ impl Client {
         };
         let mut request = agent
             .put(url)
-            // Without it a refusal in the middle of a large body arrives as a broken pipe.
+            // Without this, a refusal in the middle of a large body shows up as a broken pipe.
             .header(EXPECT, "100-continue")
             .header(CONTENT_LENGTH, body.length().to_string())
             .header(CONTENT_DISPOSITION, source.disposition());
@@ -286,7 +299,7 @@ impl Client {
         let response = request.send(SendBody::from_reader(&mut body));
         let (trouble, sent) = (body.trouble(), body.sent());
         if retry::distrusted(&response) && self.channel.forget() {
-            return Outcome::Again { why: "the aggregator did not take the certificate".into(), after: None };
+            return Outcome::Again { why: "the aggregator rejected the certificate".into(), after: None };
         }
         let outcome = match response {
             Ok(response) => {
@@ -332,7 +345,7 @@ fn get(agent: &Agent, url: &str) -> Result<Response<ureq::Body>, ureq::Error> {
 fn answer(response: Response<ureq::Body>, limit: u64) -> Answer {
     let status = response.status().as_u16();
     let mut text = Vec::new();
-    // What cannot be read of it is only missing from a message.
+    // If part of it cannot be read, all that suffers is a message.
     let _ = response.into_body().into_reader().take(limit).read_to_end(&mut text);
     Answer { status, text: String::from_utf8_lossy(&text).trim().to_owned() }
 }

@@ -1,35 +1,35 @@
-//! What worker and aggregator say to each other: routes, result ids, progress, error reports.
+//! The protocol between worker and aggregator: routes, result ids, progress, error reports.
 //!
-//! Owns words, not wires: no I/O here. `docs/protocol.md` is the same for people who write a client in another
-//! language; the two change together.
+//! Data only, no I/O. `docs/protocol.md` describes the same for people who write a client in another language; the two
+//! change together.
 
 use crate::{Error, env};
 use serde::{Deserialize, Serialize};
 
-/// The node name under which a result for the whole cluster is kept.
+/// The node name of a result for the whole cluster.
 pub const GLOBAL: &str = "global";
-/// The file a plugin writes into its results folder when it is finished; it holds the path of the result.
+/// The file that a plugin writes into its results folder when it has finished; it holds the path of the result.
 pub const DONE_FILE: &str = "done";
-/// The only content type whose body is unpacked; compared exactly.
+/// The only content type whose body is unpacked; it must match exactly.
 pub const GZIP: &str = "application/gzip";
-/// What a result is stored as when its sender gives no usable file name.
+/// The name of a result whose sender gives no usable file name.
 pub const DEFAULT_FILE_NAME: &str = "result";
-/// Marks a PUT as an error report of a worker instead of a plugin's result; servers that do not know it store the
-/// body as a result.
+/// Marks a PUT as a worker's error report instead of a plugin's result; servers that do not know it store the body as a
+/// result.
 pub const ERROR_HEADER: &str = "X-Sonobuoy-Error";
-/// Digest of the body, RFC 9530: `sha-256=:<base64>:`. Sent by workers, verified, and answered.
+/// Digest of the body, RFC 9530: `sha-256=:<base64>:`. Sent by workers, verified, and returned.
 pub const DIGEST_HEADER: &str = "Repr-Digest";
-/// In an answer with a 5xx: sending the same bytes again is useless, because they themselves are at fault. The code
-/// stays that of older servers.
+/// In a 5xx response: the bytes themselves are at fault, so sending them again is useless. The status code is that of
+/// older servers.
 pub const FINAL_HEADER: &str = "X-Sonobuoy-Final";
 /// The path to POST a certificate request to.
 pub const CERTIFICATE_PATH: &str = "/api/v1/certificate";
-/// In the answer to a certificate request: after how many seconds to ask for the next one.
+/// In the response to a certificate request: after how many seconds to request the next one.
 pub const RENEW_HEADER: &str = "X-Sonobuoy-Renew-After";
-/// The annotation-like prefix of all routes.
+/// The prefix of all routes.
 const API: &str = "/api/v1";
 
-/// Which result: of one plugin, on one node or for the cluster.
+/// Identifies a result: of one plugin, on one node or for the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ResultId {
     /// The plugin's name.
@@ -39,18 +39,23 @@ pub struct ResultId {
 }
 
 impl ResultId {
-    /// Reads what [`PROGRESS_URL`](env::PROGRESS_URL) says, else [`RESULT_TYPE`](env::RESULT_TYPE) and
-    /// [`NODE_NAME`](env::NODE_NAME). Without a node, it is the result for the whole cluster.
+    /// Taken from [`RESULT_URL`](env::RESULT_URL) or [`PROGRESS_URL`](env::PROGRESS_URL), since a plugin that runs once
+    /// knows its node, too; else from [`RESULT_TYPE`](env::RESULT_TYPE) and [`NODE_NAME`](env::NODE_NAME), where no node
+    /// means the whole cluster.
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| std::env::var(name).ok())
     }
 
-    /// Reads the same from anywhere; empty is the same as missing.
+    /// Reads the same variables through `lookup`; an empty value counts as missing.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let url = given(env::PROGRESS_URL).and_then(|url| url.parse::<ureq::http::Uri>().ok());
-        if let Some(Route::Progress(id)) = url.and_then(|url| Route::parse(url.path())) {
-            return Ok(id);
+        for name in [env::RESULT_URL, env::PROGRESS_URL] {
+            let url = given(name).and_then(|url| url.parse::<ureq::http::Uri>().ok());
+            if let Some(Route::Result(id) | Route::Progress(id)) =
+                url.and_then(|url| Route::parse(url.path()))
+            {
+                return Ok(id);
+            }
         }
         let missing = || Error::Settings(format!("not set in the environment: {}", env::RESULT_TYPE));
         let plugin = given(env::RESULT_TYPE).ok_or_else(missing)?;
@@ -67,7 +72,7 @@ impl ResultId {
         Self { plugin: plugin.into(), node: GLOBAL.into() }
     }
 
-    /// Whether it is for the whole cluster.
+    /// Whether the result is for the whole cluster.
     pub fn is_global(&self) -> bool {
         self.node == GLOBAL
     }
@@ -102,7 +107,7 @@ impl std::fmt::Display for ResultId {
     }
 }
 
-/// What a request path means, whatever its method.
+/// What a request path means, regardless of its method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// A result; only PUT.
@@ -111,13 +116,13 @@ pub enum Route {
     Progress(ResultId),
     /// A heartbeat; only GET.
     Health(ResultId),
-    /// A request for a certificate; only POST, and the one that needs none.
+    /// A request for a certificate; only POST, and the only one that needs no client certificate.
     Certificate,
 }
 
 impl Route {
     /// Reads the path of a request, still percent-encoded and without its query; `None` if it is not a route.
-    /// `by_node`, the spelling of the first design, is read as `by-node`.
+    /// `by_node`, an early spelling, is read as `by-node`.
     pub fn parse(path: &str) -> Option<Self> {
         let segments: Vec<String> = path.strip_prefix('/')?.split('/').map(decode).collect::<Option<_>>()?;
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -138,33 +143,33 @@ impl Route {
     }
 }
 
-/// A result that will not come, as whoever watches a plugin reports it to the aggregator.
+/// A result that will not come, as reported to the aggregator by whoever watches the plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     /// The result that is missing.
     pub id: ResultId,
-    /// What `error.json` will hold: an object whose `error` is a sentence for people.
+    /// The content of `error.json`: an object whose `error` is a sentence for people.
     pub report: serde_json::Map<String, serde_json::Value>,
-    /// What sort of failure it is.
+    /// The kind of failure.
     pub kind: FailureKind,
 }
 
-/// The sorts of failure that are told apart. `error.json` says it by the beginning of its sentence, because there its
-/// readers look: [`Failure::timed_out`] and [`Failure::skipped`] write these words, [`FailureKind::of`] reads them.
+/// The kinds of failure. In `error.json` the first words of the sentence say which, because its readers look there:
+/// [`Failure::timed_out`] and [`Failure::skipped`] write these words, [`FailureKind::of`] reads them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// Something went wrong.
     #[default]
     Failed,
-    /// A time limit is over.
+    /// A time limit was exceeded.
     TimedOut,
-    /// Nothing went wrong, but nobody is there to send a result: its node is gone, or the plugin may not run there.
+    /// Nothing went wrong, but nothing can send a result: the node is gone, or the plugin may not run there.
     Skipped,
 }
 
 impl FailureKind {
-    /// What an archived sentence says; any that holds the word `timeout` counts as a time limit, as it always has.
+    /// The kind that an archived sentence stands for; the word `timeout` anywhere means a time limit, as it always has.
     pub fn of(sentence: &str) -> Self {
         if sentence.starts_with(SKIPPED) {
             Self::Skipped
@@ -176,19 +181,19 @@ impl FailureKind {
     }
 }
 
-/// How the sentence of a result begins that is skipped; that of a time limit.
+/// How the sentence of a skipped result begins, and that of a time limit.
 const SKIPPED: &str = "skipped: ";
 const TIMEOUT: &str = "timeout";
 
 impl Failure {
-    /// A failure with nothing but its sentence.
+    /// A failure described only by a sentence.
     pub fn new(id: ResultId, error: impl Into<String>) -> Self {
         let mut report = serde_json::Map::new();
         report.insert("error".into(), serde_json::Value::String(error.into()));
         Self { id, report, kind: FailureKind::Failed }
     }
 
-    /// A result that nobody is there to send.
+    /// A result that nothing can send.
     pub fn skipped(id: ResultId, why: &str) -> Self {
         Self { kind: FailureKind::Skipped, ..Self::new(id, format!("{SKIPPED}{why}")) }
     }
@@ -198,25 +203,25 @@ impl Failure {
         Self { kind: FailureKind::TimedOut, ..Self::new(id, format!("{TIMEOUT}: {why}")) }
     }
 
-    /// The sentence.
+    /// The sentence that describes it.
     pub fn error(&self) -> &str {
         self.report.get("error").and_then(serde_json::Value::as_str).unwrap_or_default()
     }
 }
 
-/// What whoever watches a plugin has found out about its results.
+/// What somebody who watches a plugin has found out about its results.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finding {
     /// A result will not come.
     Failure(Failure),
-    /// Trouble that may pass, for the status; `None` when it has passed.
+    /// A problem that may go away, for the status; `None` when it has.
     Trouble(ResultId, Option<String>),
-    /// A node has joined whose result is now expected too.
+    /// A node has joined, and its result is now expected too.
     Expect(ResultId),
 }
 
 impl Finding {
-    /// Adds to the sentence of a failure or trouble.
+    /// Appends to the sentence of a failure or problem.
     pub fn add(&mut self, words: &str) {
         match self {
             Self::Failure(failure) => {
@@ -237,14 +242,14 @@ pub struct Progress {
     pub name: String,
     /// The node or [`GLOBAL`]; set by the aggregator.
     pub node: String,
-    /// When it arrived, RFC 3339; set by the aggregator. Absent before: an empty one is not a time to its readers.
+    /// When it arrived, RFC 3339; set by the aggregator. Left out until then, since readers reject an empty time.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub timestamp: String,
-    /// For people.
+    /// A message for people.
     pub msg: String,
-    /// How many tests there are.
+    /// The number of tests.
     pub total: i64,
-    /// How many have passed or were skipped.
+    /// How many of them have passed or were skipped.
     pub completed: i64,
     /// Errors so far.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
@@ -252,13 +257,13 @@ pub struct Progress {
     /// Names of failed tests so far.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
     pub failures: Vec<String>,
-    /// Appending form: count what is appended into the total, too.
+    /// Incremental form: add what is appended to the total, too.
     #[serde(rename = "appendtotals", skip_serializing_if = "std::ops::Not::not")]
     pub append_totals: bool,
-    /// Appending form: so many more have passed.
+    /// Incremental form: how many more have passed.
     #[serde(rename = "appendcompleted", skip_serializing_if = "is_zero")]
     pub append_completed: i64,
-    /// Appending form: these have failed, too.
+    /// Incremental form: names of tests that have failed since.
     #[serde(rename = "appendfailing", skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
     pub append_failing: Vec<String>,
 }
@@ -272,7 +277,7 @@ fn nullable<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<String>, D
     Ok(Option::<Vec<String>>::deserialize(input)?.unwrap_or_default())
 }
 
-/// Percent-encodes one path segment; what RFC 3986 leaves unreserved stays.
+/// Percent-encodes one path segment, except for RFC 3986's unreserved characters.
 fn encode(segment: &str) -> String {
     use std::fmt::Write as _;
     let mut out = String::with_capacity(segment.len());
@@ -287,7 +292,7 @@ fn encode(segment: &str) -> String {
     out
 }
 
-/// Decodes one path segment; `None` if it is empty, malformed, not UTF-8, or means a path (`/`, `\`, NUL, dots only).
+/// Decodes one path segment; `None` if it is empty, malformed, not UTF-8, or could be a path (`/`, `\`, NUL, only dots).
 fn decode(segment: &str) -> Option<String> {
     let mut out = Vec::with_capacity(segment.len());
     let mut bytes = segment.bytes();
@@ -310,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_tells_whose_result_it_is() {
+    fn the_environment_identifies_the_result() {
         let check = |plugin: &str, node: Option<&str>, expected: Option<ResultId>| {
             let lookup = |name: &str| match name {
                 env::RESULT_TYPE => Some(plugin.to_owned()),
@@ -323,17 +328,21 @@ mod tests {
         check("p", Some(""), Some(ResultId::global("p")));
         check("p", None, Some(ResultId::global("p")));
         check("", Some("n"), None);
-        let told = |url: &str| {
+        let told = |result: &str, progress: &str| {
             let lookup = |name: &str| match name {
-                env::PROGRESS_URL => Some(url.to_owned()),
+                env::RESULT_URL => Some(result.to_owned()),
+                env::PROGRESS_URL => Some(progress.to_owned()),
                 env::NODE_NAME => Some("n".into()),
                 _ => Some("p".into()),
             };
             ResultId::read(lookup).ok()
         };
-        let global = "https://[::1]:8080/api/v1/progress/global/q";
-        assert_eq!(told(global), Some(ResultId::global("q")), "plugins that run once know their node, too");
-        assert_eq!(told("nonsense"), Some(ResultId::on_node("p", "n")));
+        let [result, progress] =
+            ["results/global/q", "progress/global/r"].map(|path| format!("https://[::1]:8080/api/v1/{path}"));
+        // Plugins that run once know their node, too.
+        assert_eq!(told(&result, &progress), Some(ResultId::global("q")));
+        assert_eq!(told("", &progress), Some(ResultId::global("r")));
+        assert_eq!(told("nonsense", "https://a/api/v1/certificate"), Some(ResultId::on_node("p", "n")));
     }
 
     #[test]
@@ -348,7 +357,7 @@ mod tests {
         assert_eq!(
             Route::parse("/api/v1/results/by_node/n/p"),
             Some(Route::Result(ResultId::on_node("p", "n"))),
-            "the spelling of the first design"
+            "an early spelling"
         );
         assert_eq!(
             Route::parse("/%61pi/v1/results/by%2Dnode/n%31/p"),
@@ -369,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_route_is_none() {
+    fn other_paths_are_not_routes() {
         for path in [
             "",
             "/",

@@ -1,37 +1,37 @@
-//! A key that is made here and never leaves, and the request to have it certified (PKCS #10).
+//! A key that is generated here and never leaves, and the request to certify it (PKCS #10).
 //!
-//! The request names nobody: whose certificate it becomes follows from the token that goes along. ECDSA P-256.
+//! The request names nobody: the token that comes with it decides whom the certificate is for. ECDSA P-256.
 
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 
 use super::Error;
 
-/// What stands before the 65 bytes of the public key in its description.
+/// What precedes the 65 bytes of the public key in its SubjectPublicKeyInfo.
 const PUBLIC_KEY: &[u8] = &[
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
     0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
-/// Version 1 and a subject without a name.
+/// Version 1 and an empty subject.
 const VERSION_AND_SUBJECT: &[u8] = &[0x02, 0x01, 0x00, 0x30, 0x00];
 const NO_ATTRIBUTES: &[u8] = &[0xa0, 0x00];
 const ECDSA_WITH_SHA256: &[u8] = &[0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 const SEQUENCE: u8 = 0x30;
 const BIT_STRING: u8 = 0x03;
 
-/// A key of this process, and the request for its certificate.
+/// This process's key, and the request for its certificate.
 pub(super) struct Key {
     /// PKCS #8, PEM.
     pub(super) key_pem: String,
-    /// What is posted, PEM.
+    /// The request to post, PEM.
     pub(super) request_pem: String,
 }
 
 impl Key {
-    /// A new one.
+    /// Generates a new key.
     pub(super) fn new() -> Result<Self, Error> {
         let random = SystemRandom::new();
-        let wrong = |what: &dyn std::fmt::Display| Error::Settings(format!("no key can be made: {what}"));
+        let wrong = |what: &dyn std::fmt::Display| Error::Settings(format!("cannot generate a key: {what}"));
         let der =
             EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).map_err(|e| wrong(&e))?;
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.as_ref(), &random)
@@ -48,7 +48,7 @@ impl Key {
     }
 }
 
-/// One element of DER. None here is longer than 255 bytes.
+/// One DER element. None here is longer than 255 bytes.
 fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let length = u8::try_from(content.len()).unwrap_or(u8::MAX);

@@ -1,7 +1,6 @@
-//! When to try again, and how long to wait before.
+//! When to retry, and how long to wait first.
 //!
-//! Owns the verdict over answers and errors, and the back-off: exponential with full jitter, so that thousands of
-//! workers that lost the same aggregator do not come back at the same moment.
+//! Owns the verdict on responses and errors; [`base::retry`] decides on the pauses.
 
 use std::time::Duration;
 
@@ -10,17 +9,18 @@ use ureq::http::HeaderMap;
 
 use super::{Answer, Error, Submitted};
 use crate::protocol::FINAL_HEADER;
+use base::retry::Backoff;
 use base::tls::tls_error;
 
-/// How long and how often a submission is tried.
+/// For how long and how often a submission is retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// No new attempt begins after this. The default, an hour, outlives an aggregator that moves to another node.
+    /// No attempt starts after this. The default, an hour, is enough for an aggregator to move to another node.
     pub limit: Duration,
     /// The upper bound of the first pause; it doubles with each attempt.
     pub first: Duration,
-    /// The upper bound of every pause.
-    pub most: Duration,
+    /// The upper bound of any pause.
+    pub max: Duration,
 }
 
 impl Default for Retry {
@@ -28,38 +28,27 @@ impl Default for Retry {
         Self {
             limit: Duration::from_secs(3600),
             first: Duration::from_millis(200),
-            most: Duration::from_secs(20),
+            max: Duration::from_secs(20),
         }
     }
 }
 
 impl Retry {
-    /// The pause after the `attempt`-th failure: anything between nothing and the bound of that attempt.
+    /// A random pause after the `attempt`-th failure, up to the bound of that attempt.
     pub(super) fn pause(&self, attempt: u32) -> Duration {
-        let bound = self.first.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(self.most);
-        bound.mul_f64(fraction())
+        Backoff { first: self.first, max: self.max }.pause(attempt)
     }
 }
 
-/// Between 0 and 1. Without random bytes everybody waits the middle, which is only less polite.
-fn fraction() -> f64 {
-    use ring::rand::SecureRandom as _;
-    let mut bytes = [0_u8; 4];
-    match ring::rand::SystemRandom::new().fill(&mut bytes) {
-        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        Err(_) => 0.5,
-    }
-}
-
-/// What one attempt came to.
+/// The outcome of one attempt.
 pub(super) enum Outcome {
-    /// The result is there.
+    /// The aggregator has the result.
     Done(Submitted),
     /// It may work later.
     Again {
         /// What went wrong.
         why: String,
-        /// When the server wants to be asked again.
+        /// How long the server wants us to wait.
         after: Option<Duration>,
     },
     /// It will never work.
@@ -77,20 +66,20 @@ impl Outcome {
     }
 }
 
-/// A server that asks for more patience than this does not get it.
+/// A server may not ask for a longer pause.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// What the headers of an answer say about trying again.
+/// What the headers of a response say about retrying.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wish {
-    /// Not before so long.
+    /// No earlier than this.
     after: Option<Duration>,
     /// Never with the same bytes.
     never: bool,
 }
 
 impl Wish {
-    /// Reads it. `Retry-After` counts in seconds; its other form, a date, is left to the back-off.
+    /// Reads the headers. `Retry-After` counts in seconds; its other form, a date, is ignored.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let seconds = headers.get("retry-after").and_then(|text| text.to_str().ok()?.trim().parse().ok());
         Self {
@@ -100,8 +89,8 @@ impl Wish {
     }
 }
 
-/// Judges an answer. `changed` tells whether what was sent has changed since its digest was taken: then a
-/// complaint about the body is worth another attempt.
+/// Judges a response. `changed` tells whether what was sent has changed since its digest was taken: then a refusal of the
+/// body is worth another attempt.
 pub(super) fn judge_answer(url: &str, answer: Answer, wish: Wish, changed: impl Fn() -> bool) -> Outcome {
     match answer.status {
         200..=299 => Outcome::Done(Submitted::Accepted),
@@ -110,13 +99,13 @@ pub(super) fn judge_answer(url: &str, answer: Answer, wish: Wish, changed: impl 
             Outcome::Again { why: format!("`{url}` answered {status} {}", answer.text), after: wish.after }
         }
         400 | 500..=599 if changed() => {
-            Outcome::Again { why: "what was to be sent changed meanwhile".into(), after: wish.after }
+            Outcome::Again { why: "the file changed while it was sent".into(), after: wish.after }
         }
         status => Outcome::Final(Error::Refused { what: "result".into(), status, text: answer.text }),
     }
 }
 
-/// Judges an answer that is not a certificate. A token that is not believed may be followed by another one.
+/// Judges a response that is not a certificate. After a token that was rejected there may be a newer one.
 pub(super) fn judge_certificate(url: &str, answer: Answer, wish: Wish) -> Outcome {
     match answer.status {
         401 | 408 | 425 | 429 | 500..=599 => Outcome::Again {
@@ -131,7 +120,7 @@ pub(super) fn judge_certificate(url: &str, answer: Answer, wish: Wish) -> Outcom
     }
 }
 
-/// Whether the aggregator did not take our certificate, be it in the handshake or afterwards.
+/// Whether the aggregator rejected our certificate, in the handshake or afterwards.
 pub(super) fn distrusted<T>(sent: &Result<ureq::http::Response<T>, ureq::Error>) -> bool {
     match sent {
         Ok(response) => response.status() == 401,
@@ -139,7 +128,7 @@ pub(super) fn distrusted<T>(sent: &Result<ureq::http::Response<T>, ureq::Error>)
     }
 }
 
-/// Judges a request that got no answer.
+/// Judges a request that got no response.
 pub(super) fn judge_error(url: &str, error: ureq::Error) -> Outcome {
     if let Some(tls) = tls_error(&error)
         && lasting(tls)
@@ -148,14 +137,14 @@ pub(super) fn judge_error(url: &str, error: ureq::Error) -> Outcome {
     }
     match error {
         ureq::Error::Http(_) | ureq::Error::BadUri(_) | ureq::Error::RequireHttpsOnly(_) => {
-            Outcome::Final(Error::Settings(format!("`{url}` cannot be asked: {error}")))
+            Outcome::Final(Error::Settings(format!("cannot send a request to `{url}`: {error}")))
         }
         _ => Outcome::Again { why: format!("`{url}`: {error}"), after: None },
     }
 }
 
-/// Whether a TLS error stays as long as both sides keep their certificates. A certificate outside its time is
-/// none of these: clocks get set. The server's alert does not tell "expired" from "not yet valid".
+/// Whether a TLS error lasts as long as both sides keep their certificates. One that is expired or not yet valid does
+/// not count: clocks get set. The server's alert does not distinguish the two.
 fn lasting(error: &rustls::Error) -> bool {
     match error {
         rustls::Error::InvalidCertificate(error) => !matches!(
@@ -185,19 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_their_bound_and_never_beyond() {
-        let retry = Retry::default();
-        for (attempt, bound) in [(1, 200), (2, 400), (7, 12_800), (8, 20_000), (4_000_000_000, 20_000)] {
-            for _ in 0..50 {
-                assert!(retry.pause(attempt) <= Duration::from_millis(bound), "{attempt}");
-            }
-        }
-        let most = (0..200).map(|_| retry.pause(20)).max().unwrap();
-        assert!(most > Duration::from_secs(10), "full jitter reaches the upper half: {most:?}");
-    }
-
-    #[test]
-    fn answers_are_done_worth_another_attempt_or_final() {
+    fn responses_are_done_retried_or_final() {
         let check = |status, never, changed, expected: &str| {
             let wish = Wish { after: None, never };
             let answer = Answer { status, text: String::new() };
@@ -234,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn only_trust_that_can_never_come_is_final() {
+    fn only_lasting_distrust_is_final() {
         let check = |error: rustls::Error, is_final| {
             let error = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
             let outcome = judge_error("https://a", ureq::Error::Io(error));
@@ -252,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_wish_counts_within_reason() {
+    fn retry_after_is_honoured_up_to_a_bound() {
         let check = |text: &str, seconds: Option<u64>| {
             let mut headers = HeaderMap::new();
             headers.insert("retry-after", text.parse().unwrap());

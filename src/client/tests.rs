@@ -38,7 +38,7 @@ fn seen(request: &mut Request<'_>) -> Seen {
 
 fn quick() -> Retry {
     let millis = Duration::from_millis;
-    Retry { limit: millis(5_000), first: millis(20), most: millis(100) }
+    Retry { limit: millis(5_000), first: millis(20), max: millis(100) }
 }
 
 /// Runs `work` with a client of a server that answers with `answer`.

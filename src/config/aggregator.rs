@@ -1,8 +1,9 @@
-//! The configuration as the aggregator finds it: which file, what a missing key means there, and its own address.
+//! The configuration as the aggregator finds it: which file, what missing keys mean, and its own address.
 //!
-//! The original lays the file over nothing at all, so that an absent key is zero. The same here, except where zero
-//! only breaks the run (no port, no results folder, no search path): those get the default.
+//! As in the original, a missing key means zero, except where zero would only break the run (no port, no results folder,
+//! no search path): those get the default.
 
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -10,20 +11,20 @@ use anyhow::{Context, Result};
 use super::Run;
 use crate::names::env;
 
-/// The folder whose `config.json` comes second.
+/// The system's file, which comes second.
 const SYSTEM: &str = "/etc/sonobuoy/config.json";
 /// The file in the working directory.
 const LOCAL: &str = "config.json";
 
-/// What the aggregator's surroundings tell it.
+/// What the aggregator learns from its environment.
 pub(crate) struct Environment<'e> {
-    /// An environment variable's value, if it is set at all.
+    /// An environment variable's value, if it is set.
     pub variable: &'e dyn Fn(&str) -> Option<String>,
     /// The machine's name.
     pub host_name: Option<String>,
 }
 
-/// Loads the aggregator's configuration: `$SONOBUOY_CONFIG` alone, else `config.json` here, else that of the system.
+/// Loads the aggregator's configuration: `$SONOBUOY_CONFIG` if set, else `config.json` here, else the system's.
 pub(crate) fn load(environment: &Environment) -> Result<Run> {
     let candidates = match (environment.variable)("SONOBUOY_CONFIG").filter(|path| !path.is_empty()) {
         Some(path) => vec![PathBuf::from(path)],
@@ -46,10 +47,10 @@ fn first(candidates: &[PathBuf]) -> Result<(&Path, String)> {
         }
     }
     let names: Vec<_> = candidates.iter().map(|path| format!("`{}`", path.display())).collect();
-    anyhow::bail!("no configuration: there is no {}; name one by SONOBUOY_CONFIG", names.join(" and no "))
+    anyhow::bail!("no configuration: there is no {}; set SONOBUOY_CONFIG to one", names.join(" and no "))
 }
 
-/// Fills in what must not stay empty, and what only this machine knows.
+/// Fills in what must not be empty, and what only this machine knows.
 fn complete(run: &mut Run, environment: &Environment) {
     let default = Run::default();
     run.version = crate::VERSION.into();
@@ -83,15 +84,19 @@ fn complete(run: &mut Run, environment: &Environment) {
     if run.uuid.is_empty() {
         run.uuid = new_uuid();
     }
-    if run.server.advertise_address.is_empty() {
+    let told = &run.server.advertise_address;
+    if told.is_empty() {
         run.server.advertise_address = advertised(run.server.bind_port, environment);
+    } else if told.parse::<Ipv6Addr>().is_ok() {
+        // It becomes part of URLs.
+        run.server.advertise_address = format!("[{told}]");
     }
 }
 
-/// How workers reach the aggregator: the pod's address, else the machine's name. Brackets are for IPv6 alone.
+/// How workers reach the aggregator: the pod's address, else the machine's name. Only IPv6 gets brackets.
 fn advertised(port: i64, environment: &Environment) -> String {
     match (environment.variable)(env::ADVERTISE_IP).filter(|ip| !ip.is_empty()) {
-        Some(ip) if ip.parse::<std::net::Ipv6Addr>().is_ok() => format!("[{ip}]:{port}"),
+        Some(ip) if ip.parse::<Ipv6Addr>().is_ok() => format!("[{ip}]:{port}"),
         Some(host) => format!("{host}:{port}"),
         None => match &environment.host_name {
             Some(host) if !host.is_empty() => format!("{host}:{port}"),
@@ -104,7 +109,7 @@ fn advertised(port: i64, environment: &Environment) -> String {
 pub(crate) fn new_uuid() -> String {
     use ring::rand::SecureRandom;
     let mut bytes = [0_u8; 16];
-    // The system's source of randomness does not fail once it has started; TLS would not work without it either.
+    // The system's random source does not fail once it has started; TLS would not work without it either.
     let _ = ring::rand::SystemRandom::new().fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -148,6 +153,17 @@ mod tests {
         }
         let none = |_: &str| None;
         assert_eq!(advertised(1, &environment(&none, "")), "");
+        for (told, expected) in [
+            ("fd00::1", "[fd00::1]"),
+            ("[fd00::1]:443", "[fd00::1]:443"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("host:8080", "host:8080"),
+        ] {
+            let mut run = Run::empty();
+            run.server.advertise_address = told.into();
+            complete(&mut run, &environment(&none, "pod"));
+            assert_eq!(run.server.advertise_address, expected);
+        }
     }
 
     #[test]

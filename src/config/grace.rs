@@ -1,4 +1,4 @@
-//! How long trouble of plugins' pods may last: every value with its reason and its default.
+//! How long plugin pods may be in trouble: every value with its reason and its default.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use serde::{Serialize, Serializer};
 
 use base::clock;
 
-/// How long trouble may last before it counts as failure.
+/// How long trouble may last before it counts as a failure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Grace {
-    /// A pod that no node takes: an autoscaler needs minutes to bring one.
+    /// A pod that no node accepts: an autoscaler needs minutes to add one.
     #[serde(serialize_with = "span")]
     pub unschedulable: Duration,
     /// An image that cannot be pulled: registries come back.
@@ -19,19 +19,22 @@ pub(crate) struct Grace {
     /// A container that cannot be created, usually because of a missing config map or secret.
     #[serde(serialize_with = "span")]
     pub creation: Duration,
-    /// A container that has ended while the result is outstanding: a side-car may still be at work on it.
+    /// A container that has exited while the result is outstanding: a sidecar may still be working on it.
     #[serde(serialize_with = "span")]
     pub terminated: Duration,
     /// How often a container may be restarted.
     pub restarts: u64,
-    /// A pod whose containers all ended well without a result: one may be on its way.
+    /// A pod whose containers all succeeded without a result: it may be on its way.
     #[serde(serialize_with = "span")]
     pub ended: Duration,
-    /// An expected node without a pod, counted from the last pod of the plugin that appeared anywhere: in a large
-    /// cluster the controller takes minutes to make them all.
+    /// An expected node without a pod, counted from the last pod of the plugin that appeared on any node: in a large cluster
+    /// the controller takes minutes to create them all.
     #[serde(serialize_with = "span")]
     pub no_pod: Duration,
-    /// A node that is not ready: it may be rebooting, some tests do that.
+    /// A running worker that was never heard from: the network blocks it, or its clock is wrong.
+    #[serde(serialize_with = "span")]
+    pub silence: Duration,
+    /// A node that is not ready: it may be rebooting, as some tests make it do.
     #[serde(serialize_with = "span")]
     pub node_lost: Duration,
 }
@@ -46,6 +49,7 @@ impl Default for Grace {
             restarts: 2,
             ended: Duration::from_secs(10),
             no_pod: Duration::from_secs(60),
+            silence: Duration::from_secs(180),
             node_lost: Duration::from_secs(300),
         }
     }

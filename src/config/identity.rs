@@ -2,24 +2,33 @@
 
 use serde::Serialize;
 
-/// What a run's configuration says of it.
+/// A run's setting for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Identity {
-    /// By a certificate of their own where that can be had, else by their plugin's.
+    /// Each with its own certificate if possible, else with the plugin's.
     #[default]
     Auto,
-    /// Each by a certificate of its own.
+    /// Each with its own certificate.
     Node,
-    /// All of a plugin by one certificate.
+    /// All workers of a plugin with one certificate.
     Plugin,
 }
 
 impl Identity {
-    /// The words of flag and configuration.
+    /// The values of flag and configuration.
     pub(crate) const WORDS: [&'static str; 3] = ["node", "plugin", "auto"];
 
-    /// Reads one of them.
+    /// Its value in the configuration.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Node => Self::WORDS[0],
+            Self::Plugin => Self::WORDS[1],
+            Self::Auto => Self::WORDS[2],
+        }
+    }
+
+    /// Parses a value.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let all = [Self::Node, Self::Plugin, Self::Auto];
         Self::WORDS.iter().zip(all).find(|(word, _)| **word == text).map(|(_, identity)| identity)

@@ -1,12 +1,13 @@
 //! The settings of one run: every field, its default, its JSON.
 //!
 //! Owns [`Run`], which travels from the command line through a ConfigMap to the aggregator and into the archive.
-//! Knows neither flags nor Kubernetes. Keys, order and defaults are the original's; a setting that the original
-//! does not have is left out while it has its default, so that both programs read each other's.
+//! Knows neither flags nor Kubernetes. Keys, order and defaults are the original's; settings that the original lacks are
+//! left out while they have their default, so that both programs can read each other's files.
 
 mod aggregator;
 mod grace;
 mod identity;
+mod limits;
 mod read;
 mod redaction;
 
@@ -22,6 +23,7 @@ use base::yaml::Error;
 pub(crate) use aggregator::{Environment, load, new_uuid};
 pub(crate) use grace::Grace;
 pub(crate) use identity::Identity;
+pub(crate) use limits::{Connections, Limits, Processing, Results};
 pub(crate) use redaction::{Field, Redaction};
 
 /// One run's settings.
@@ -30,23 +32,23 @@ pub(crate) use redaction::{Field, Redaction};
 pub(crate) struct Run {
     /// For people.
     pub description: String,
-    /// What tells this run from others; the aggregator makes one if it is empty.
+    /// Identifies this run; the aggregator generates one if it is empty.
     #[serde(rename = "UUID")]
     pub uuid: String,
     /// The version of the program that wrote this.
     pub version: String,
-    /// The folder inside plugin pods that results are written to.
+    /// The folder inside plugin pods for results.
     pub results_dir: String,
-    /// Where `query` writes to.
+    /// Where `query` writes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub query_dir: String,
-    /// What is queried, by plural name; none stands for everything but secrets.
+    /// What to query, by plural name; `None` means everything but secrets.
     pub resources: Option<Vec<String>>,
-    /// Which namespaces and objects are queried.
+    /// Which namespaces and objects to query.
     pub filters: Filters,
-    /// Which logs are taken, and how much of them.
+    /// Which logs to take, and how much of them.
     pub limits: Limits,
-    /// Requests a second while querying; 0 leaves it to the client.
+    /// Requests per second while querying; 0 leaves it to the client.
     #[serde(rename = "QPS", skip_serializing_if = "is_zero", serialize_with = "short_float")]
     pub qps: f64,
     /// Requests that may come at once while querying.
@@ -54,7 +56,7 @@ pub(crate) struct Run {
     pub burst: i64,
     /// Where the aggregator listens.
     pub server: Server,
-    /// Which of the definitions found run; none stands for all.
+    /// Which of the definitions to run; `None` means all.
     pub plugins: Option<Vec<Selection>>,
     /// Where the aggregator looks for definitions.
     pub plugin_search_path: Option<Vec<String>>,
@@ -65,9 +67,9 @@ pub(crate) struct Run {
     pub skip_plugins: bool,
     /// The image of aggregator and workers.
     pub worker_image: String,
-    /// When our own images are pulled.
+    /// When to pull our own images.
     pub image_pull_policy: String,
-    /// Whether plugins' images follow that policy too.
+    /// Whether that policy applies to plugins' images too.
     #[serde(skip_serializing_if = "is_zero")]
     pub force_image_pull_policy: bool,
     /// The name of one pull secret for all pods.
@@ -77,12 +79,12 @@ pub(crate) struct Run {
     pub custom_annotations: BTreeMap<String, String>,
     /// What the run may do: `clusterAdmin`, `clusterRead` or `namespaceAdmin`.
     pub aggregator_permissions: String,
-    /// Further tolerations of the aggregator pod.
+    /// Additional tolerations of the aggregator pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aggregator_tolerations: Vec<BTreeMap<String, String>>,
     /// The service account of the run.
     pub service_account_name: String,
-    /// That account is there already.
+    /// That account already exists.
     #[serde(skip_serializing_if = "is_zero")]
     pub existing_service_account: bool,
     /// A file with registry credentials for the e2e tests.
@@ -91,29 +93,29 @@ pub(crate) struct Run {
     /// The Pod Security level of the namespace.
     #[serde(rename = "NamespacePSAEnforceLevel", skip_serializing_if = "String::is_empty")]
     pub namespace_psa_enforce_level: String,
-    /// The port inside a plugin pod that takes progress reports.
+    /// The port inside a plugin pod for progress reports.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub progress_updates_port: String,
-    /// Whom the aggregator runs as: `nonroot` or `none`.
+    /// The aggregator's user: `nonroot` or `none`.
     pub security_context_mode: String,
-    /// How long trouble of plugins' pods may last.
+    /// How long plugin pods may be in trouble.
     #[serde(skip_serializing_if = "is_zero")]
     pub graces: Grace,
-    /// How long single plugins may take, by name, instead of what their definition or `Server` says; 0 for ever.
+    /// How long individual plugins may take, by name, overriding their definition and `Server`; 0 means forever.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "grace::spans")]
     pub plugin_timeouts: BTreeMap<String, Duration>,
-    /// What is hidden in the snapshot.
+    /// What to hide in the snapshot.
     #[serde(skip_serializing_if = "is_zero")]
     pub redaction: Redaction,
     /// How workers prove who they are.
     #[serde(skip_serializing_if = "is_zero")]
     pub identity: Identity,
-    /// Whether plugins that say what they need have accounts of their own.
+    /// Whether plugins that say what they need get their own accounts.
     #[serde(skip_serializing_if = "is_zero")]
     pub plugin_accounts: bool,
 }
 
-/// Which namespaces and objects are queried.
+/// Which namespaces and objects to query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Filters {
@@ -123,63 +125,13 @@ pub(crate) struct Filters {
     pub label_selector: String,
 }
 
-/// Limits of what is taken.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct Limits {
-    /// Those of pod logs.
-    pub pod_logs: PodLogs,
-    /// Those of what workers send.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub results: Results,
-    /// Those of the snapshot.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub snapshot: Snapshot,
-}
-
-/// How long the snapshot and the logs may take when the plugins have ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct Snapshot {
-    /// After so long no node is asked any more that has not answered; a tenth of the run's own limit later all ends.
-    /// 0 means no limit.
-    #[serde(serialize_with = "grace::span")]
-    pub time: Duration,
-}
-
-impl Default for Snapshot {
-    fn default() -> Self {
-        Self { time: Duration::from_secs(120) }
-    }
-}
-
-/// How much workers may send.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct Results {
-    /// Bytes of one result as it is sent. An end-to-end suite sends tens of MiB, logs of a large node some GiB.
-    pub bytes: u64,
-    /// Bytes that the archive of one result may unpack to.
-    pub unpacked_bytes: u64,
-    /// Entries of that archive.
-    pub entries: u64,
-    /// Bytes that stay free on the disk of the aggregator, so that status, logs and errors can still be written.
-    pub free_bytes: u64,
-}
-
-impl Default for Results {
-    fn default() -> Self {
-        Self { bytes: 10 << 30, unpacked_bytes: 40 << 30, entries: 1_000_000, free_bytes: 64 << 20 }
-    }
-}
-
-/// Which pod logs are taken, and how much of them.
+/// Which pod logs to take, and how much of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct PodLogs {
-    /// A pattern that the namespace must match somewhere; empty for none.
+    /// A pattern that the namespace must match somewhere; empty means no namespace.
     pub namespaces: String,
-    /// Whether the run's own namespace is taken as well.
+    /// Whether to include the run's own namespace.
     pub sonobuoy_namespace: Option<bool>,
     /// Field selectors; pods that match any of them.
     pub field_selectors: Option<Vec<String>>,
@@ -189,13 +141,13 @@ pub(crate) struct PodLogs {
     pub previous: bool,
     /// How far back, in seconds.
     pub since_seconds: Option<i64>,
-    /// How far back, as a point in time, RFC 3339.
+    /// How far back, as a time in RFC 3339.
     pub since_time: Option<String>,
     /// With a time before each line.
     pub timestamps: bool,
-    /// The last so many lines.
+    /// At most this many last lines.
     pub tail_lines: Option<i64>,
-    /// At most so many bytes.
+    /// At most this many bytes.
     pub limit_bytes: Option<i64>,
 }
 
@@ -211,23 +163,23 @@ pub(crate) struct Server {
     /// How workers reach it.
     #[serde(rename = "advertiseaddress")]
     pub advertise_address: String,
-    /// How long plugins may take; 0 for ever.
+    /// How long plugins may take; 0 means forever.
     #[serde(rename = "timeoutseconds")]
     pub timeout_seconds: i64,
-    /// Where it serves its status to the outside; 0 for nowhere.
+    /// The port where it serves its status to the outside; 0 for none.
     #[serde(rename = "statusport", skip_serializing_if = "is_zero")]
     pub status_port: i64,
 }
 
-/// One of the plugins that shall run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// One of the plugins to run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Selection {
     /// Its name.
     pub name: String,
 }
 
 impl Default for Run {
-    /// The settings of a run that is told nothing.
+    /// The default settings of a run.
     fn default() -> Self {
         let texts = |list: &[&str]| Some(list.iter().map(|text| (*text).to_owned()).collect());
         Self {
@@ -268,7 +220,7 @@ impl Default for Run {
 }
 
 impl Run {
-    /// Settings with nothing in them, which the aggregator's configuration is laid over.
+    /// Empty settings, to which the aggregator's configuration is applied.
     fn empty() -> Self {
         Self {
             description: String::new(),
@@ -307,12 +259,12 @@ impl Run {
         }
     }
 
-    /// Lays a configuration file over these settings: what it does not name stays.
+    /// Applies a configuration file to these settings: what it does not name is unchanged.
     pub(crate) fn overlay(&mut self, text: &str) -> Result<(), Error> {
         read::overlay(self, text)
     }
 
-    /// The settings as JSON on one line, the way Go writes it.
+    /// The settings as JSON on one line, as Go writes it.
     pub(crate) fn to_json(&self) -> String {
         json::line(self)
     }

@@ -1,68 +1,63 @@
-//! Configuration files laid over settings, as Go does it: keys in any case, unknown ones ignored, lists replaced, maps
-//! merged; null empties lists and optional values and leaves all else.
+//! Applies configuration files to settings, as Go does: case does not matter in keys, unknown keys are ignored, lists are
+//! replaced, maps are merged; null clears lists and optional values and leaves everything else alone.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use super::{Field, Grace, Identity, PodLogs, Redaction, Results, Run, Selection, Server};
+use super::{Field, Grace, Identity, Limits, PodLogs, Redaction, Run, Selection, Server};
 use base::clock;
 use base::pattern;
-use base::yaml::{self, Content, Error, Node};
+use base::yaml::typed::{self, Overlay};
+use base::yaml::{self, Error, Node};
 
-/// Lays a file over settings.
+/// Applies a file to settings.
 pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
     let whole = yaml::json(text)?;
     each("", &whole, |key, path, node| match key {
-        "description" => set_text(&mut run.description, path, node),
-        "uuid" => set_text(&mut run.uuid, path, node),
-        "version" => set_text(&mut run.version, path, node),
-        "resultsdir" => set_text(&mut run.results_dir, path, node),
-        "querydir" => set_text(&mut run.query_dir, path, node),
-        "resources" => set_texts(&mut run.resources, path, node),
+        "description" => run.description.overlay(path, node),
+        "uuid" => run.uuid.overlay(path, node),
+        "version" => run.version.overlay(path, node),
+        "resultsdir" => run.results_dir.overlay(path, node),
+        "querydir" => run.query_dir.overlay(path, node),
+        "resources" => run.resources.overlay(path, node),
         "filters" => each(path, node, |key, path, node| match key {
             "namespaces" => set_pattern(&mut run.filters.namespaces, path, node),
-            "labelselector" => set_text(&mut run.filters.label_selector, path, node),
+            "labelselector" => run.filters.label_selector.overlay(path, node),
             _ => Ok(()),
         }),
         "limits" => each(path, node, |key, path, node| match key {
             "podlogs" => pod_logs(&mut run.limits.pod_logs, path, node),
-            "results" => results(&mut run.limits.results, path, node),
-            "snapshot" => each(path, node, |key, path, node| match key {
-                "time" => set_span(&mut run.limits.snapshot.time, path, node),
-                _ => Err(node.place.error(format!("`{path}` is not a limit; there is Time"))),
-            }),
-            _ => Ok(()),
+            _ => limits(&mut run.limits, key, path, node),
         }),
-        "qps" => set_float(&mut run.qps, path, node),
-        "burst" => set_integer(&mut run.burst, path, node),
+        "qps" => run.qps.overlay(path, node),
+        "burst" => run.burst.overlay(path, node),
         "server" => server(&mut run.server, path, node),
-        "plugins" => set_selections(&mut run.plugins, path, node),
-        "pluginsearchpath" => set_texts(&mut run.plugin_search_path, path, node),
-        "namespace" => set_text(&mut run.namespace, path, node),
-        "skipplugins" => set_flag(&mut run.skip_plugins, path, node),
-        "workerimage" => set_text(&mut run.worker_image, path, node),
-        "imagepullpolicy" => set_text(&mut run.image_pull_policy, path, node),
-        "forceimagepullpolicy" => set_flag(&mut run.force_image_pull_policy, path, node),
-        "imagepullsecrets" => set_text(&mut run.image_pull_secrets, path, node),
-        "customannotations" => set_map(&mut run.custom_annotations, path, node, set_text),
-        "aggregatorpermissions" => set_text(&mut run.aggregator_permissions, path, node),
+        "plugins" => run.plugins.overlay(path, node),
+        "pluginsearchpath" => run.plugin_search_path.overlay(path, node),
+        "namespace" => run.namespace.overlay(path, node),
+        "skipplugins" => run.skip_plugins.overlay(path, node),
+        "workerimage" => run.worker_image.overlay(path, node),
+        "imagepullpolicy" => run.image_pull_policy.overlay(path, node),
+        "forceimagepullpolicy" => run.force_image_pull_policy.overlay(path, node),
+        "imagepullsecrets" => run.image_pull_secrets.overlay(path, node),
+        "customannotations" => run.custom_annotations.overlay(path, node),
+        "aggregatorpermissions" => run.aggregator_permissions.overlay(path, node),
         "aggregatortolerations" => set_tolerations(&mut run.aggregator_tolerations, path, node),
-        "serviceaccountname" => set_text(&mut run.service_account_name, path, node),
-        "existingserviceaccount" => set_flag(&mut run.existing_service_account, path, node),
-        "e2edockerconfigfile" => set_text(&mut run.e2e_docker_config_file, path, node),
-        "namespacepsaenforcelevel" => set_text(&mut run.namespace_psa_enforce_level, path, node),
-        "progressupdatesport" => set_text(&mut run.progress_updates_port, path, node),
-        "securitycontextmode" => set_text(&mut run.security_context_mode, path, node),
+        "serviceaccountname" => run.service_account_name.overlay(path, node),
+        "existingserviceaccount" => run.existing_service_account.overlay(path, node),
+        "e2edockerconfigfile" => run.e2e_docker_config_file.overlay(path, node),
+        "namespacepsaenforcelevel" => run.namespace_psa_enforce_level.overlay(path, node),
+        "progressupdatesport" => run.progress_updates_port.overlay(path, node),
+        "securitycontextmode" => run.security_context_mode.overlay(path, node),
         "graces" => graces(&mut run.graces, path, node),
-        "plugintimeouts" => set_map(&mut run.plugin_timeouts, path, node, set_span),
+        "plugintimeouts" => run.plugin_timeouts.overlay(path, node),
         "redaction" => redaction(&mut run.redaction, path, node),
         "identity" => set_identity(&mut run.identity, path, node),
-        "pluginaccounts" => set_flag(&mut run.plugin_accounts, path, node),
+        "pluginaccounts" => run.plugin_accounts.overlay(path, node),
         _ => Ok(()),
     })?;
     let logs = &run.limits.pod_logs;
     if logs.since_seconds.is_some() && logs.since_time.is_some() {
-        let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; leave one out";
+        let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one";
         return Err(whole.place.error(words));
     }
     Ok(())
@@ -70,7 +65,7 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
 
 fn set_identity(slot: &mut Identity, path: &str, node: &Node) -> Result<(), Error> {
     let mut text = String::new();
-    set_text(&mut text, path, node)?;
+    text.overlay(path, node)?;
     if !text.is_empty() {
         let words = || node.place.error(format!("`{path}` is `{text}`; write node, plugin or auto"));
         *slot = Identity::parse(&text).ok_or_else(words)?;
@@ -81,48 +76,52 @@ fn set_identity(slot: &mut Identity, path: &str, node: &Node) -> Result<(), Erro
 fn pod_logs(logs: &mut PodLogs, path: &str, node: &Node) -> Result<(), Error> {
     each(path, node, |key, path, node| match key {
         "namespaces" => set_pattern(&mut logs.namespaces, path, node),
-        "sonobuoynamespace" => set_optional(&mut logs.sonobuoy_namespace, path, node, set_flag),
-        "fieldselectors" => set_texts(&mut logs.field_selectors, path, node),
-        "labelselector" => set_text(&mut logs.label_selector, path, node),
-        "previous" => set_flag(&mut logs.previous, path, node),
-        "sinceseconds" => set_optional(&mut logs.since_seconds, path, node, set_integer),
-        "sincetime" => set_optional(&mut logs.since_time, path, node, set_time),
-        "timestamps" => set_flag(&mut logs.timestamps, path, node),
-        "taillines" => set_optional(&mut logs.tail_lines, path, node, set_integer),
-        "limitbytes" => set_optional(&mut logs.limit_bytes, path, node, set_integer),
+        "sonobuoynamespace" => logs.sonobuoy_namespace.overlay(path, node),
+        "fieldselectors" => logs.field_selectors.overlay(path, node),
+        "labelselector" => logs.label_selector.overlay(path, node),
+        "previous" => logs.previous.overlay(path, node),
+        "sinceseconds" => logs.since_seconds.overlay(path, node),
+        "sincetime" => set_time(&mut logs.since_time, path, node),
+        "timestamps" => logs.timestamps.overlay(path, node),
+        "taillines" => logs.tail_lines.overlay(path, node),
+        "limitbytes" => logs.limit_bytes.overlay(path, node),
         _ => Ok(()),
     })
 }
 
-fn results(limits: &mut Results, path: &str, node: &Node) -> Result<(), Error> {
-    each(path, node, |key, path, node| match key {
-        "bytes" => set_count(&mut limits.bytes, path, node),
-        "unpackedbytes" => set_count(&mut limits.unpacked_bytes, path, node),
-        "entries" => set_count(&mut limits.entries, path, node),
-        "freebytes" => set_count(&mut limits.free_bytes, path, node),
-        // A limit that is not known would be one that does not hold.
-        _ => {
-            let words =
-                format!("`{path}` is not a limit; there are Bytes, UnpackedBytes, Entries and FreeBytes");
-            Err(node.place.error(words))
+fn limits(limits: &mut Limits, section: &str, path: &str, node: &Node) -> Result<(), Error> {
+    if limits.section(section).is_none() {
+        return Ok(());
+    }
+    each(path, node, |key, path, node| {
+        let mut fields = limits.section(section).unwrap_or_default();
+        match fields.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(key)) {
+            Some((_, limit)) => limit.overlay(path, node),
+            // Ignoring an unknown limit would mean having no limit.
+            None => {
+                let known: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+                Err(node.place.error(format!("`{path}` is not a limit; valid keys are {}", known.join(", "))))
+            }
         }
     })
 }
 
 fn server(server: &mut Server, path: &str, node: &Node) -> Result<(), Error> {
     each(path, node, |key, path, node| match key {
-        "bindaddress" => set_text(&mut server.bind_address, path, node),
+        "bindaddress" => server.bind_address.overlay(path, node),
         "bindport" => {
-            set_integer(&mut server.bind_port, path, node)?;
+            server.bind_port.overlay(path, node)?;
             if (0..=65535).contains(&server.bind_port) {
                 Ok(())
             } else {
-                Err(node.place.error(format!("`{path}` is {}, a port is at most 65535", server.bind_port)))
+                Err(node
+                    .place
+                    .error(format!("`{path}` is {}, but a port is at most 65535", server.bind_port)))
             }
         }
-        "advertiseaddress" => set_text(&mut server.advertise_address, path, node),
-        "timeoutseconds" => set_integer(&mut server.timeout_seconds, path, node),
-        "statusport" => set_integer(&mut server.status_port, path, node),
+        "advertiseaddress" => server.advertise_address.overlay(path, node),
+        "timeoutseconds" => server.timeout_seconds.overlay(path, node),
+        "statusport" => server.status_port.overlay(path, node),
         _ => Ok(()),
     })
 }
@@ -130,17 +129,18 @@ fn server(server: &mut Server, path: &str, node: &Node) -> Result<(), Error> {
 fn graces(grace: &mut Grace, path: &str, node: &Node) -> Result<(), Error> {
     each(path, node, |key, path, node| {
         match key {
-        "unschedulable" => set_span(&mut grace.unschedulable, path, node),
-        "imagepull" => set_span(&mut grace.image_pull, path, node),
-        "creation" => set_span(&mut grace.creation, path, node),
-        "terminated" => set_span(&mut grace.terminated, path, node),
-        "restarts" => set_count(&mut grace.restarts, path, node),
-        "ended" => set_span(&mut grace.ended, path, node),
-        "nopod" => set_span(&mut grace.no_pod, path, node),
-        "nodelost" => set_span(&mut grace.node_lost, path, node),
-        // A grace that is not known would be one that is not kept.
+        "unschedulable" => grace.unschedulable.overlay(path, node),
+        "imagepull" => grace.image_pull.overlay(path, node),
+        "creation" => grace.creation.overlay(path, node),
+        "terminated" => grace.terminated.overlay(path, node),
+        "restarts" => grace.restarts.overlay(path, node),
+        "ended" => grace.ended.overlay(path, node),
+        "nopod" => grace.no_pod.overlay(path, node),
+        "silence" => grace.silence.overlay(path, node),
+        "nodelost" => grace.node_lost.overlay(path, node),
+        // Ignoring an unknown key would mean ignoring a grace period.
         _ => Err(node.place.error(format!(
-            "`{path}` is not a grace; there are Unschedulable, ImagePull, Creation, Terminated, Restarts, Ended, NoPod and NodeLost"
+            "`{path}` is not a grace period; valid keys are Unschedulable, ImagePull, Creation, Terminated, Restarts, Ended, NoPod, Silence and NodeLost"
         ))),
     }
     })
@@ -151,17 +151,15 @@ fn redaction(rules: &mut Redaction, path: &str, node: &Node) -> Result<(), Error
         *rules = Redaction::default();
     }
     each(path, node, |key, path, node| match key {
-        "off" => set_flag(&mut rules.off, path, node),
+        "off" => rules.off.overlay(path, node),
         _ => rule(rules, key, path, node),
     })
 }
 
-/// Reads a file of rules, which can only hide more.
+/// Reads a file of redaction rules, which can only hide more.
 pub(super) fn rules(text: &str) -> Result<Redaction, Error> {
     let whole = yaml::document(text)?;
-    if !matches!(whole.content, Content::Map(_)) {
-        return Err(wrong("the rules", &whole, "an object"));
-    }
+    typed::entries("the rules", &whole)?;
     let mut rules = Redaction::default();
     each("", &whole, |key, path, node| rule(&mut rules, key, path, node))?;
     Ok(rules)
@@ -169,37 +167,29 @@ pub(super) fn rules(text: &str) -> Result<Redaction, Error> {
 
 fn rule(rules: &mut Redaction, key: &str, path: &str, node: &Node) -> Result<(), Error> {
     let patterns = || {
-        let read = list(path, node, |path, item| {
+        if node.is_null() {
+            return Ok(Vec::new());
+        }
+        typed::list(path, node, |path, item| {
             let mut text = String::new();
             set_pattern(&mut text, path, item)?;
             if key == "text" && pattern::compile(&text).is_ok_and(|pattern| pattern.is_match("")) {
-                let words = format!("`{path}`: `{text}` matches the empty text, thus everything");
+                let words = format!("`{path}`: `{text}` matches the empty string, and so everything");
                 return Err(item.place.error(words));
             }
             Ok(text)
-        });
-        read.map(Option::unwrap_or_default)
+        })
     };
     match key {
         "env" => rules.env = patterns()?,
         "text" => rules.text = patterns()?,
-        "fields" => {
-            rules.fields = list(path, node, |path, item| {
-                let mut field = Field { kind: String::new(), path: String::new() };
-                each(path, item, |key, path, node| match key {
-                    "kind" => set_text(&mut field.kind, path, node),
-                    "path" => set_text(&mut field.path, path, node),
-                    _ => Ok(()),
-                })?;
-                if field.kind.is_empty() || field.path.is_empty() {
-                    return Err(item.place.error(format!("`{path}` needs a kind and a path")));
-                }
-                Ok(field)
-            })?
-            .unwrap_or_default();
+        "fields" => rules.fields.overlay(path, node)?,
+        // Ignoring an unknown rule would mean hiding nothing.
+        _ => {
+            return Err(node
+                .place
+                .error(format!("`{path}` is not a rule; valid keys are env, text and fields")));
         }
-        // A rule that is not known would be one that hides nothing.
-        _ => return Err(node.place.error(format!("`{path}` is not a rule; there are env, text and fields"))),
     }
     Ok(())
 }
@@ -210,157 +200,68 @@ fn each(
     node: &Node,
     mut entry: impl FnMut(&str, &str, &Node) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    match &node.content {
-        Content::Null => Ok(()),
-        Content::Map(entries) => entries.iter().try_for_each(|(key, value)| {
-            let path = if path.is_empty() { key.text.clone() } else { format!("{path}.{}", key.text) };
-            entry(&key.text.to_ascii_lowercase(), &path, value)
-        }),
-        _ => Err(wrong(if path.is_empty() { "the configuration" } else { path }, node, "an object")),
+    if node.is_null() {
+        return Ok(());
     }
-}
-
-fn set_text(field: &mut String, path: &str, node: &Node) -> Result<(), Error> {
-    match &node.content {
-        Content::Null => {}
-        Content::Text(text) => field.clone_from(text),
-        _ => return Err(wrong(path, node, "text in quotes")),
-    }
-    Ok(())
+    let whole = if path.is_empty() { "the configuration" } else { path };
+    typed::entries(whole, node)?.iter().try_for_each(|(key, value)| {
+        let path = if path.is_empty() { key.text.clone() } else { format!("{path}.{}", key.text) };
+        entry(&key.text.to_ascii_lowercase(), &path, value)
+    })
 }
 
 fn set_pattern(field: &mut String, path: &str, node: &Node) -> Result<(), Error> {
-    set_text(field, path, node)?;
+    field.overlay(path, node)?;
     pattern::compile(field).map(drop).map_err(|error| node.place.error(format!("`{path}`: {error}")))
 }
 
-fn set_time(field: &mut String, path: &str, node: &Node) -> Result<(), Error> {
-    set_text(field, path, node)?;
-    let Some(time) = clock::parse_rfc3339(field) else {
-        return Err(node.place.error(format!("`{path}` is not a time; write it as 2006-01-02T15:04:05Z")));
-    };
-    // Kubernetes writes and takes whole seconds in UTC.
-    let text = clock::rfc3339(time);
-    *field = format!("{}Z", text.split('.').next().unwrap_or_default().trim_end_matches('Z'));
-    Ok(())
-}
-
-fn set_span(field: &mut Duration, path: &str, node: &Node) -> Result<(), Error> {
-    match &node.content {
-        Content::Null => Ok(()),
-        Content::Text(text) => match clock::parse_duration(text) {
-            Some(span) => {
-                *field = span;
-                Ok(())
-            }
-            None => {
-                Err(node.place.error(format!("`{path}` is not a duration; write it as 90s, 5m or 1h30m")))
-            }
-        },
-        _ => Err(wrong(path, node, "a duration in quotes, as in \"5m\"")),
-    }
-}
-
-fn set_flag(field: &mut bool, path: &str, node: &Node) -> Result<(), Error> {
-    match &node.content {
-        Content::Null => {}
-        Content::Bool(flag) => *field = *flag,
-        _ => return Err(wrong(path, node, "true or false without quotes")),
+fn set_time(field: &mut Option<String>, path: &str, node: &Node) -> Result<(), Error> {
+    field.overlay(path, node)?;
+    if let Some(text) = field {
+        let Some(time) = clock::parse_rfc3339(text) else {
+            let words = format!("`{path}` is not a time; write it as 2006-01-02T15:04:05Z");
+            return Err(node.place.error(words));
+        };
+        // Kubernetes writes and accepts whole seconds in UTC.
+        let whole = clock::rfc3339(time);
+        *text = format!("{}Z", whole.split('.').next().unwrap_or_default().trim_end_matches('Z'));
     }
     Ok(())
 }
 
-fn set_integer(field: &mut i64, path: &str, node: &Node) -> Result<(), Error> {
-    match &node.content {
-        Content::Null => {}
-        Content::Number(number) if number.is_i64() => *field = number.as_i64().unwrap_or_default(),
-        _ => return Err(wrong(path, node, "a whole number without quotes")),
+impl Overlay for Field {
+    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
+        each(path, node, |key, path, node| match key {
+            "kind" => self.kind.overlay(path, node),
+            "path" => self.path.overlay(path, node),
+            _ => Ok(()),
+        })?;
+        if self.kind.is_empty() || self.path.is_empty() {
+            return Err(node.place.error(format!("`{path}` needs a kind and a path")));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
-fn set_count(field: &mut u64, path: &str, node: &Node) -> Result<(), Error> {
-    let mut count = i64::try_from(*field).unwrap_or(i64::MAX);
-    set_integer(&mut count, path, node)?;
-    *field = u64::try_from(count)
-        .map_err(|_| node.place.error(format!("`{path}` is {count}, it cannot be negative")))?;
-    Ok(())
-}
-
-fn set_float(field: &mut f64, path: &str, node: &Node) -> Result<(), Error> {
-    match &node.content {
-        Content::Null => {}
-        Content::Number(number) => *field = number.as_f64().unwrap_or_default(),
-        _ => return Err(wrong(path, node, "a number without quotes")),
+impl Overlay for Selection {
+    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
+        each(path, node, |key, path, node| if key == "name" { self.name.overlay(path, node) } else { Ok(()) })
     }
-    Ok(())
-}
-
-fn set_optional<T: Default>(
-    field: &mut Option<T>,
-    path: &str,
-    node: &Node,
-    set: impl FnOnce(&mut T, &str, &Node) -> Result<(), Error>,
-) -> Result<(), Error> {
-    *field = if node.is_null() {
-        None
-    } else {
-        let mut value = T::default();
-        set(&mut value, path, node)?;
-        Some(value)
-    };
-    Ok(())
-}
-
-fn set_texts(field: &mut Option<Vec<String>>, path: &str, node: &Node) -> Result<(), Error> {
-    *field = list(path, node, |path, item| {
-        let mut text = String::new();
-        set_text(&mut text, path, item).map(|()| text)
-    })?;
-    Ok(())
-}
-
-fn set_selections(field: &mut Option<Vec<Selection>>, path: &str, node: &Node) -> Result<(), Error> {
-    *field = list(path, node, |path, item| {
-        let mut name = String::new();
-        each(
-            path,
-            item,
-            |key, path, node| if key == "name" { set_text(&mut name, path, node) } else { Ok(()) },
-        )?;
-        Ok(Selection { name })
-    })?;
-    Ok(())
-}
-
-fn set_map<T: Default>(
-    field: &mut BTreeMap<String, T>,
-    path: &str,
-    node: &Node,
-    set: impl Fn(&mut T, &str, &Node) -> Result<(), Error>,
-) -> Result<(), Error> {
-    if node.is_null() {
-        field.clear();
-    }
-    let Content::Map(entries) = &node.content else { return each(path, node, |_, _, _| Ok(())) };
-    for (key, value) in entries {
-        let mut entry = T::default();
-        set(&mut entry, &format!("{path}.{}", key.text), value)?;
-        field.insert(key.text.clone(), entry);
-    }
-    Ok(())
 }
 
 fn set_tolerations(field: &mut Vec<BTreeMap<String, String>>, path: &str, node: &Node) -> Result<(), Error> {
-    *field = list(path, node, |path, item| {
-        let mut toleration = BTreeMap::new();
-        set_map(&mut toleration, path, item, set_text)?;
+    if node.is_null() {
+        field.clear();
+        return Ok(());
+    }
+    *field = typed::list(path, node, |path, item| {
+        let toleration: BTreeMap<String, String> = typed::read(path, item)?;
         for (key, value) in &toleration {
             let known: &[&str] = match key.as_str() {
                 "key" | "value" => continue,
                 "effect" => &["NoSchedule", "NoExecute", "PreferNoSchedule", ""],
                 "operator" => &["Equal", "Exists", ""],
-                // The original keeps it and makes nothing of it.
+                // The original keeps it and ignores it.
                 _ => {
                     log::warn!("`{path}.{key}` has no effect; a toleration has key, value, effect, operator");
                     continue;
@@ -368,33 +269,14 @@ fn set_tolerations(field: &mut Vec<BTreeMap<String, String>>, path: &str, node: 
             };
             if !known.contains(&value.as_str()) {
                 let known = known.split_last().map_or(known, |(_, rest)| rest).join(", ");
-                return Err(item.place.error(format!("`{path}.{key}` is `{value}`, it is one of {known}")));
+                return Err(item
+                    .place
+                    .error(format!("`{path}.{key}` is `{value}`, but must be one of {known}")));
             }
         }
         Ok(toleration)
-    })?
-    .unwrap_or_default();
+    })?;
     Ok(())
-}
-
-fn list<T>(
-    path: &str,
-    node: &Node,
-    mut item: impl FnMut(&str, &Node) -> Result<T, Error>,
-) -> Result<Option<Vec<T>>, Error> {
-    match &node.content {
-        Content::Null => Ok(None),
-        Content::List(items) => {
-            let read = items.iter().enumerate().map(|(at, node)| item(&format!("{path}[{at}]"), node));
-            read.collect::<Result<_, _>>().map(Some)
-        }
-        _ => Err(wrong(path, node, "a list")),
-    }
-}
-
-fn wrong(path: &str, node: &Node, needed: &str) -> Error {
-    let kind = if node.kind() == "a map" { "an object" } else { node.kind() };
-    node.place.error(format!("`{path}` is {kind}, {needed} is needed"))
 }
 
 #[cfg(test)]
@@ -426,13 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_read_in_any_case_and_laid_over_the_defaults() {
+    fn every_key_is_read_in_any_case_and_overrides_the_default() {
         let text = r#"{
             "description": "d", "UUID": "u", "VERSION": "v", "resultsDir": "/r", "QueryDir": "/q", "Resources": [],
             "filters": {"namespaces": "[^\\w-.]+"},
             "Limits": {"podlogs": {"SonobuoyNamespace": null, "FieldSelectors": null, "SinceTime": "2020-01-01T02:00:00+02:00",
                 "TailLines": 5, "LimitBytes": 6, "Previous": true, "Timestamps": true, "LimitSize": "", "LimitTime": ""},
-                "results": {"BYTES": 1, "unpackedBytes": 2, "Entries": 3}, "Snapshot": {"time": "90s"}},
+                "results": {"BYTES": 1, "unpackedBytes": 2, "Entries": 3}, "plugin": {"inodes": 4}, "Run": {"Bytes": 0},
+                "progress": {"KeptBytes": 5}, "Connections": {"uploads": 6}, "Processing": {"Time": "1s"}, "Snapshot": {"time": "90s"}},
             "qps": 0.5, "Burst": 0, "Server": {"BindPort": 443, "timeoutSeconds": 0},
             "Plugins": [{"Name": "e2e"}], "PluginSearchPath": null, "Namespace": "n", "SkipPlugins": true,
             "WorkerImage": "w", "ForceImagePullPolicy": true, "CustomAnnotations": {"A": "b"},
@@ -447,7 +330,10 @@ mod tests {
             r#""Filters":{"Namespaces":"[^\\w-.]+","LabelSelector":""},"Limits":{"PodLogs":{"Namespaces":"kube-system","#,
             r#""SonobuoyNamespace":null,"FieldSelectors":null,"LabelSelector":"","Previous":true,"SinceSeconds":null,"#,
             r#""SinceTime":"2020-01-01T00:00:00Z","Timestamps":true,"TailLines":5,"LimitBytes":6},"#,
-            r#""Results":{"Bytes":1,"UnpackedBytes":2,"Entries":3,"FreeBytes":67108864},"Snapshot":{"Time":"1m30s"}},"QPS":0.5,"#,
+            r#""Results":{"Bytes":1,"UnpackedBytes":2,"Entries":3,"FreeBytes":67108864,"FreeInodes":4096},"Plugin":{"Bytes":0,"Inodes":4},"Run":{"Bytes":0},"#,
+            r#""Progress":{"Bytes":4194304,"ReadingBytes":16777216,"KeptBytes":5},"Connections":{"Strangers":16384,"Known":4096,"#,
+            r#""Small":96,"Uploads":6,"Waiting":4096},"Processing":{"MemoryBytes":268435456,"Time":"1s"},"#,
+            r#""Snapshot":{"Time":"1m30s"}},"QPS":0.5,"#,
             r#""Server":{"bindaddress":"0.0.0.0","bindport":443,"advertiseaddress":"","timeoutseconds":0},"#,
             r#""Plugins":[{"name":"e2e"}],"PluginSearchPath":null,"Namespace":"n","SkipPlugins":true,"WorkerImage":"w","#,
             r#""ImagePullPolicy":"IfNotPresent","ForceImagePullPolicy":true,"ImagePullSecrets":"","#,
@@ -455,7 +341,7 @@ mod tests {
             r#""AggregatorTolerations":[{"key":"k","operator":"Exists"}],"ServiceAccountName":"sonobuoy-serviceaccount","#,
             r#""ExistingServiceAccount":true,"E2EDockerConfigFile":"f","ProgressUpdatesPort":"1","SecurityContextMode":"nonroot","#,
             r#""Graces":{"Unschedulable":"5m0s","ImagePull":"10s","Creation":"1m0s","Terminated":"5m0s","Restarts":0,"#,
-            r#""Ended":"10s","NoPod":"1m0s","NodeLost":"5m0s"},"PluginTimeouts":{"e2e":"2h0m0s","p":"1m30s"},"#,
+            r#""Ended":"10s","NoPod":"1m0s","Silence":"3m0s","NodeLost":"5m0s"},"PluginTimeouts":{"e2e":"2h0m0s","p":"1m30s"},"#,
             r#""Redaction":{"Env":["_PIN$"],"Fields":[{"Kind":"Pod","Path":"spec.*"}]}}"#,
         );
         let run = read(text).unwrap();
@@ -466,35 +352,40 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn mistakes_are_reported_with_their_place() {
         for (text, line, column, words) in [
-            ("", 1, 1, "nothing there"),
+            ("", 1, 1, "empty, but"),
             ("{\n\"UUID\": }", 2, 9, "expected value"),
-            ("[]", 1, 1, "`the configuration` is a list, an object is needed"),
-            ("{\"uuid\": 3}", 1, 10, "`uuid` is a number, text in quotes is needed"),
+            ("[]", 1, 1, "`the configuration` must be a map, not a list"),
+            ("{\"uuid\": 3}", 1, 10, "`uuid` must be text, not a number: quote it"),
             (
                 "{\"Server\":\n {\"bindport\": \"80\"}}",
                 2,
                 15,
-                "`Server.bindport` is text, a whole number without quotes",
+                "`Server.bindport` must be a whole number without quotes, not text",
             ),
             ("{\"Server\": {\"bindport\": 70000}}", 1, 25, "at most 65535"),
             ("{\"Burst\": 1.5}", 1, 11, "a whole number"),
             ("{\"Graces\": {\"ImagePull\": 5}}", 1, 26, "a duration in quotes"),
-            ("{\"Graces\": {\"Image\": \"5m\"}}", 1, 22, "`Graces.Image` is not a grace"),
+            ("{\"Graces\": {\"Image\": \"5m\"}}", 1, 22, "`Graces.Image` is not a grace period"),
             ("{\"Graces\": {\"Restarts\": -1}}", 1, 25, "cannot be negative"),
             ("{\"Limits\": {\"Results\": {\"Byte\": 1}}}", 1, 33, "`Limits.Results.Byte` is not a limit"),
             ("{\"Limits\": {\"Snapshot\": {\"times\": 1}}}", 1, 35, "`Limits.Snapshot.times` is not a limit"),
             ("{\"PluginTimeouts\": {\"p\": \"soon\"}}", 1, 26, "`PluginTimeouts.p` is not a duration"),
             ("{\"QPS\": \"fast\"}", 1, 9, "a number without quotes"),
             ("{\"SkipPlugins\": \"true\"}", 1, 17, "without quotes"),
-            ("{\"Resources\": \"pods\"}", 1, 15, "a list is needed"),
+            ("{\"Resources\": \"pods\"}", 1, 15, "must be a list"),
             ("{\"Resources\": [1]}", 1, 16, "`Resources[0]`"),
-            ("{\"Plugins\": [\"e2e\"]}", 1, 14, "`Plugins[0]` is text, an object is needed"),
+            ("{\"Plugins\": [\"e2e\"]}", 1, 14, "`Plugins[0]` must be a map, not text"),
             ("{\"CustomAnnotations\": {\"a\": 1}}", 1, 29, "`CustomAnnotations.a`"),
             ("{\"AggregatorTolerations\": [{\"effect\": \"Never\"}]}", 1, 28, "one of NoSchedule, NoExecute"),
             ("{\"AggregatorTolerations\": [{\"operator\": \"In\"}]}", 1, 28, "one of Equal, Exists"),
-            ("{\"Redaction\": {\"text\": [\"(\"]}}", 1, 25, "`Redaction.text[0]`: `(` is not a pattern"),
+            (
+                "{\"Redaction\": {\"text\": [\"(\"]}}",
+                1,
+                25,
+                "`Redaction.text[0]`: `(` is not a valid pattern",
+            ),
             ("{\"Redaction\": {\"texts\": []}}", 1, 25, "`Redaction.texts` is not a rule"),
             ("{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"x\"}}}", 1, 38, "is not a time"),
             ("{\"Filters\": {\"Namespaces\": \"(\"}}", 1, 28, "`Filters.Namespaces`"),

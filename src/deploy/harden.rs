@@ -25,6 +25,12 @@ pub(super) fn harden(pod: &mut Value, run: &config::Run) {
         spec["restartPolicy"] = json!("OnFailure");
         // Far above what 5,000 nodes need, and below what a node would miss.
         resources["limits"] = json!({"cpu": "2", "memory": "512Mi"});
+        // Known to the aggregator, too, which stays below; beyond it the pod would be thrown out with all results.
+        let bytes = run.limits.run.bytes;
+        let volumes = spec["volumes"].as_array_mut().into_iter().flatten();
+        for volume in volumes.filter(|volume| volume["emptyDir"].is_object() && bytes > 0) {
+            volume["emptyDir"]["sizeLimit"] = json!(quantity(bytes));
+        }
     }
     spec["containers"][0]["resources"] = resources;
     // `none` is for clusters and systems that set or refuse these themselves, such as Windows.
@@ -34,6 +40,11 @@ pub(super) fn harden(pod: &mut Value, run: &config::Run) {
         spec["containers"][0]["securityContext"] =
             json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     }
+}
+
+/// So many bytes as Kubernetes writes them.
+fn quantity(bytes: u64) -> String {
+    if bytes.is_multiple_of(1 << 30) { format!("{}Gi", bytes >> 30) } else { bytes.to_string() }
 }
 
 /// Whether an image is the original's, in whatever registry and version.
@@ -50,6 +61,23 @@ pub(super) fn is_original(image: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_volume_has_the_size_that_the_aggregator_knows_of() {
+        for (bytes, image, limit) in [
+            (100 << 30, "own", json!({"sizeLimit": "100Gi"})),
+            (5, "own", json!({"sizeLimit": "5"})),
+            (0, "own", json!({})),
+            (5, ORIGINAL, json!({})),
+        ] {
+            let mut run = config::Run { worker_image: image.into(), ..config::Run::default() };
+            run.limits.run.bytes = bytes;
+            let claim = json!({"persistentVolumeClaim": {}});
+            let mut pod = json!({"spec": {"containers": [{}], "volumes": [{"emptyDir": {}}, claim]}});
+            harden(&mut pod, &run);
+            assert_eq!(pod["spec"]["volumes"], json!([{"emptyDir": limit}, claim]));
+        }
+    }
 
     #[test]
     fn images_of_the_original_are_known_anywhere() {

@@ -40,7 +40,11 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
         if let Some(image) = plugin.spec["image"].as_str() {
             plugin.spec["image"] = json!(image.replace(names::VERSION_PLACEHOLDER, &plan.kubernetes_version));
         }
-        plugin.mount_results(&plan.run.results_dir);
+        if plan.harden {
+            plugin.mount_results_also(&plan.run.results_dir);
+        } else {
+            plugin.mount_results(&plan.run.results_dir);
+        }
         let mut env = plan.env.get(plugin.name()).cloned().unwrap_or_default();
         env.extend(automatic(plan, &port));
         plugin.set_env(&env);

@@ -4,7 +4,7 @@
 //! is seen in [`super::monitor`]. Knows neither who takes the findings nor when the plugin is finished: that is told
 //! by a [`Stop`]. Threads while it follows: one watch of the plugin's pods, one of the nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,8 @@ use super::pod::Launch;
 pub(crate) use super::pod::object_name;
 use super::roster::Roster;
 use super::{Driver, Plugin, Proof};
-use crate::config::Grace;
+use crate::config;
+use crate::names::WORKER_CONTAINER;
 use crate::plugin::pod::default_spec;
 use crate::plugin::{self, Definition};
 use base::json::json;
@@ -26,6 +27,9 @@ use client::protocol::{Failure, Finding, ResultId};
 
 /// Findings that depend on the time alone are looked for so often.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// So much of the end of a worker's log may say why nothing is heard of it, and for so long it is asked for.
+const LOG_BYTES: u64 = 16 << 10;
+const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between a watch and its reader.
 const MAX_QUEUED_EVENTS: usize = 1024;
 /// Pods of a Job plugin get as long as the worker takes to end after a signal.
@@ -34,40 +38,22 @@ const JOB_GRACE: u64 = 60;
 const DAEMON_SET_GRACE: u64 = 1;
 
 /// The way to run plugins in a cluster.
-pub(crate) struct Cluster {
+pub(crate) struct Cluster<'r> {
     /// The way to its API, patient: the run must outlive an absence of the API server.
     pub client: kube::Client,
-    /// Where the plugins' objects live.
-    pub namespace: String,
-    /// Where plugin and worker meet, inside their containers.
-    pub results_dir: String,
-    /// The image of the worker.
-    pub worker_image: String,
-    /// Its pull policy.
-    pub image_pull_policy: String,
-    /// Name of a pull secret, or empty.
-    pub image_pull_secret: String,
-    /// Put on every object and pod.
-    pub annotations: BTreeMap<String, String>,
-    /// For pods without a spec of their own.
-    pub service_account: String,
-    /// Where the worker takes progress; empty leaves it to the worker.
-    pub progress_port: String,
-    /// `host:port` of the aggregator.
-    pub aggregator: String,
+    /// The run's settings.
+    pub config: &'r config::Run,
     /// The run's authority, PEM.
     pub ca_cert: String,
     /// Name and uid of the aggregator's pod, which owns everything.
     pub owner: (String, String),
-    /// How long trouble may last.
-    pub grace: Grace,
-    /// Whether plugins that say what they need have accounts of their own.
-    pub plugin_accounts: bool,
     /// The plugins' pods, for whoever has to know whose a token is.
     pub roster: Roster,
+    /// Whether the worker of a result was ever heard of.
+    pub heard: &'r (dyn Fn(&ResultId) -> bool + Sync),
 }
 
-impl Driver for Cluster {
+impl Driver for Cluster<'_> {
     fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
         let launched = SystemTime::now();
@@ -89,13 +75,13 @@ impl Driver for Cluster {
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace, "propagationPolicy": "Background",
         });
         let selector = Selector::labels(launch.selector());
-        let mut request = Request::delete_collection(resource(&launch), &self.namespace, &selector);
+        let mut request = Request::delete_collection(resource(&launch), &self.config.namespace, &selector);
         request.body = Some(options.to_string().into_bytes());
         self.client.send(&request)?;
         if !matches!(plugin.proof, Proof::Certificate(_)) {
             return Ok(());
         }
-        match self.client.delete(&Resource::SECRETS, &self.namespace, &launch.secret_name()) {
+        match self.client.delete(&Resource::SECRETS, &self.config.namespace, &launch.secret_name()) {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
         }
@@ -128,27 +114,18 @@ pub(crate) fn shrink_node(node: &mut Value) {
     });
 }
 
-impl Cluster {
+impl Cluster<'_> {
     fn launch<'a>(&'a self, plugin: &'a Plugin<'a>) -> Launch<'a> {
         Launch {
             definition: plugin.definition,
             session: &plugin.session,
-            namespace: &self.namespace,
-            results_dir: &self.results_dir,
-            worker_image: &self.worker_image,
-            image_pull_policy: &self.image_pull_policy,
-            image_pull_secret: &self.image_pull_secret,
-            annotations: &self.annotations,
-            service_account: &self.service_account,
-            progress_port: &self.progress_port,
-            aggregator: &self.aggregator,
+            config: self.config,
             ca_cert: &self.ca_cert,
             owner: (&self.owner.0, &self.owner.1),
             audience: match &plugin.proof {
                 Proof::PodToken(audience) => Some(audience),
                 _ => None,
             },
-            own_account: self.plugin_accounts,
         }
     }
 
@@ -156,7 +133,7 @@ impl Cluster {
     /// goes with that pod, and is waited for.
     fn create(&self, resource: &Resource, object: &Value, stop: &Stop) -> anyhow::Result<()> {
         loop {
-            match self.client.create(resource, &self.namespace, object) {
+            match self.client.create(resource, &self.config.namespace, object) {
                 // Nobody knows whether it was carried out; its name makes sure that it is not there twice.
                 Err(kube::Error::Transport { stage: Stage::Sent, .. }) if !stop.wait(CHECK_INTERVAL) => {}
                 Err(error)
@@ -179,7 +156,7 @@ impl Cluster {
     /// Whether what has the name of `object` is owned by another pod than this, or just gone.
     fn is_left_over(&self, resource: &Resource, object: &Value) -> bool {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        match self.client.get(resource, &self.namespace, name) {
+        match self.client.get(resource, &self.config.namespace, name) {
             Ok(found) => found["metadata"]["ownerReferences"][0]["uid"]
                 .as_str()
                 .is_some_and(|owner| owner != self.owner.1),
@@ -198,12 +175,16 @@ impl Cluster {
     ) {
         let plugin = launch.definition.name();
         let mut monitor = match launch.definition.config.driver {
-            plugin::Driver::Job => Monitor::once(plugin, self.grace.clone(), launched),
+            plugin::Driver::Job => Monitor::once(plugin, self.config.graces.clone(), launched),
             plugin::Driver::DaemonSet => {
                 let nodes = expected.iter().map(|id| id.node.clone()).collect();
-                Monitor::each_node(plugin, launch.pod_spec(), nodes, self.grace.clone(), launched)
+                Monitor::each_node(plugin, launch.pod_spec(), nodes, self.config.graces.clone(), launched)
             }
         };
+        if launch.audience.is_some() && launch.definition.config.worker {
+            // It asks for a certificate first of all, if not for the run's own reasons; the original's worker does not.
+            monitor = monitor.listening();
+        }
         let client = &self.client.under(stop);
         let (sender, seen) = sync_channel(MAX_QUEUED_EVENTS);
         std::thread::scope(|scope| {
@@ -228,6 +209,12 @@ impl Cluster {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => {
                         stop.wait(CHECK_INTERVAL);
+                    }
+                }
+                for (uid, pod) in monitor.look_at(self.heard, SystemTime::now()) {
+                    match worker_log(client, launch, &pod) {
+                        Ok(log) => monitor.explain(&uid, &log),
+                        Err(error) => log::debug!("no log of the worker in `{pod}`: {error}"),
                     }
                 }
                 let mut why = None;
@@ -257,7 +244,7 @@ fn resource(launch: &Launch<'_>) -> &'static Resource {
 
 fn watch_pods(client: &kube::Client, launch: &Launch<'_>, roster: &Roster, seen: &SyncSender<Seen>) {
     let selector = Selector::labels(launch.selector());
-    for event in client.watch(&Resource::PODS, launch.namespace, &selector).shrink(shrink_pod) {
+    for event in client.watch(&Resource::PODS, &launch.config.namespace, &selector).shrink(shrink_pod) {
         let told = match event {
             Ok(Event::Restarted) => Seen::PodsListing,
             Ok(Event::Applied(pod)) => {
@@ -350,7 +337,7 @@ fn remedy(obstacle: Option<Obstacle>) -> Option<&'static str> {
 /// Why the controller makes no pods, as its last event tells. It is asked once for all nodes of a batch.
 fn no_pod(client: &kube::Client, launch: &Launch<'_>) -> String {
     let events = Selector::fields(format!("involvedObject.name={},type=Warning", launch.object_name()));
-    let found = client.list(&Resource::EVENTS, launch.namespace, &events).unwrap_or_default();
+    let found = client.list(&Resource::EVENTS, &launch.config.namespace, &events).unwrap_or_default();
     let last = found.iter().max_by_key(|event| event["lastTimestamp"].as_str().map(str::to_owned));
     let Some(said) = last.and_then(|event| event["message"].as_str()).filter(|said| !said.is_empty()) else {
         return String::new();
@@ -359,12 +346,19 @@ fn no_pod(client: &kube::Client, launch: &Launch<'_>) -> String {
     format!(": {said}{}", remedy.unwrap_or_default())
 }
 
+/// The end of the log of a pod's worker.
+fn worker_log(client: &kube::Client, launch: &Launch<'_>, pod: &str) -> Result<String, kube::Error> {
+    let request = Request::get(&Resource::PODS, &launch.config.namespace, pod).subresource("log");
+    let request = request.query("container", WORKER_CONTAINER).query("tailLines", "100");
+    client.clone().patience(Duration::ZERO).within(LOG_TIMEOUT).text(&request, LOG_BYTES)
+}
+
 /// Puts the whole pod into the report of its failure, as long as the API still has it.
 fn complete_report(client: &kube::Client, launch: &Launch<'_>, finding: &mut Finding) {
     if let Finding::Failure(Failure { report, .. }) = finding
         && let Some(pod) = report.get_mut("pod")
         && let Some(name) = pod["metadata"]["name"].as_str()
-        && let Ok(mut whole) = client.get(&Resource::PODS, launch.namespace, name)
+        && let Ok(mut whole) = client.get(&Resource::PODS, &launch.config.namespace, name)
         && whole["metadata"]["uid"] == pod["metadata"]["uid"]
     {
         // Half of it, and of no use to a reader.

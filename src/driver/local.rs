@@ -18,6 +18,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use super::container::{self, Container, Facts};
+use super::lifeline;
 use super::process::{self, Talk};
 use super::{Driver, Plugin, Proof};
 use crate::layout;
@@ -149,6 +150,8 @@ impl Local {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Worker,
+    /// What stands for the worker where there is none: it only ends the plugin should this process be killed.
+    Keeper,
     First,
     Together(usize),
 }
@@ -173,6 +176,16 @@ impl Events {
         Ok(event)
     }
 
+    /// The same without a keeper, whose own end is nobody's business.
+    fn next_but_keeper(&self) -> anyhow::Result<Event> {
+        loop {
+            match self.next()? {
+                Event::Ended(At::Keeper, _) => {}
+                event => return Ok(event),
+            }
+        }
+    }
+
     /// Ends all processes, and what they have started.
     fn end(self, groups: Groups) {
         groups.all.iter().for_each(Group::terminate);
@@ -190,17 +203,17 @@ impl Events {
     }
 }
 
-/// The processes of a pod, the worker's first.
+/// The processes of a pod, first the one that holds the others' lifeline: the worker, or a keeper.
 struct Groups {
     all: Vec<Group>,
-    /// The worker's standard input. It is told of each group, and ends them all when this closes too early.
+    /// Its standard input. It is told of each group, and ends them all when this closes too early.
     lifeline: Option<ChildStdin>,
 }
 
 impl Groups {
     fn add(&mut self, group: Group, child: &mut Child) {
         match &mut self.lifeline {
-            // A worker that has ended needs not to know.
+            // One that has ended needs not to know.
             Some(lifeline) => drop(writeln!(lifeline, "{}", group.id())),
             None => self.lifeline = child.stdin.take(),
         }
@@ -288,13 +301,14 @@ impl<'a> Pod<'a> {
             }
             self.given(port)
         } else {
+            keep(At::Keeper, self.start_keeper()?);
             self.given(None)
         };
 
         for value in first {
             let container = container::resolve(plugin, value, &facts, &given)?;
             keep(At::First, self.start(&container)?);
-            match events.next()? {
+            match events.next_but_keeper()? {
                 Event::Stop => return Ok(()),
                 Event::Ended(At::First, status) => {
                     let status = status?;
@@ -316,7 +330,7 @@ impl<'a> Pod<'a> {
         let mut open = names.len();
         let mut all_well = true;
         loop {
-            match events.next()? {
+            match events.next_but_keeper()? {
                 Event::Stop => return Ok(()),
                 Event::Ended(At::Worker, status) => {
                     let status = status?;
@@ -325,7 +339,7 @@ impl<'a> Pod<'a> {
                         let _ = findings.send(Finding::Failure(failure));
                     }
                 }
-                Event::Ended(At::First, _) => {}
+                Event::Ended(At::First | At::Keeper, _) => {}
                 Event::Ended(At::Together(index), status) => {
                     let status = status?;
                     open -= 1;
@@ -369,7 +383,7 @@ impl<'a> Pod<'a> {
             .env(env::WORKER_CONTAINER, WORKER_CONTAINER)
             .env(env::OTHERS_ENDED_FILE, self.marker())
             // Should this process be killed, the worker ends what it has started.
-            .env(env::LIFELINE, "stdin")
+            .env(env::LIFELINE, lifeline::BESIDE)
             // Many pods share this machine's ports, so each takes a free one and says which.
             .env(env::PROGRESS_PORT, "0")
             // Whoever ends the pod has the result already, or does not want it.
@@ -380,6 +394,18 @@ impl<'a> Pod<'a> {
         let program = self.local.program.display();
         process::start(&mut command, &self.log(WORKER_CONTAINER), Talk::WithUs)
             .with_context(|| format!("cannot start the worker `{program}`"))
+    }
+
+    /// Starts what ends the pod should this process be killed, where no worker does.
+    fn start_keeper(&self) -> anyhow::Result<(Group, Child)> {
+        let mut command = Command::new(&self.local.program);
+        command
+            .args(["worker", "global"])
+            .env_clear()
+            .env(env::RESULTS_DIR, self.results())
+            .env(env::LIFELINE, lifeline::ALONE);
+        process::start(&mut command, &self.dir.join("keeper.txt"), Talk::WithUs)
+            .with_context(|| format!("cannot start `{}`", self.local.program.display()))
     }
 
     fn start(&self, container: &Container) -> anyhow::Result<(Group, Child)> {
@@ -406,6 +432,7 @@ impl<'a> Pod<'a> {
                 (var::CA_CERT, self.local.ca_cert.clone()),
                 (var::RESULT_TYPE, self.plugin.definition.name().to_owned()),
                 (var::TOKEN_FILE, path(self.token())),
+                (var::RESULT_URL, format!("{}{}", self.local.aggregator, self.id.result_path())),
                 (var::PROGRESS_URL, format!("{}{}", self.local.aggregator, self.id.progress_path())),
             ],
         };

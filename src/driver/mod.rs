@@ -12,6 +12,7 @@ mod node;
 mod pod;
 mod process;
 pub(crate) mod roster;
+mod silence;
 mod verdict;
 
 use std::collections::BTreeMap;

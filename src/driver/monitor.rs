@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use super::node::refusal;
+use super::silence::{Complaint, Silences};
 use super::verdict::{Verdict, judge};
 use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
@@ -57,6 +58,7 @@ pub(crate) struct Monitor {
     pending: Vec<Finding>,
     troubles: BTreeMap<ResultId, String>,
     expected: BTreeSet<String>,
+    silences: Silences,
 }
 
 struct Pod {
@@ -109,7 +111,29 @@ impl Monitor {
             pending: Vec::new(),
             troubles: BTreeMap::new(),
             expected,
+            silences: Silences::new(None, progress),
         }
+    }
+
+    /// Counts on hearing of each worker soon after it has begun.
+    pub(crate) fn listening(mut self) -> Self {
+        self.silences = Silences::new(Some(self.grace.silence), self.progress);
+        self
+    }
+
+    /// Is told who was heard of. Has the log of each of these pods, by uid and name, read if that is possible, and
+    /// `explain`ed.
+    pub(crate) fn look_at(
+        &mut self,
+        heard: &dyn Fn(&ResultId) -> bool,
+        now: SystemTime,
+    ) -> Vec<(String, String)> {
+        self.silences.look_at(&|id| self.settled.contains(id) || heard(id), now)
+    }
+
+    /// Takes in the log of a worker.
+    pub(crate) fn explain(&mut self, uid: &str, log: &str) {
+        self.silences.explain(uid, log);
     }
 
     /// Takes in what was seen. Costs little, whatever the number of nodes; what follows, [`Monitor::check`] says.
@@ -173,6 +197,12 @@ impl Monitor {
                 failures.push((id, format!("{reason} since {} s", self.grace.node_lost.as_secs()), None));
             } else {
                 troubles.entry(id).or_insert(reason);
+            }
+        }
+        for (id, complaint) in self.silences.complaints(now) {
+            match complaint {
+                Complaint::Failure(reason) => failures.push((id, reason, None)),
+                Complaint::Trouble(reason) => drop(troubles.entry(id).or_insert(reason)),
             }
         }
         if let Scope::EachNode { .. } = self.scope {
@@ -241,6 +271,7 @@ impl Monitor {
         {
             verdict = Verdict::Trouble("the pod is being deleted".into(), now + Duration::from_secs(86_400));
         }
+        self.silences.see(&uid, &id, &pod);
         // A pod that fails again after its failure was told changes nothing.
         let object = (verdict != Verdict::Fine).then_some(pod);
         self.pods.insert(uid, Pod { id, verdict, object });
@@ -248,6 +279,7 @@ impl Monitor {
 
     fn lose_pod(&mut self, uid: &str, object: Option<&Value>, now: SystemTime, out: &mut Vec<Finding>) {
         let Some(pod) = self.pods.remove(uid) else { return };
+        self.silences.lose(uid);
         match self.scope {
             Scope::Once { .. } => {
                 let mut reason = DELETED.to_owned();

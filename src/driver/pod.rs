@@ -3,10 +3,9 @@
 //! Owns what is common to both drivers' manifests, and the manifests themselves. Pure: makes API objects, creates
 //! none. The definition is taken as it is; nothing in a pod spec of its own is overridden.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
 
+use crate::config;
 use crate::names::{
     ANNOTATION_DRIVER, LABEL_ALL, LABEL_PART, LABEL_PLUGIN, LABEL_SESSION, PLUGIN, RESULTS_VOLUME, RUNS_DIR,
     SERVICE_ACCOUNT, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env, plugin_account, worker_secret,
@@ -33,32 +32,14 @@ pub(crate) struct Launch<'a> {
     pub definition: &'a Definition,
     /// 16 hexadecimal characters, new for each launch.
     pub session: &'a str,
-    /// Where.
-    pub namespace: &'a str,
-    /// Where plugin and worker meet, inside their containers.
-    pub results_dir: &'a str,
-    /// The image of the worker.
-    pub worker_image: &'a str,
-    /// Its pull policy.
-    pub image_pull_policy: &'a str,
-    /// Name of a pull secret, or empty.
-    pub image_pull_secret: &'a str,
-    /// Put on every object and pod.
-    pub annotations: &'a BTreeMap<String, String>,
-    /// For pods without a spec of their own.
-    pub service_account: &'a str,
-    /// Where the worker takes progress; empty leaves it to the worker.
-    pub progress_port: &'a str,
-    /// `host:port` of the aggregator.
-    pub aggregator: &'a str,
+    /// The run's settings.
+    pub config: &'a config::Run,
     /// The run's authority, PEM.
     pub ca_cert: &'a str,
     /// Name and uid of the aggregator's pod, which owns everything.
     pub owner: (&'a str, &'a str),
     /// For whom the pod's token is made, if that is how it proves who it is.
     pub audience: Option<&'a str>,
-    /// Whether a plugin that says what it needs has an account of its own.
-    pub own_account: bool,
 }
 
 impl Launch<'_> {
@@ -85,7 +66,7 @@ impl Launch<'_> {
             "type": "kubernetes.io/tls",
             "metadata": {
                 "name": self.secret_name(),
-                "namespace": self.namespace,
+                "namespace": self.config.namespace,
                 "ownerReferences": self.owners(),
             },
             "stringData": {"tls.crt": certificate, "tls.key": key},
@@ -96,7 +77,7 @@ impl Launch<'_> {
     pub(crate) fn object(&self) -> Value {
         let metadata = json!({
             "name": self.object_name(),
-            "namespace": self.namespace,
+            "namespace": self.config.namespace,
             "labels": self.labels(),
             "annotations": self.object_annotations(),
             "ownerReferences": self.owners(),
@@ -107,8 +88,8 @@ impl Launch<'_> {
             }
             Driver::DaemonSet => {
                 let mut template = json!({"labels": self.labels()});
-                if !self.annotations.is_empty() {
-                    template["annotations"] = json!(self.annotations);
+                if !self.config.custom_annotations.is_empty() {
+                    template["annotations"] = json!(self.config.custom_annotations);
                 }
                 json!({
                     "apiVersion": "apps/v1",
@@ -127,19 +108,26 @@ impl Launch<'_> {
     pub(crate) fn pod_spec(&self) -> Value {
         let mut spec = match &self.definition.pod_spec {
             Some(spec) => spec.clone(),
-            None => default_spec(self.definition.config.driver, self.service_account),
+            None => default_spec(self.definition.config.driver, &self.config.service_account_name),
         };
-        if self.own_account && self.definition.config.permissions.is_some() && self.has_own_account() {
+        if self.config.plugin_accounts
+            && self.definition.config.permissions.is_some()
+            && self.has_own_account()
+        {
             self.set_account(&mut spec);
         }
         push(&mut spec, "containers", [self.plugin()]);
         if self.definition.config.worker {
             push(&mut spec, "containers", [self.worker()]);
         }
-        if !self.image_pull_secret.is_empty() {
-            push(&mut spec, "imagePullSecrets", [json!({"name": self.image_pull_secret})]);
+        if !self.config.image_pull_secrets.is_empty() {
+            push(&mut spec, "imagePullSecrets", [json!({"name": self.config.image_pull_secrets})]);
         }
-        push(&mut spec, "volumes", [json!({"name": RESULTS_VOLUME, "emptyDir": {}})]);
+        // Who defines it means the same volume, perhaps of another kind.
+        let given = spec["volumes"].as_array().into_iter().flatten().chain(&self.definition.extra_volumes);
+        if !given.into_iter().any(|volume| volume["name"] == RESULTS_VOLUME) {
+            push(&mut spec, "volumes", [json!({"name": RESULTS_VOLUME, "emptyDir": {}})]);
+        }
         if self.is_bare() {
             let authority = json!({"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}], "optional": true});
             let namespace = json!([{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]);
@@ -173,7 +161,7 @@ impl Launch<'_> {
             // Without an account it still has to know whom to trust, and cannot ask where the aggregator is.
             let told = plugin["env"].as_array().into_iter().flatten();
             if told.into_iter().all(|variable| variable["name"] != env::AGGREGATOR_URL) {
-                let url = format!("https://{}", self.aggregator);
+                let url = format!("https://{}", self.config.server.advertise_address);
                 push(&mut plugin, "env", [json!({"name": env::AGGREGATOR_URL, "value": url})]);
             }
             let mount = json!({"name": CLUSTER_VOLUME, "mountPath": ACCOUNT_DIR, "readOnly": true});
@@ -194,24 +182,25 @@ impl Launch<'_> {
     /// What whoever speaks to the aggregator has to know.
     fn channel_env(&self) -> Vec<Value> {
         let name = self.definition.name();
-        let progress = match self.definition.config.driver {
-            Driver::Job => ResultId::global(name).progress_path(),
-            // No manifest can know the node.
-            Driver::DaemonSet => ResultId::on_node(name, var::NODE_NAME).progress_path().replacen(
-                var::NODE_NAME,
-                "$(NODE_NAME)",
-                1,
-            ),
+        let id = match self.definition.config.driver {
+            Driver::Job => ResultId::global(name),
+            Driver::DaemonSet => ResultId::on_node(name, var::NODE_NAME),
+        };
+        // No manifest can know the node.
+        let path = |path: String| match self.definition.config.driver {
+            Driver::Job => path,
+            Driver::DaemonSet => path.replacen(var::NODE_NAME, "$(NODE_NAME)", 1),
         };
         let secret =
             |key: &str| json!({"valueFrom": {"secretKeyRef": {"name": self.secret_name(), "key": key}}});
         let text = |value: &str| json!({"value": value});
-        let url = format!("https://{}", self.aggregator);
+        let url = format!("https://{}", self.config.server.advertise_address);
         let mut env = vec![
             (var::RESULT_TYPE, text(name)),
             (var::AGGREGATOR_URL, text(&url)),
             (var::CA_CERT, text(self.ca_cert)),
-            (var::PROGRESS_URL, text(&format!("{url}{progress}"))),
+            (var::RESULT_URL, text(&format!("{url}{}", path(id.result_path())))),
+            (var::PROGRESS_URL, text(&format!("{url}{}", path(id.progress_path())))),
         ];
         match self.audience {
             Some(_) => env.push((var::TOKEN_FILE, text(&format!("{TOKEN_DIR}/{TOKEN}")))),
@@ -235,7 +224,7 @@ impl Launch<'_> {
     /// Whether the pod has no token of an account.
     fn is_bare(&self) -> bool {
         let automount = |pod: &Value| pod["automountServiceAccountToken"] == true;
-        self.own_account
+        self.config.plugin_accounts
             && self.definition.config.permissions == Some(Permissions::None)
             && !self.definition.pod_spec.as_ref().is_some_and(automount)
             && self.has_own_account()
@@ -244,7 +233,7 @@ impl Launch<'_> {
     /// Whether the pod runs as the plugin's own account: unless its definition names one that is not the run's.
     fn has_own_account(&self) -> bool {
         let named = self.definition.pod_spec.as_ref().and_then(|pod| pod["serviceAccountName"].as_str());
-        ["", self.service_account, SERVICE_ACCOUNT].contains(&named.unwrap_or_default())
+        ["", &self.config.service_account_name, SERVICE_ACCOUNT].contains(&named.unwrap_or_default())
     }
 
     fn worker(&self) -> Value {
@@ -267,11 +256,11 @@ impl Launch<'_> {
         };
         let mut worker = json!({
             "name": WORKER_CONTAINER,
-            "image": self.worker_image,
-            "imagePullPolicy": self.image_pull_policy,
+            "image": self.config.worker_image,
+            "imagePullPolicy": self.config.image_pull_policy,
             "command": command,
             "env": self.worker_env(),
-            "volumeMounts": [{"name": RESULTS_VOLUME, "mountPath": self.results_dir}],
+            "volumeMounts": [{"name": RESULTS_VOLUME, "mountPath": self.config.results_dir}],
         });
         if !args.is_null() {
             worker["args"] = args;
@@ -290,11 +279,13 @@ impl Launch<'_> {
         let field = |path: &str| json!({"valueFrom": {"fieldRef": {"fieldPath": path}}});
         let text = |value: &str| json!({"value": value});
         let mut env = self.channel_env();
-        env.retain(|variable| variable["name"] != var::PROGRESS_URL);
+        env.retain(|variable| {
+            ![var::RESULT_URL, var::PROGRESS_URL].iter().any(|url| variable["name"] == *url)
+        });
         for (name, mut value) in [
             (var::NODE_NAME, json!({"valueFrom": node_name()})),
-            (env::OLD_RESULTS_DIR, text(self.results_dir)),
-            (env::RESULTS_DIR, text(self.results_dir)),
+            (env::OLD_RESULTS_DIR, text(&self.config.results_dir)),
+            (env::RESULTS_DIR, text(&self.config.results_dir)),
             (env::PROGRESS_PORT, text(self.progress_port())),
             ("SONOBUOY_DIR", text(RUNS_DIR)),
             (env::NAMESPACE, field("metadata.namespace")),
@@ -322,7 +313,7 @@ impl Launch<'_> {
         let told = self.definition.spec["env"].as_array().into_iter().flatten().rev();
         let told =
             told.filter(|variable| variable["name"] == env::PROGRESS_PORT).find_map(|v| v["value"].as_str());
-        told.filter(|port| port.parse::<u16>().is_ok()).unwrap_or(self.progress_port)
+        told.filter(|port| port.parse::<u16>().is_ok()).unwrap_or(&self.config.progress_updates_port)
     }
 
     fn labels(&self) -> Value {
@@ -339,7 +330,8 @@ impl Launch<'_> {
         let mut annotations = Map::new();
         annotations.insert(ANNOTATION_DRIVER.into(), json!(self.definition.config.driver_spelling));
         annotations.insert(LABEL_PLUGIN.into(), json!(self.definition.name()));
-        annotations.extend(self.annotations.iter().map(|(key, value)| (key.clone(), json!(value))));
+        annotations
+            .extend(self.config.custom_annotations.iter().map(|(key, value)| (key.clone(), json!(value))));
         Value::Object(annotations)
     }
 
@@ -378,26 +370,27 @@ fn push(object: &mut Value, key: &str, items: impl IntoIterator<Item = Value>) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn with_launch(definition: &Definition, check: impl Fn(Launch<'_>)) {
-        let annotations = BTreeMap::from([("team".to_owned(), "blue".to_owned())]);
+        let config = config::Run {
+            namespace: "ns".into(),
+            worker_image: "worker:1".into(),
+            image_pull_secrets: "pull".into(),
+            custom_annotations: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+            service_account_name: "account".into(),
+            server: config::Server { advertise_address: "10.0.0.1:8080".into(), ..config::Server::default() },
+            ..config::Run::default()
+        };
         check(Launch {
             definition,
             session: "0123456789abcdef",
-            namespace: "ns",
-            results_dir: "/tmp/sonobuoy/results",
-            worker_image: "worker:1",
-            image_pull_policy: "IfNotPresent",
-            image_pull_secret: "pull",
-            annotations: &annotations,
-            service_account: "account",
-            progress_port: "8099",
-            aggregator: "10.0.0.1:8080",
+            config: &config,
             ca_cert: "PEM",
             owner: ("sonobuoy", "uid"),
             audience: None,
-            own_account: false,
         });
     }
 
@@ -534,7 +527,8 @@ mod tests {
             definition.config.permissions = permissions;
             definition.pod_spec = Some(json!({"serviceAccountName": named}));
             with_launch(&definition, |launch| {
-                let launch = Launch { own_account: true, ..launch };
+                let config = config::Run { plugin_accounts: true, ..launch.config.clone() };
+                let launch = Launch { config: &config, ..launch };
                 let spec = launch.pod_spec();
                 assert_eq!(spec["serviceAccountName"].as_str().unwrap_or_default(), account);
                 assert_eq!(spec["automountServiceAccountToken"] == false, bare);

@@ -1,4 +1,4 @@
-//! Block devices, their partitions, and the names by which udev links to them.
+//! Block devices, their partitions, and udev's links to them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use base::json::json;
 
 pub(crate) struct Devices;
 
-/// Kinds of links by device name, as `/dev/disk` has them.
+/// Kinds of links by device name, as in `/dev/disk`.
 type Links = BTreeMap<&'static str, BTreeMap<String, Vec<String>>>;
 
 /// The size of a sector in the sizes that the kernel tells, whatever the device's own is.
@@ -110,7 +110,7 @@ fn partition(node: &Node, folder: &str, name: &str, links: &Links) -> Value {
     })
 }
 
-/// A string where the kernel tells it, a number where it does not: so Ansible has it.
+/// A string if the kernel reports it, else a number, as in Ansible.
 fn sector_size(node: &Node, folder: &str) -> Value {
     let told = ["logical_block_size", "hw_sector_size"]
         .iter()

@@ -1,6 +1,6 @@
-//! One connection to somewhere, step by step, so that it is known which step fails and how long each takes.
+//! A single connection, step by step, to find out which step fails and how long each takes.
 //!
-//! Owns TCP, TLS and one plain request of HTTP/1.0 with limits on time and size. Starts no thread.
+//! Owns TCP, TLS and one plain HTTP/1.0 request with limits on time and size. Starts no thread.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -13,33 +13,33 @@ use rustls::{ClientConnection, Stream};
 use base::clock;
 use base::kube::{Identity, Trust, client_config};
 
-/// No answer that is wanted here is longer.
+/// No expected response is longer.
 const MAX_ANSWER_BYTES: u64 = 4 << 20;
 
-/// A connection that is made.
+/// An established connection.
 pub(crate) struct Dialled {
     stream: TcpStream,
     tls: ClientConnection,
     host: String,
-    /// What connecting took.
+    /// How long connecting took.
     pub connect: Duration,
-    /// What agreeing on keys took.
+    /// How long the TLS handshake took.
     pub handshake: Duration,
 }
 
-/// An answer over HTTP.
+/// An HTTP response.
 pub(crate) struct Answer {
-    /// The code, such as 200.
+    /// The status code, such as 200.
     pub status: u16,
-    /// The moment that the server believes it is, to the second.
+    /// The server's time, to the second.
     pub date: Option<SystemTime>,
-    /// When the request was sent and when its head had come back.
+    /// When the request was sent, and when the head of the response was received.
     pub between: (SystemTime, SystemTime),
-    /// What it said.
+    /// The body.
     pub body: Vec<u8>,
 }
 
-/// Connects to `host:port` and agrees on keys, each within `limit`.
+/// Connects to `host:port` and does a TLS handshake, each within `limit`.
 pub(crate) fn dial(host: &str, port: u16, trust: &Trust, limit: Duration) -> Result<Dialled> {
     let address = look_up(host, port)?;
     let started = Instant::now();
@@ -69,10 +69,10 @@ fn look_up(host: &str, port: u16) -> Result<SocketAddr> {
 }
 
 impl Dialled {
-    /// Asks for `path`, with a token if there is one.
+    /// Requests `path`, with a token if there is one.
     pub(crate) fn get(mut self, path: &str, token: Option<&str>) -> Result<Answer> {
         let authority = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-        // In this old version answers come in one piece, and the connection ends with them.
+        // In this old version responses come in one piece and end the connection.
         let request = format!(
             "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n{authority}\r\n",
             self.host
@@ -81,7 +81,7 @@ impl Dialled {
     }
 }
 
-/// Asks `address` for `path` without TLS: for what listens on this machine.
+/// Requests `path` from `address` without TLS: for servers on this machine.
 pub(crate) fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Result<Answer> {
     let mut stream =
         TcpStream::connect_timeout(&address, limit).with_context(|| format!("no connection to {address}"))?;
@@ -103,7 +103,7 @@ fn exchange(stream: &mut (impl Read + Write), request: &str) -> Result<Answer> {
                 came.get_or_insert_with(SystemTime::now);
                 bytes.extend_from_slice(&buffer[..length]);
             }
-            // Many servers end without saying so in TLS.
+            // Many servers close the connection without ending TLS.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof && came.is_some() => break,
             Err(error) => return Err(error).context("no answer came"),
         }

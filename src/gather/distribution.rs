@@ -1,4 +1,4 @@
-//! The distribution: its name, family, version, and the package manager it comes with.
+//! The distribution: its name, family, version and package manager.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use base::json::json;
 
 pub(crate) struct Distribution;
 
-/// Ansible's families, by its names of distributions; any other distribution is its own family.
+/// Ansible's families and its names of their distributions; any other distribution is its own family.
 const FAMILIES: &[(&str, &[&str])] = &[
     (
         "RedHat",
@@ -51,14 +51,14 @@ const FAMILIES: &[(&str, &[&str])] = &[
     ("Gentoo", &["Gentoo", "Funtoo"]),
 ];
 
-/// Release files of the Red Hat family with the name of the variety, the most telling first.
+/// Release files of the Red Hat family with the name of the variety, the most specific first.
 const RELEASE_FILES: &[(&str, &str)] = &[
     ("/etc/oracle-release", "OracleLinux"),
     ("/etc/centos-release", "CentOS"),
     ("/etc/redhat-release", "RedHat"),
 ];
 
-/// A release file's first words and Ansible's name for them.
+/// The first words of release files, and Ansible's names for them.
 const RELEASE_NAMES: &[(&str, &str)] = &[
     ("Red Hat", "RedHat"),
     ("CentOS", "CentOS"),
@@ -71,7 +71,7 @@ const RELEASE_NAMES: &[(&str, &str)] = &[
     ("CloudLinux", "CloudLinux"),
 ];
 
-/// Distributions that os-release alone tells of: its ID, Ansible's name, variety.
+/// Distributions known only from os-release: its ID, Ansible's name, variety.
 const BY_ID: &[(&str, &str, &str)] = &[
     ("debian", "Debian", "Debian"),
     ("raspbian", "Debian", "Debian"),
@@ -85,7 +85,7 @@ const BY_ID: &[(&str, &str, &str)] = &[
     ("gentoo", "Gentoo", "Gentoo"),
 ];
 
-/// Programs and the package manager they stand for; of several, a later one wins.
+/// Programs and their package managers; if there are several, the last one wins.
 const PACKAGE_MANAGERS: &[(&str, &str)] = &[
     ("/usr/bin/yum", "yum"),
     ("/usr/bin/apt-get", "apt"),
@@ -157,7 +157,7 @@ fn assignments(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Reads `Rocky Linux release 9.2 (Blue Onyx)` and its kin, and Alpine's bare number.
+/// Parses `Rocky Linux release 9.2 (Blue Onyx)` and the like, and Alpine's bare number.
 fn release_file(node: &Node) -> Option<Found> {
     if let Some(version) = node.some("/etc/alpine-release") {
         let (path, variety) = ("/etc/alpine-release", "Alpine");
@@ -195,7 +195,7 @@ fn by_os_release(node: &Node, path: &'static str, release: &BTreeMap<String, Str
     let (name, variety) =
         known.map_or_else(|| (field("NAME"), "NA"), |(_, name, variety)| ((*name).to_owned(), *variety));
     let name = if name.is_empty() { "Linux".to_owned() } else { name };
-    // Debian's os-release has the major number only.
+    // Debian's os-release has only the major number.
     let exact = node
         .some("/etc/debian_version")
         .filter(|text| name == "Debian" && text.starts_with(|c: char| c.is_ascii_digit()));
@@ -216,7 +216,7 @@ fn lsb(node: &Node, release: &BTreeMap<String, String>) -> serde_json::Value {
         ("release", "DISTRIB_RELEASE", "VERSION_ID"),
         ("codename", "DISTRIB_CODENAME", "VERSION_CODENAME"),
     ];
-    // Without a file of its own, what `lsb_release` would print if the program is there.
+    // Without its own file, what `lsb_release` would print if it is installed.
     let program = node.exists("/usr/bin/lsb_release");
     let mut facts: BTreeMap<&str, String> = BTreeMap::new();
     for (name, key, fallback) in names {
@@ -240,7 +240,7 @@ fn package_manager(node: &Node, family: Option<&str>) -> &'static str {
     }
     let found = PACKAGE_MANAGERS.iter().filter(|(program, _)| node.exists(program)).map(|(_, name)| *name);
     let found: Vec<&str> = found.collect();
-    // A Debian may carry dnf as a package; it is apt's all the same.
+    // Debian may have dnf as a package, but uses apt all the same.
     if family == Some("Debian") && found.contains(&"apt") {
         "apt"
     } else {

@@ -1,20 +1,20 @@
-//! One question to one name server (RFC 1035), so that it is known which server answers, and how fast.
+//! A single query to a single name server (RFC 1035), to find out which server answers, and how fast.
 //!
-//! Owns the message and its limits. Does not try others, does not cache. Starts no thread.
+//! Owns the message and its limits. Does not try other servers, does not cache. Starts no thread.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// What a server said.
+/// A server's reply.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reply {
-    /// 0 is well, 3 is that there is no such name.
+    /// 0 means success, 3 that the name does not exist.
     pub code: u8,
     /// IPv4 addresses of the name.
     pub addresses: Vec<Ipv4Addr>,
-    /// What it took.
+    /// How long it took.
     pub took: Duration,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Reply {
 pub(crate) fn ask(server: IpAddr, name: &str, limit: Duration) -> Result<Reply> {
     let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any).context("no socket to ask from")?;
-    // Connected, so that nobody else's answer is taken and a closed port is told at once.
+    // Connected, so that only its answers are accepted and a closed port is noticed at once.
     socket.connect((server, 53)).with_context(|| format!("no way to name server {server}"))?;
     exchange(&socket, name, limit).with_context(|| format!("name server {server}, asked for `{name}`"))
 }
@@ -47,7 +47,7 @@ fn exchange(socket: &UdpSocket, name: &str, limit: Duration) -> Result<Reply> {
 }
 
 fn question(id: [u8; 2], name: &str) -> Result<Vec<u8>> {
-    // One question, recursion wanted.
+    // One question, recursion desired.
     let mut message = vec![id[0], id[1], 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.trim_end_matches('.').split('.') {
         let length = u8::try_from(label.len()).ok().filter(|length| (1..64).contains(length));

@@ -1,10 +1,10 @@
-//! What the firmware says of itself, the board, the chassis and the product.
+//! What the firmware says about itself, the board, the chassis and the product.
 
 use super::{Facts, Node, Source};
 
 pub(crate) struct Firmware;
 
-/// Ansible's name, and the file's below /sys/class/dmi/id.
+/// Ansible's name, and the file below /sys/class/dmi/id.
 const FIELDS: &[(&str, &str)] = &[
     ("bios_date", "bios_date"),
     ("bios_vendor", "bios_vendor"),
@@ -66,7 +66,7 @@ const CHASSIS: &[&str] = &[
     "Stick PC",
 ];
 
-/// What Ansible writes where the firmware is silent or the reader has no right.
+/// What Ansible writes if the firmware does not say or the reader lacks rights.
 const ABSENT: &str = "NA";
 
 impl Source for Firmware {

@@ -1,8 +1,8 @@
-//! The node's log, line by line: the journal through its own `journalctl`, else /var/log and the kernel's ring.
+//! The node's log, line by line: the journal, read by the node's `journalctl`, else /var/log and the kernel's ring buffer.
 //!
-//! Owns where lines come from and that they come as a stream: whatever the size of the journal, a few buffers are held.
-//! Does not know what becomes of them. While it reads it starts the threads `journal`, so that a journal that
-//! does not answer can be given up, and `complaints`.
+//! Owns where lines come from, as a stream: only a few buffers are held, whatever the size of the journal. Does not know
+//! what happens to them. While reading it starts the threads `journal`, so that it can give up on a journal that does not
+//! answer, and `stderr`.
 
 use std::fmt;
 use std::fs::File;
@@ -19,13 +19,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::Node;
 use base::json::json;
 
-/// A journal that is silent for so long will not speak any more.
+/// After being silent for this long, a journal will not answer any more.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is read at once.
 const CHUNK: usize = 64 << 10;
 
-/// A line of a plain log that is longer goes on in the next one.
+/// Longer lines of a plain log are split.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// Where a node may have the program.
@@ -36,31 +36,31 @@ const PROGRAMS: &[&str] = &[
     "/run/current-system/sw/bin/journalctl",
 ];
 
-/// The name of the hidden command by which this program becomes one of the node's.
+/// The name of the hidden command with which this program turns into one of the node's.
 pub(crate) const INSIDE: &str = "inside";
 
-/// What is wanted of the log.
+/// Which part of the log to read.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// From when on.
+    /// Since when.
     pub since: Since,
-    /// Only these units; all without any.
+    /// Only these units; all units if empty.
     pub units: Vec<String>,
-    /// Only this priority and above, as `journalctl` takes it.
+    /// Only this priority and above, in `journalctl`'s notation.
     pub priority: Option<String>,
 }
 
 /// A point in the past.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Since {
-    /// So many minutes ago.
+    /// This many minutes ago.
     Minutes(u64),
     /// What `journalctl` understands: a date, `yesterday`, `-2h`.
     Words(String),
 }
 
 impl Since {
-    /// A number is one of minutes; everything else is left to `journalctl`.
+    /// A number means minutes; anything else is left to `journalctl`.
     pub(crate) fn read(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Words(text.to_owned()), Self::Minutes)
     }
@@ -72,7 +72,7 @@ impl Since {
         }
     }
 
-    /// The moment, as far as it is known without `journalctl`.
+    /// The time, as far as it is known without `journalctl`.
     fn moment(&self) -> SystemTime {
         let span = match self {
             Self::Minutes(minutes) => Some(Duration::from_secs(minutes.saturating_mul(60))),
@@ -90,13 +90,14 @@ impl Since {
 /// Where the lines came from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Origin {
-    /// The journal of systemd.
+    /// The systemd journal.
     Journal,
-    /// Files of /var/log and the kernel's ring, because there is no journal.
+    /// Files in /var/log and the kernel's ring buffer, because there is no journal.
     Files,
 }
 
-/// Hands every chunk of the log to `take`, JSON objects with a newline each; `take` answers whether it wants more.
+/// Passes every chunk of the log to `take`, as JSON objects each followed by a newline; `take` returns whether it wants
+/// more.
 pub(crate) fn read(
     node: &Node,
     wanted: &Wanted,
@@ -104,7 +105,7 @@ pub(crate) fn read(
 ) -> Result<Origin> {
     let why = match journalctl(node, wanted) {
         Ok(mut child) => {
-            // Without an end of its own it was ended because that is enough.
+            // Without an exit status it was ended because that was enough.
             let Some(end) = drain(&mut child, take)? else { return Ok(Origin::Journal) };
             let well = end.status.success();
             if end.bytes > 0 && !well {
@@ -114,7 +115,7 @@ pub(crate) fn read(
                 let begin = if end.last == b'\n' { "" } else { "\n" };
                 take(format!("{begin}{entry}\n").as_bytes())?;
             }
-            // A journal without an entry that is wanted is there all the same.
+            // A journal without any matching entry still exists.
             if end.bytes > 0 || well && end.complaint.is_empty() && has_journal(node) {
                 return Ok(Origin::Journal);
             }
@@ -135,7 +136,7 @@ fn journalctl(node: &Node, wanted: &Wanted) -> Result<Child> {
     let mut command = if node.root() == Path::new("/") {
         Command::new(program)
     } else {
-        // The node's program needs the node's libraries: it is started by a process that has moved there.
+        // The node's program needs the node's libraries, so a process that has moved there starts it.
         let mut command = Command::new("/proc/self/exe");
         command.args(["gather", INSIDE]).arg(node.root()).arg(program);
         command
@@ -152,7 +153,7 @@ fn journalctl(node: &Node, wanted: &Wanted) -> Result<Child> {
     command.spawn().with_context(|| format!("cannot start `{program}`"))
 }
 
-/// Becomes `program` below `root`; comes back only if that is not possible.
+/// Becomes `program` below `root`; returns only if that is not possible.
 pub(crate) fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> {
     let shown = root.display();
     rustix::process::chroot(root)
@@ -170,7 +171,7 @@ fn has_journal(node: &Node) -> bool {
         .any(|root| node.list(root).iter().any(|machine| kept(format!("{root}/{machine}"))))
 }
 
-/// How a program ended that was heard to its end.
+/// How a program ended whose output was read to the end.
 struct End {
     bytes: u64,
     last: u8,
@@ -186,14 +187,14 @@ impl fmt::Display for End {
     }
 }
 
-/// Passes on all that the child writes. What it complains about is read meanwhile, so that it never waits for that.
+/// Passes on everything the child writes. Its stderr is read in the meantime, so that the child never blocks on it.
 fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<Option<End>> {
     let stdout = child.stdout.take().context("the journal has no output")?;
     let mut stderr = child.stderr.take().context("the journal has no complaints")?;
     let (sender, receiver) = mpsc::sync_channel(2);
     std::thread::scope(|scope| {
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        // Its end of the channel says when there are no more complaints.
+        // Its end of the channel says when stderr is finished.
         let until = sender.clone();
         let complaints = named("complaints").spawn_scoped(scope, move || {
             let mut text = Vec::new();
@@ -229,7 +230,7 @@ fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Resu
                 }
             }
         };
-        // Both the reader and the program end now, also if there was more to come.
+        // Both the reader and the program end now, even if there was more to come.
         drop(receiver);
         let _ = child.kill().and_then(|()| child.wait());
         outcome
@@ -254,7 +255,7 @@ fn pump(mut from: ChildStdout, to: &SyncSender<io::Result<Vec<u8>>>) {
     }
 }
 
-/// Lines of the plain logs and of the kernel, each as an entry of a journal would be.
+/// Lines of plain logs and the kernel, each in the form of a journal entry.
 fn files(node: &Node, wanted: &Wanted, why: &str, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<()> {
     let mut entry = |fields: serde_json::Value| -> Result<bool> { take(format!("{fields}\n").as_bytes()) };
     let since = wanted.since.moment();
@@ -292,7 +293,7 @@ fn files(node: &Node, wanted: &Wanted, why: &str, take: &mut dyn FnMut(&[u8]) ->
     Ok(())
 }
 
-/// Plain text that was written to lately; not rotated, packed or binary logs.
+/// Whether it is plain text that was written recently; not a rotated, compressed or binary log.
 fn is_log(node: &Node, name: &str, since: SystemTime) -> bool {
     let plain =
         name.ends_with(".log") || ["syslog", "messages", "dmesg", "secure", "cron", "kern"].contains(&name);
@@ -308,7 +309,7 @@ fn next_line(lines: &mut BufReader<File>) -> Result<Option<String>> {
     Ok((length > 0).then(|| String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned()))
 }
 
-/// The kernel's ring of messages, opened so that its end is told instead of waited for.
+/// The kernel's ring buffer, opened so that reading at its end does not block.
 fn ring(node: &Node) -> Option<File> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     let path = node.resolve("/dev/kmsg", true).ok()?;
@@ -323,7 +324,7 @@ struct Record {
 }
 
 fn next_record(ring: &mut File) -> Option<Record> {
-    // One read gives one record, whatever there is room for.
+    // One read returns one record, whatever the buffer size.
     let mut bytes = [0; 8_192];
     loop {
         match ring.read(&mut bytes) {
@@ -333,7 +334,7 @@ fn next_record(ring: &mut File) -> Option<Record> {
                     return Some(record);
                 }
             }
-            // Older records were overwritten meanwhile; the next one is still there.
+            // Older records were overwritten in the meantime; the next one is still there.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Err(_) => return None,
         }
@@ -353,7 +354,7 @@ fn record(text: &str) -> Option<Record> {
     })
 }
 
-/// When the node was started, in microseconds since 1970.
+/// When the node booted, in microseconds since 1970.
 fn booted(node: &Node) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let uptime = node.text("/proc/uptime").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What decides whether a node is fit for Kubernetes: sysctls, cgroups, limits, entropy, the runtime and the kubelet,
-//! and the room that their folders have left.
+//! What determines whether a node is fit for Kubernetes: sysctls, cgroups, limits, entropy, the runtime and the kubelet,
+//! and the free space in their folders.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use base::json::json;
 
 pub(crate) struct Kubernetes;
 
-/// Kernel settings that the kubelet, network plugins and busy nodes depend on.
+/// Kernel settings that matter to the kubelet, network plugins and busy nodes.
 const SYSCTLS: &[&str] = &[
     "fs.file-max",
     "fs.inotify.max_user_instances",
@@ -42,7 +42,7 @@ const SYSCTLS: &[&str] = &[
     "vm.swappiness",
 ];
 
-/// Processes that a node of a cluster consists of.
+/// Processes of a cluster node.
 const PROCESSES: &[&str] = &[
     "kubelet",
     "containerd",
@@ -56,7 +56,7 @@ const PROCESSES: &[&str] = &[
     "rke2",
 ];
 
-/// Packages by which those come.
+/// Packages that contain them.
 const PACKAGES: &[&str] = &[
     "containerd",
     "containerd.io",
@@ -79,7 +79,7 @@ const SOCKETS: &[&str] = &[
     "/var/run/docker.sock",
 ];
 
-/// Folders that a full disk under them makes a node evict or fail.
+/// Folders whose disk, when full, makes a node evict pods or fail.
 const FOLDERS: &[&str] = &[
     "/",
     "/var/lib/kubelet",
@@ -135,7 +135,7 @@ fn cgroup(node: &Node) -> Value {
     json!({ "version": version, "controllers": controllers })
 }
 
-/// The processes of the cluster that run here, with their numbers.
+/// The cluster's processes on this node, with their IDs.
 fn processes(node: &Node) -> Value {
     let mut found = Map::new();
     for pid in node.list("/proc").iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
@@ -149,7 +149,7 @@ fn processes(node: &Node) -> Value {
     Value::Object(found)
 }
 
-/// The limits of the first process and of the cluster's.
+/// The limits of the first process and of the cluster's processes.
 fn limits(node: &Node, processes: &Value) -> Value {
     let mut found = Map::new();
     let known = processes
@@ -178,7 +178,7 @@ fn limit_lines(text: &str) -> BTreeMap<String, Value> {
     lines.collect()
 }
 
-/// Versions out of dpkg's list; other package managers keep theirs where only they can read it.
+/// Versions from dpkg's list; other package managers keep theirs where only they can read it.
 fn packages(status: &str) -> Value {
     let mut found = Map::new();
     for block in status.split("\n\n") {
@@ -201,7 +201,7 @@ fn folders(node: &Node) -> Value {
         let Some(sizes) = sizes else { continue };
         let sizes: BTreeMap<&str, u64> = sizes.into_iter().collect();
         let free = |available: &str, total: &str| {
-            // Some file systems count no inodes.
+            // Some file systems do not count inodes.
             json!(sizes[available].saturating_mul(100).checked_div(sizes[total]))
         };
         let facts = json!({
@@ -215,7 +215,7 @@ fn folders(node: &Node) -> Value {
     Value::Object(found)
 }
 
-/// `some avg10=0.00 avg60=0.12 …` as the share of a minute in which somebody waited.
+/// `some avg10=0.00 avg60=0.12 …` as the percentage of a minute in which some task waited.
 fn pressure(text: &str) -> Option<f64> {
     let words = text.lines().find(|line| line.starts_with("some "))?.split(' ');
     words.filter_map(|word| word.strip_prefix("avg60=")).find_map(|value| value.parse().ok())

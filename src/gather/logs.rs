@@ -1,6 +1,6 @@
-//! The node's log on its way to a result: kept, packed, cut at a size, counted.
+//! The node's log on its way to a result: stored, compressed, limited in size, summarised.
 //!
-//! Owns the names and the form of what is left behind. Does not know where lines come from (`journal`) nor what they mean
+//! Owns the names and the format of the result. Knows neither where lines come from (`journal`) nor what they mean
 //! (`summary`). Starts no thread.
 
 use std::collections::BTreeMap;
@@ -18,32 +18,30 @@ use super::outbox::partial;
 use super::summary::{self, Summary};
 use super::{Node, Outbox};
 use crate::item::Item;
+use crate::layout::LOG_SUMMARY;
 use base::json::json;
 use base::yaml;
 
-/// The name that the original's plugin gives the log.
+/// The original plugin's name for the log.
 const NAME: &str = "systemd_logs";
 
-/// The folder of a result that is more than the log itself.
+/// The folder of a result that consists of more than the log itself.
 const FOLDER: &str = "systemd-logs";
 
-/// The file with the counts.
-pub(crate) const SUMMARY: &str = "log-summary.yaml";
-
-/// How the log is kept.
+/// How to store the log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Form {
-    /// Packed on the fly.
+    /// Compressed on the fly.
     pub gzip: bool,
-    /// With a summary beside it.
+    /// With a summary.
     pub summary: bool,
-    /// At most so many bytes before packing, cut at the end of a line.
+    /// At most this many bytes before compression, cut off at the end of a line.
     pub max_size: Option<u64>,
 }
 
-/// Leaves the log in `outbox` and names it in `done`. An error leaves a result as well, one that says why.
+/// Writes the log to `outbox` and names it in `done`. After an error there is a result as well, which says why.
 ///
-/// A bare log is the file that the original's plugin leaves. A packed one, and one with a summary, come in a folder:
+/// A plain log is the same file as that of the original's plugin. A compressed one, or one with a summary, is in a folder:
 /// the aggregator takes a bare `.gz` for an archive and would refuse it.
 pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Outbox) -> Result<()> {
     let in_folder = form.gzip || form.summary;
@@ -59,7 +57,7 @@ pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Ou
         Err(error) => Some(summary::no_log(&format!("{error:#}"))),
     };
     if let Err(error) = &kept {
-        // What has been written so far makes room for the reason.
+        // What has been written so far is replaced by the reason.
         let _ = fs::remove_file(partial(&log));
         if !form.summary {
             let line =
@@ -69,13 +67,13 @@ pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Ou
         }
     }
     if let Some(item) = summary.filter(|_| form.summary) {
-        outbox.put(&format!("{FOLDER}/{SUMMARY}"), text(&item)?.as_bytes())?;
+        outbox.put(&format!("{FOLDER}/{LOG_SUMMARY}"), text(&item)?.as_bytes())?;
     }
     outbox.done(if in_folder { &folder } else { &log })?;
     kept.map(drop)
 }
 
-/// Counts what goes wrong without keeping the log. There is always an item; an error is told in it.
+/// Counts what goes wrong without storing the log. There is always an item; it reports an error.
 pub(crate) fn summarise(node: Result<Node>, wanted: &Wanted) -> (Item, Result<()>) {
     let counted = node.and_then(|node| {
         let mut summary = Summary::new()?;
@@ -91,13 +89,13 @@ pub(crate) fn summarise(node: Result<Node>, wanted: &Wanted) -> (Item, Result<()
     }
 }
 
-/// Leaves an item as the result.
+/// Writes an item as the result.
 pub(crate) fn leave(name: &str, item: &Item, outbox: &Outbox) -> Result<()> {
     let path = outbox.put(name, text(item)?.as_bytes())?;
     outbox.done(&path)
 }
 
-/// A result of the format `manual`, the fields of each item in the order in which people read them.
+/// A result in the `manual` format, with the fields of each item in the order in which people read them.
 pub(crate) fn text(item: &Item) -> Result<String> {
     let mut out = String::new();
     write_item(item, "", &mut out)?;
@@ -106,7 +104,7 @@ pub(crate) fn text(item: &Item) -> Result<String> {
 
 fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
     for (number, (key, value)) in [("name", &item.name), ("status", &item.status)].into_iter().enumerate() {
-        // The first field stands behind the dash, which is there already.
+        // The first field follows the dash, which is already there.
         out.push_str(if number == 0 { "" } else { indent });
         writeln!(out, "{key}: {}", yaml::key_text(value))?;
     }
@@ -130,7 +128,7 @@ fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
     Ok(())
 }
 
-/// Streams the log into a file; its summary, if one is wanted.
+/// Streams the log into a file; returns a summary if requested.
 fn write(node: &Node, wanted: &Wanted, form: &Form, path: &Path) -> Result<Option<Item>> {
     let growing = partial(path);
     let shown = || format!("cannot write `{}`", path.display());
@@ -174,7 +172,7 @@ fn details(origin: Origin) -> BTreeMap<String, serde_json::Value> {
     BTreeMap::from([("origin".to_owned(), json!(origin))])
 }
 
-/// A file that may be packed while it is written.
+/// A file that may be compressed while it is written.
 struct Sink(Box<dyn Close>);
 
 trait Close: Write {
@@ -197,7 +195,7 @@ impl Sink {
     fn open(path: &PathBuf, gzip: bool) -> io::Result<Self> {
         let file = File::create(path)?;
         Ok(Self(if gzip {
-            // Logs shrink to a tenth at any level; the node has other work to do.
+            // Logs shrink to a tenth at any level, and the node has other work to do.
             Box::new(GzEncoder::new(file, Compression::fast()))
         } else {
             Box::new(BufWriter::new(file))
@@ -209,7 +207,7 @@ impl Sink {
     }
 }
 
-/// `500M`, `2Gi`, `1000000`: bytes, in powers of 1024.
+/// `500M`, `2Gi`, `1000000`: bytes, with powers of 1024.
 pub(crate) fn size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let amount: u64 = text[..digits].parse().ok()?;
@@ -272,9 +270,10 @@ mod tests {
             "{} bytes",
             text.len()
         );
-        let summary: Item =
-            serde_json::from_value(yaml::parse(&fs::read_to_string(folder.join(SUMMARY)).unwrap()).unwrap())
-                .unwrap();
+        let summary: Item = serde_json::from_value(
+            yaml::parse(&fs::read_to_string(folder.join(LOG_SUMMARY)).unwrap()).unwrap(),
+        )
+        .unwrap();
         assert_eq!((summary.status.as_str(), &summary.details["truncated"]), ("failed", &json!(true)));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing partial stays");
     }
@@ -286,7 +285,7 @@ mod tests {
             let out = Scratch::new();
             let outbox = Outbox::open(&out.0).unwrap();
             assert!(keep(Ok(node), &wanted(), &form, &outbox).is_err());
-            let place = if form.summary { done(&outbox).join(SUMMARY) } else { done(&outbox) };
+            let place = if form.summary { done(&outbox).join(LOG_SUMMARY) } else { done(&outbox) };
             assert!(fs::read_to_string(place).unwrap().contains("no log to be had"));
         }
     }

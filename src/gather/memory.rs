@@ -1,4 +1,4 @@
-//! Memory and swap, in MiB as Ansible counts them, and swap areas one by one.
+//! Memory and swap, in MiB as Ansible counts them, and individual swap areas.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ fn hugepages(kib: &BTreeMap<&str, u64>) -> Value {
     json!({ "total": count("HugePages_Total"), "free": count("HugePages_Free"), "size_kb": count("Hugepagesize") })
 }
 
-/// The swap areas in use. A kubelet that is not told otherwise refuses to start beside any.
+/// The swap areas in use. By default, a kubelet refuses to start if there are any.
 fn swaps(text: &str) -> Value {
     let areas = text.lines().skip(1).filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();

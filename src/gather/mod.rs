@@ -1,8 +1,8 @@
-//! What a node tells about itself: its facts, its logs and what it can reach.
+//! What a node can say about itself: its facts, its logs and what it can reach.
 //!
-//! Owns the list of sources and the shape of the facts. One source is one small file that implements
-//! [`Source`]; adding one is a line in [`SOURCES`]. Nothing here runs a program to learn a fact, and nothing
-//! waits: what cannot be read is named in `sonobuoy_unread`. Does not know how results travel.
+//! Owns the list of sources and the format of the facts. One source is one small file that implements [`Source`]; adding
+//! one takes a line in [`SOURCES`]. Nothing here runs a program to get a fact, and nothing waits: what cannot be read is
+//! listed in `sonobuoy_unread`. Does not know how results are submitted.
 
 mod devices;
 mod dial;
@@ -29,19 +29,20 @@ mod zone;
 
 use serde_json::{Map, Value};
 
+use crate::causes;
 use crate::item;
 use base::json::json;
 
 pub(crate) use node::Node;
 pub(crate) use outbox::Outbox;
 
-/// One place that facts come from.
+/// One source of facts.
 trait Source: Sync {
-    /// Reads what there is; what is not there is left out.
+    /// Reads what exists; what does not is left out.
     fn gather(&self, node: &Node, facts: &mut Facts);
 }
 
-/// Every source. Later ones may look at what earlier ones found.
+/// All sources. Later ones may use what earlier ones found.
 const SOURCES: &[&dyn Source] = &[
     &platform::Platform,
     &distribution::Distribution,
@@ -57,13 +58,13 @@ const SOURCES: &[&dyn Source] = &[
     &kubernetes::Kubernetes,
 ];
 
-/// Facts by name. Names that Ansible's setup module has carry its prefix, ours carry `sonobuoy_`.
+/// Facts by name. Those of Ansible's setup module have its prefix, ours have `sonobuoy_`.
 #[derive(Default)]
 pub(crate) struct Facts(Map<String, Value>);
 
 impl Facts {
     fn set(&mut self, name: &str, value: impl Into<Value>) {
-        // Ansible writes names so that a template can use them.
+        // Ansible makes names usable in templates.
         self.0.insert(format!("ansible_{}", name.replace('-', "_")), value.into());
     }
 
@@ -89,10 +90,10 @@ impl Facts {
 /// For one answer of the worker or the API server. Where there is no cluster neither is known, and nobody waits.
 const ANSWER: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// The facts of a node in the shape of Ansible's setup module, `{"ansible_facts": {...}, "changed": false}`.
+/// The facts of a node in the format of Ansible's setup module, `{"ansible_facts": {...}, "changed": false}`.
 ///
-/// It is a result of the format `manual` at the same time: `status` says whether there are facts, `details` what is
-/// missing. Consumers of Ansible's shape do not look at either.
+/// It is also a result in the `manual` format: `status` says whether there are facts, `details` what is missing. Consumers
+/// of Ansible's format look at neither.
 pub(crate) fn host_facts(node: &Node) -> Value {
     let mut facts = Facts::default();
     for source in SOURCES {
@@ -133,15 +134,18 @@ pub(crate) fn host_facts(node: &Node) -> Value {
     })
 }
 
-/// What is left in the place of facts when there are none, in the same shape.
+/// The document if there are no facts, in the same format.
 pub(crate) fn no_facts(why: &str) -> Value {
+    let remedy = causes::remedy(why).unwrap_or(
+        "mount the root of the node's file system, and name it with `--chroot` or `CHROOT_DIR`, as the plugin does",
+    );
     json!({
         "ansible_facts": {}, "changed": false, "failed": true, "msg": why,
-        "name": "host-facts", "status": item::FAILED, "details": { "error": why },
+        "name": "host-facts", "status": item::FAILED, "details": { "error": why, "remedy": remedy },
     })
 }
 
-/// `key: value` lines, as many files of /proc are.
+/// `key: value` lines, as in many files in /proc.
 fn pairs(text: &str, separator: char) -> impl Iterator<Item = (&str, &str)> {
     text.lines().filter_map(move |line| {
         let (key, value) = line.split_once(separator)?;

@@ -1,5 +1,5 @@
-//! Mounted file systems with their room. Starts a thread for each one on a network, since such a one may never
-//! answer; a thread that hangs is left behind and the mount says so.
+//! Mounted file systems and their space. Starts a thread for each network file system, since it may never answer; a
+//! thread that hangs is left behind and the mount says so.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ use base::json::json;
 
 pub(crate) struct Mounts;
 
-/// A server that is there answers within this.
+/// A working server answers within this time.
 const STAT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// File systems whose server may be gone.
@@ -21,7 +21,7 @@ const REMOTE: &[&str] =
 
 impl Source for Mounts {
     fn gather(&self, node: &Node, facts: &mut Facts) {
-        // In a container, its own mounts are not the node's; those of the first process are.
+        // A container's own mounts are not the node's; those of the first process are.
         let table =
             ["/proc/1/mounts", "/proc/self/mounts", "/etc/mtab"].iter().find_map(|path| node.some(path));
         let Some(table) = table else { return };
@@ -61,7 +61,7 @@ fn mount(node: &Node, line: &str, bound: &[String]) -> Option<Value> {
     Some(found)
 }
 
-/// The room of a mount: nothing in time, nothing at all, or the sizes.
+/// The space of a mount: no answer in time, no sizes, or the sizes.
 #[expect(clippy::option_option, reason = "no answer yet is not the answer that there is none")]
 fn room(path: &Path, fstype: &str) -> Option<Option<Vec<(&'static str, u64)>>> {
     if !REMOTE.iter().any(|kind| fstype.starts_with(kind)) {
@@ -90,7 +90,7 @@ pub(crate) fn sizes(path: &Path) -> Option<Vec<(&'static str, u64)>> {
     ])
 }
 
-/// Mount points that show a folder of a file system, not its root.
+/// Mount points of a folder of a file system instead of its root.
 fn bind_mounts(mountinfo: &str) -> Vec<String> {
     let lines = mountinfo.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -103,7 +103,7 @@ fn bind_mounts(mountinfo: &str) -> Vec<String> {
 
 fn uuid(node: &Node, device: &str) -> Option<String> {
     let name = Path::new(device).file_name()?.to_str()?;
-    // A mapped device is mounted by its name, but linked to by its number.
+    // A mapped device is mounted by its name but linked by its number.
     let number = node.link_name(device);
     let names = node.list("/dev/disk/by-uuid").into_iter();
     let links = names.filter_map(|uuid| Some((node.link_name(&format!("/dev/disk/by-uuid/{uuid}"))?, uuid)));
@@ -113,7 +113,7 @@ fn uuid(node: &Node, device: &str) -> Option<String> {
         .map(|(_, uuid)| uuid)
 }
 
-/// `\040` and its like, by which mount tables write blanks.
+/// Decodes `\040` and the like, which mount tables use for blanks.
 fn unescape(word: &str) -> String {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word.as_bytes();

@@ -1,6 +1,6 @@
-//! Addresses and routes as the kernel tells them over a netlink socket (RFC 3549).
+//! Addresses and routes from the kernel over a netlink socket (RFC 3549).
 //!
-//! Owns the few messages that facts need. The kernel is asked only; nothing is changed. Starts no thread.
+//! Owns the few messages that facts need. Only queries the kernel; changes nothing. Starts no thread.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// The kernel answers at once; this only bounds the worst.
+/// The kernel answers at once; this is only for the worst case.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 const ERROR: u16 = 2;
@@ -28,13 +28,13 @@ pub(crate) struct Address {
     pub prefix: u8,
     pub broadcast: Option<Ipv4Addr>,
     pub scope: u8,
-    /// Another address of the same network came first.
+    /// There is an earlier address in the same network.
     pub secondary: bool,
     /// The interface, or an alias such as `eth0:1`.
     pub label: Option<String>,
 }
 
-/// The way to somewhere.
+/// The route to a destination.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Route {
     pub index: Option<u32>,
@@ -48,7 +48,7 @@ pub(crate) fn addresses() -> io::Result<Vec<Address>> {
     Ok(messages.iter().filter_map(|body| address(body)).collect())
 }
 
-/// The way that a packet to `destination` would take; nothing is sent there.
+/// The route that a packet to `destination` would take; nothing is sent there.
 pub(crate) fn route(destination: IpAddr) -> io::Result<Route> {
     let (family, bytes) = match destination {
         IpAddr::V4(address) => (2, address.octets().to_vec()),
@@ -97,7 +97,7 @@ fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     }
 }
 
-/// The messages of a datagram: kind and body.
+/// The messages in a datagram: kind and body.
 fn split(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut messages = Vec::new();
     while let Some(head) = bytes.get(..16) {
@@ -115,7 +115,7 @@ fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     while let Some(head) = bytes.get(..4) {
         let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
         let Some(value) = bytes.get(4..length) else { break };
-        // The two highest bits only say how the value is nested and ordered.
+        // The two highest bits only describe nesting and byte order.
         found.push((u16::from_ne_bytes([head[2], head[3]]) & 0x3fff, value));
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -149,7 +149,7 @@ fn address(body: &[u8]) -> Option<Address> {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,
     });
-    // Where there are both, the first is the other end of a line.
+    // If there are both, the first is the other end of a point-to-point link.
     let address = local.or(peer)?;
     let secondary = flags & 1 == 1 && address.is_ipv4();
     Some(Address {

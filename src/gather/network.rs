@@ -1,4 +1,4 @@
-//! Interfaces with their addresses, the default ways out, and how names are looked up.
+//! Interfaces with their addresses, default routes, and name resolution.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,21 +12,21 @@ use base::json::json;
 
 pub(crate) struct Network;
 
-/// Addresses in the wide world by which Ansible learns the default way; nothing is sent to them.
+/// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
 const FAR: [(&str, [u16; 8]); 2] = [
     ("ipv4", [0, 0, 0, 0, 0, 0xffff, 0x0808, 0x0808]),
     ("ipv6", [0x2404, 0x6800, 0x400a, 0x800, 0, 0, 0, 0x1012]),
 ];
 
-/// Numbers of /sys/class/net/*/type that Ansible names.
+/// Numbers in /sys/class/net/*/type that Ansible has names for.
 const KINDS: &[(&str, &str)] =
     &[("1", "ether"), ("32", "infiniband"), ("512", "ppp"), ("772", "loopback"), ("65534", "tunnel")];
 
 impl Source for Network {
     fn gather(&self, node: &Node, facts: &mut Facts) {
         facts.set("dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
-        // A `/sys` shows the network in which it was mounted. Our own goes with the addresses, which the kernel tells us of
-        // the network that we are in; the node's may be of another, such as that of the machine around the node.
+        // A `/sys` shows the network namespace in which it was mounted. Our own matches the addresses, which the kernel reports
+        // for our namespace; the node's may be of another one, such as that of the machine around the node.
         let ours = if node.live() { Node::open(Path::new("/")).ok() } else { None };
         let seen = ours.as_ref().filter(|ours| !ours.list("/sys/class/net").is_empty()).unwrap_or(node);
         let names: Vec<String> = seen
@@ -120,7 +120,7 @@ fn give_addresses(interface: &mut Map<String, Value>, name: &str, own: &[&Addres
     for address in own {
         match address.address {
             IpAddr::V4(four) => {
-                // An alias such as eth0:1 is a name of its own for Ansible; its address is a second one of the device.
+                // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
                 let alias = address.label.as_deref().is_some_and(|label| label != name);
                 let value = four_facts(four, address);
                 if address.secondary || alias || interface.contains_key("ipv4") {
@@ -199,7 +199,7 @@ fn default_way(
     found
 }
 
-/// `/etc/resolv.conf` as Ansible has it.
+/// `/etc/resolv.conf` in Ansible's form.
 fn resolver(text: &str) -> Value {
     let mut found = Map::new();
     let list = |words: &[&str]| Value::from(words.iter().map(|word| Value::from(*word)).collect::<Vec<_>>());

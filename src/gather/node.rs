@@ -1,7 +1,7 @@
-//! The node as files: everything is read below one root, as if that root were `/`.
+//! The node's files: everything is read below one root, as if it were `/`.
 //!
-//! Owns the root, links that must not lead out of it, bounds on what is read, and the list of what could not
-//! be read. Does not know what any file means. Starts no thread.
+//! Owns the root, links that must not lead out of it, limits on what is read, and the list of what could not be read. Does
+//! not know what any file means. Starts no thread.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,13 +12,13 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// No file of facts is longer; what is beyond is left out.
+/// No file with facts is longer; the rest is ignored.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// As many links as the kernel itself follows.
 const MOST_LINKS: usize = 40;
 
-/// A node's file system, at `/` or below a folder where a container sees it.
+/// A node's file system, at `/` or below the folder where a container has it mounted.
 pub(crate) struct Node {
     root: PathBuf,
     live: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The node below `root`; an error if that is not a root of a system at all.
+    /// The node below `root`; an error if that is not the root of a system.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let shown = root.display();
         let meta =
@@ -47,17 +47,17 @@ impl Node {
         Ok(Self { root, live, unread: RefCell::default() })
     }
 
-    /// Whether this is the system that this process runs on, so that system calls tell of it too.
+    /// Whether this is the system that this process runs on, so that system calls apply to it too.
     pub(crate) fn live(&self) -> bool {
         self.live
     }
 
-    /// Where the node's `/` is for this process.
+    /// The node's `/`, as seen by this process.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The trimmed text of a file; `None` if there is none. What is there but cannot be read is remembered.
+    /// The trimmed text of a file; `None` if it does not exist. A file that exists but cannot be read is remembered.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         let text = String::from_utf8_lossy(&self.bytes(path)?)
             .trim_matches(['\0', ' ', '\n', '\t', '\r'])
@@ -65,7 +65,7 @@ impl Node {
         Some(text)
     }
 
-    /// The text of a file if it holds any.
+    /// The text of a file, if it is not empty.
     pub(crate) fn some(&self, path: &str) -> Option<String> {
         self.text(path).filter(|text| !text.is_empty())
     }
@@ -75,7 +75,7 @@ impl Node {
         self.text(path)?.parse().ok()
     }
 
-    /// The content of a file, up to a bound.
+    /// The content of a file, up to a limit.
     pub(crate) fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         match self.read(path) {
             Ok(bytes) => Some(bytes),
@@ -86,7 +86,7 @@ impl Node {
         }
     }
 
-    /// The names in a folder, sorted; empty if there is none.
+    /// The names in a folder, sorted; empty if it does not exist.
     pub(crate) fn list(&self, path: &str) -> Vec<String> {
         let entries = self.resolve(path, true).and_then(fs::read_dir);
         let mut names: Vec<String> = match entries {
@@ -100,22 +100,22 @@ impl Node {
         names
     }
 
-    /// What a link says, unresolved; `None` if it is not a link.
+    /// The target of a link, unresolved; `None` if it is not a link.
     pub(crate) fn link(&self, path: &str) -> Option<PathBuf> {
         fs::read_link(self.resolve(path, false).ok()?).ok()
     }
 
-    /// The last name of what a link points to, as links in `/sys` and `/dev/disk` are meant.
+    /// The last component of a link's target, which is what matters in `/sys` and `/dev/disk`.
     pub(crate) fn link_name(&self, path: &str) -> Option<String> {
         Some(self.link(path)?.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// Whether something is there.
+    /// Whether something exists.
     pub(crate) fn exists(&self, path: &str) -> bool {
         self.resolve(path, true).is_ok_and(|path| path.exists())
     }
 
-    /// Whether a folder is there.
+    /// Whether a folder exists.
     pub(crate) fn is_dir(&self, path: &str) -> bool {
         self.resolve(path, true).is_ok_and(|path| path.is_dir())
     }
@@ -130,7 +130,7 @@ impl Node {
         self.unread.borrow().clone()
     }
 
-    /// The path of a node's file for this process: links are followed inside the root only.
+    /// The path of a node's file for this process: links are followed only inside the root.
     pub(crate) fn resolve(&self, path: &str, follow_last: bool) -> io::Result<PathBuf> {
         let path = Path::new(path);
         if self.root == Path::new("/") && follow_last {
@@ -170,7 +170,7 @@ impl Node {
 
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         let path = self.resolve(path, true)?;
-        // A pipe or a device in a file's place would make the reader wait for ever.
+        // A pipe or a device in place of a file would make the reader wait forever.
         if !fs::metadata(&path)?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
@@ -180,7 +180,7 @@ impl Node {
     }
 
     fn note_error(&self, path: &str, error: &io::Error) {
-        // Absent is an answer, and so is what drivers say to a question that makes no sense for a device.
+        // Being absent is not an error, nor is what drivers return for attributes that a device does not support.
         let answer = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
             || [
                 rustix::io::Errno::INVAL,
@@ -212,7 +212,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A folder of its own, gone at the end of the test.
+    /// A folder for one test, removed at its end.
     pub(crate) struct Scratch(pub base::temp::Folder);
 
     impl Scratch {
@@ -220,7 +220,7 @@ pub(crate) mod tests {
             Self(base::temp::Folder::new().unwrap())
         }
 
-        /// A node made of the given files.
+        /// A node with the given files.
         pub(crate) fn node(files: &[(&str, &str)]) -> (Self, Node) {
             let scratch = Self::new();
             fs::create_dir_all(scratch.0.join("etc")).unwrap();

@@ -1,7 +1,7 @@
-//! Where a gatherer leaves its result: a folder that a worker watches, and the `done` file in it.
+//! Where a gatherer writes its result: a folder that a worker watches, and the `done` file in it.
 //!
-//! Owns that a result is whole before `done` names it, and that `done` appears at once and without a newline, as
-//! workers of every version read it. Does not know what a result is. Starts no thread.
+//! Makes sure that a result is complete before `done` names it, and that `done` appears atomically and without a newline, so
+//! that workers of every version can read it. Does not know what a result is. Starts no thread.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +15,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Takes a folder that must be there: in a pod it is a volume, and one that is missing was not mounted.
+    /// Opens a folder that must exist: in a pod it is a volume, and a missing one was not mounted.
     pub(crate) fn open(folder: &Path) -> Result<Self> {
         let meta = fs::metadata(folder).with_context(|| {
             format!(
@@ -26,7 +26,7 @@ impl Outbox {
         if !meta.is_dir() {
             bail!("cannot write results to `{}`: it is not a directory", folder.display());
         }
-        // Links are followed once, here, so that `done` holds a path that stays true.
+        // Links are followed once, here, so that the path in `done` stays valid.
         let folder = folder
             .canonicalize()
             .with_context(|| format!("cannot find the way to `{}`", folder.display()))?;
@@ -38,13 +38,13 @@ impl Outbox {
         self.folder.join(name)
     }
 
-    /// Puts a whole file in place, or nothing.
+    /// Writes a complete file, or nothing.
     pub(crate) fn put(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
         let path = self.path(name);
         let partial = partial(&path);
         let written = File::create(&partial).and_then(|mut file| {
             file.write_all(content)?;
-            // A full disk or a network volume may tell only now.
+            // A full disk or a network volume may only fail now.
             file.sync_all()
         });
         let written = written.and_then(|()| fs::rename(&partial, &path));
@@ -61,7 +61,7 @@ impl Outbox {
     }
 }
 
-/// Where a file grows until it is whole.
+/// Where a file is written until it is complete.
 pub(crate) fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");

@@ -54,7 +54,7 @@ fn names(node: &Node, facts: &mut Facts) {
     facts.set("nodename", name);
 }
 
-/// The name that `/etc/hosts` gives the first address of `name`. Name servers are not asked: they may not answer.
+/// The name that `/etc/hosts` has for the first address of `name`. Name servers are not queried: they may not answer.
 fn full_name(name: &str, hosts: &str) -> String {
     let lines: Vec<Vec<&str>> = hosts
         .lines()
@@ -102,8 +102,8 @@ fn elf_bits(node: &Node, path: &str) -> Option<u32> {
     }
 }
 
-/// Words of the kernel's command line; a word without `=` is `true`. A repeated one keeps the last value or,
-/// with `all`, becomes a list.
+/// Words of the kernel's command line; a word without `=` is `true`. A repeated word has the last value or, with `all`, a
+/// list of values.
 fn command_line(line: &str, all: bool) -> Value {
     let mut words = Map::new();
     for word in split_quoted(line) {
@@ -120,7 +120,7 @@ fn command_line(line: &str, all: bool) -> Value {
     Value::Object(words)
 }
 
-/// Splits at blanks that stand outside double quotes; the quotes stay.
+/// Splits at blanks outside double quotes; the quotes are kept.
 fn split_quoted(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -136,7 +136,7 @@ fn split_quoted(line: &str) -> Vec<String> {
 }
 
 fn loadavg(node: &Node, facts: &mut Facts) {
-    // The kernel counts finer than the two digits of its file, and so does Ansible.
+    // The kernel counts more precisely than the two digits in its file, and so does Ansible.
     let fine = rustix::system::sysinfo()
         .loads
         .map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0);
@@ -148,7 +148,7 @@ fn loadavg(node: &Node, facts: &mut Facts) {
     }
 }
 
-/// Whether the root is another one than that of the first process. A node seen through a folder is none.
+/// Whether the root differs from that of the first process. A node seen through a folder does not count.
 fn is_chroot(node: &Node) -> bool {
     use std::os::unix::fs::MetadataExt;
     let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));

@@ -29,7 +29,7 @@ impl Source for Processor {
     }
 }
 
-/// How many numbers a list such as `0-3,8` names.
+/// How many numbers a list such as `0-3,8` contains.
 fn count(list: &str) -> u64 {
     let spans = list.split(',').filter_map(|span| {
         let (first, last) = span.split_once('-').unwrap_or((span, span));
@@ -51,7 +51,7 @@ struct Found {
 impl Found {
     fn read(text: &str, architecture: &str) -> Self {
         let (mut names, mut listed, mut vendors, mut models) = (Vec::new(), 0, 0, 0);
-        // By socket: cores, and threads.
+        // Cores and threads, by socket.
         let mut sockets: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let mut socket = "";
         for (key, value) in pairs(text, ':') {
@@ -73,7 +73,7 @@ impl Found {
         }
         let arm = ["armv", "aarch", "ppc"].iter().any(|start| architecture.starts_with(start));
         let count = match sockets.len() {
-            // Without sockets every listed processor is one.
+            // Without sockets, every listed processor counts as one.
             0 if !arm && vendors > 0 && vendors == models => vendors,
             0 => listed,
             known => u64::try_from(known).unwrap_or(1),

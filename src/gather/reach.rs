@@ -1,7 +1,7 @@
-//! What a node reaches of its cluster: name service, API server, aggregator, and whether its clock is right.
+//! What a node can reach in its cluster: DNS, API server, aggregator, and whether its clock is right.
 //!
-//! Owns the legs and where they lead. A leg that fails says which step failed; a leg that has nowhere to go, as on a
-//! machine without a cluster, is skipped and says so. Starts no thread; every step has a limit.
+//! Owns the legs and their destinations. A leg that fails says which step failed; a leg without a destination, as on a
+//! machine outside a cluster, is skipped and says so. Starts no thread; every step has a timeout.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,47 +25,47 @@ use base::kube::Trust;
 use base::stop::Stop;
 use client::Clock;
 
-/// For one try of one step.
+/// For one attempt at one step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A packet may be lost; a leg that is broken fails every time.
+/// A packet may be lost; a broken leg fails every time.
 const TRIES: usize = 3;
 
-/// Beyond this, certificates and leases of a cluster begin to fail.
+/// Beyond this, a cluster's certificates and leases start to fail.
 const SKEW: f64 = 5.0;
 
-/// The worker starts beside us, on a busy node after seconds.
+/// The worker starts alongside us; on a busy node this takes seconds.
 const WORKER_STARTS: Duration = Duration::from_secs(10);
 
-/// Between two looks whether it is there.
+/// Between two checks for it.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What a pod is given about the API server and itself.
+/// What a pod is told about the API server and itself.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Where the legs lead, as this process was told.
+/// The destinations of the legs, as far as this process knows them.
 pub(crate) struct Surroundings {
     /// Host and port of the API server.
     api: Option<(String, u16)>,
     token: Option<String>,
     authority: Option<Vec<u8>>,
     namespace: Option<String>,
-    /// Host and port, if somebody knows it.
+    /// Host and port, if known.
     aggregator: Option<(String, u16)>,
     resolver: String,
     /// Where the worker of this pod listens.
     relay: Option<u16>,
-    /// What the cluster calls this machine.
+    /// This machine's name in the cluster.
     node: Option<String>,
 }
 
-/// How far this machine's clock is ahead of another's.
+/// How far this machine's clock is ahead of another one.
 pub(crate) struct Skew {
     /// In seconds.
     pub offset: f64,
-    /// How far that may be wrong.
+    /// The margin of error.
     pub doubt: f64,
-    /// Whose clock the other one is.
+    /// Whose clock it is compared with.
     pub against: &'static str,
 }
 
@@ -77,7 +77,7 @@ impl Skew {
     }
 }
 
-/// A worker of the original does not know the question, and none may be there yet.
+/// A worker of the original does not support this, and there may not be a worker yet.
 fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
     let answer = dial::get_plain(([127, 0, 0, 1], port).into(), "/clock", limit)?;
     ensure!(answer.status == 200, "the worker answers {}", answer.status);
@@ -86,7 +86,7 @@ fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
 }
 
 impl Surroundings {
-    /// What the environment and the files of a pod say.
+    /// Reads a pod's environment and files.
     pub(crate) fn read() -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let file = |name: &str| std::fs::read_to_string(format!("{ACCOUNT}/{name}")).ok();
@@ -103,7 +103,7 @@ impl Surroundings {
         }
     }
 
-    /// How this machine's clock stands to the aggregator's, which the worker beside us asks, or else to the API server's.
+    /// Compares this machine's clock with the aggregator's, through the worker beside us, or else with the API server's.
     pub(crate) fn skew(&self, limit: Duration) -> Option<Result<Skew>> {
         if let Some(skew) = self.ask_relay(limit) {
             return Some(Ok(skew));
@@ -112,7 +112,7 @@ impl Surroundings {
         Some(self.ask_api("/version", limit).and_then(|(answer, _)| Skew::of_api(&answer)))
     }
 
-    /// Waits for a worker that does not listen or answer yet; one that answers anything else than its clock has none.
+    /// Waits for a worker that does not listen or answer yet; if its answer is anything but a clock, it does not have one.
     fn ask_relay(&self, limit: Duration) -> Option<Skew> {
         let port = self.relay?;
         let started = Instant::now();
@@ -130,9 +130,10 @@ impl Surroundings {
         }
     }
 
-    /// The versions of kubelet, container runtime and system that the cluster knows of this node.
+    /// The cluster's record of this node's kubelet, container runtime and system versions, if there is an account to query it
+    /// with.
     pub(crate) fn node_info(&self, limit: Duration) -> Option<Result<Value>> {
-        let node = self.node.as_ref().filter(|_| self.api.is_some())?;
+        let node = self.node.as_ref().filter(|_| self.api.is_some() && self.token.is_some())?;
         Some(self.ask_api(&format!("/api/v1/nodes/{node}"), limit).and_then(|(answer, _)| {
             ensure!(
                 answer.status == 200,
@@ -154,7 +155,7 @@ impl Surroundings {
         Ok((dialled.get(path, self.token.as_deref())?, details))
     }
 
-    /// Where the aggregator listens: workers are given the address of its pod, so that is looked for first.
+    /// Where the aggregator listens: workers are told its pod's address, so try that first.
     fn find_aggregator(&self) -> Result<(String, u16)> {
         if let Some(known) = &self.aggregator {
             return Ok(known.clone());
@@ -190,7 +191,7 @@ pub(crate) fn network(around: &Surroundings) -> Item {
     Item { name: "network".into(), status: status.into(), items, ..Item::default() }
 }
 
-/// Says what helps, where the cause is known.
+/// Adds advice if the cause is known.
 fn advise(leg: &mut Item) {
     let error = leg.details.get("error").and_then(Value::as_str);
     let text = error.unwrap_or(if leg.name == "clock" { "clock offset" } else { "" });
@@ -217,7 +218,7 @@ fn dns_leg(around: &Surroundings) -> Item {
     for server in servers {
         match retry(|| dns::ask(server, &name, STEP_TIMEOUT)) {
             Ok(reply) => {
-                // Outside of a cluster nobody knows the name, but who says so can be reached.
+                // Outside a cluster the name does not exist, but a server that says so is reachable.
                 if in_cluster && reply.addresses.is_empty() {
                     trouble.get_or_insert(format!(
                         "name server {server} does not know `{name}` (code {})",
@@ -237,7 +238,7 @@ fn dns_leg(around: &Surroundings) -> Item {
     leaf("dns", status, details)
 }
 
-/// The API server's name in the cluster, whose domain is among those that are searched.
+/// The API server's name in the cluster, whose domain is one of the search domains.
 fn service_name(resolver: &str) -> String {
     let searched = resolver.lines().filter_map(|line| line.trim().strip_prefix("search "));
     let domain = searched.flat_map(str::split_whitespace).find(|domain| domain.starts_with("svc."));
@@ -246,7 +247,7 @@ fn service_name(resolver: &str) -> String {
 
 fn api(answer: &Answer, mut details: BTreeMap<String, Value>) -> Item {
     details.insert("code".into(), json!(answer.status));
-    // Without rights it has answered all the same.
+    // Even a refusal is an answer.
     let status = if matches!(answer.status, 200..=299 | 401 | 403) { item::PASSED } else { item::FAILED };
     if status == item::FAILED {
         details
@@ -261,7 +262,7 @@ fn aggregator(around: &Surroundings) -> Item {
         Err(error) => return skipped("aggregator", &format!("{error:#}")),
     };
     let address = json!(format!("{host}:{port}"));
-    // It knows its plugins by certificates that only workers have, so the way ends where it asks for one.
+    // It identifies plugins by certificates that only workers have, so we get no further than its request for one.
     match retry(|| dial::dial(&host, port, &Trust::Anybody, STEP_TIMEOUT)) {
         Ok(dialled) => {
             let mut details = timings(&dialled);
@@ -310,7 +311,7 @@ fn millis(span: Duration) -> Value {
     json!(rounded(span.as_secs_f64() * 1_000.0))
 }
 
-/// Three digits are more than is known.
+/// Three digits are more than enough.
 fn rounded(number: f64) -> f64 {
     (number * 1_000.0).round() / 1_000.0
 }

@@ -1,4 +1,4 @@
-//! What guards the node: SELinux, AppArmor, FIPS mode, its SSH host keys, Secure Boot's lockdown.
+//! What protects the node: SELinux, AppArmor, FIPS mode, its SSH host keys, Secure Boot's lockdown.
 
 use serde_json::{Map, Value};
 

@@ -1,7 +1,7 @@
 //! What goes wrong on a node, counted from its log as it streams by.
 //!
-//! Owns the words by which trouble is known. An item of each kind failed if it was seen at all; units with errors are counted, not judged,
-//! since many complain about nothing. Starts no thread.
+//! Owns the words that indicate trouble. The item of each kind has failed if it occurred at all; errors of units are
+//! counted but not judged, since many units log harmless errors. Starts no thread.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use crate::causes;
 use crate::item::{self, Item};
 use base::clock;
 use base::json::json;
@@ -21,7 +22,10 @@ use base::json::json;
 struct Trouble {
     name: &'static str,
     meaning: &'static str,
-    /// Words that tell of it, in any case. Only one line of an event has them, so that events are counted.
+    /// What helps, and where more stands.
+    remedy: &'static str,
+    link: Option<&'static str>,
+    /// Words that indicate it, ignoring case. Only one line of each event has them, so that events are counted.
     words: &'static [&'static str],
 }
 
@@ -29,11 +33,15 @@ const TROUBLES: &[Trouble] = &[
     Trouble {
         name: "oom-kill",
         meaning: "a process was killed for lack of memory",
+        remedy: "raise the memory limit of the pod that was killed, or move work off the node",
+        link: Some("https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/"),
         words: &["out of memory: kill"],
     },
     Trouble {
         name: "disk-error",
         meaning: "a disk or its file system fails",
+        remedy: "back the disk up and replace it; `smartctl -a` says how bad it is",
+        link: None,
         words: &[
             "i/o error",
             "critical medium error",
@@ -49,21 +57,29 @@ const TROUBLES: &[Trouble] = &[
     Trouble {
         name: "read-only-remount",
         meaning: "a file system was made read-only after an error",
+        remedy: "find the disk error before it in the log, check the file system with `fsck`, then restart the node",
+        link: None,
         words: &["remounting filesystem read-only", "forced shutdown of filesystem", "forced readonly"],
     },
     Trouble {
         name: "disk-full",
         meaning: "there was no room to write",
+        remedy: "free room on the file system that is full, or give it more",
+        link: Some("https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/"),
         words: &["no space left on device", "disk quota exceeded"],
     },
     Trouble {
         name: "hardware-error",
         meaning: "processor or memory reports errors",
+        remedy: "drain the node and have its memory and processor tested",
+        link: None,
         words: &["[hardware error]: machine check", "machine check events logged", "edac mc"],
     },
     Trouble {
         name: "kernel-fault",
         meaning: "the kernel faulted or was stuck",
+        remedy: "update the kernel; the trace in the node's log names the driver",
+        link: Some("https://docs.kernel.org/admin-guide/bug-hunting.html"),
         words: &[
             "kernel panic - not syncing",
             "bug: unable to handle",
@@ -78,26 +94,36 @@ const TROUBLES: &[Trouble] = &[
     Trouble {
         name: "hung-task",
         meaning: "a task waited for minutes, mostly for a disk",
+        remedy: "look at the disks and network file systems that the tasks wait for",
+        link: None,
         words: &["blocked for more than"],
     },
     Trouble {
         name: "link-flap",
         meaning: "a network link went away",
+        remedy: "check cable, switch port and driver of the interface",
+        link: None,
         words: &["link is down", "lost carrier", "link becomes down"],
     },
     Trouble {
         name: "conntrack-full",
         meaning: "connections were dropped because too many were open",
+        remedy: "raise `net.netfilter.nf_conntrack_max`, or find what opens so many connections",
+        link: Some("https://docs.kernel.org/networking/nf_conntrack-sysctl.html"),
         words: &["nf_conntrack: table full"],
     },
     Trouble {
         name: "kubelet-restart",
         meaning: "the kubelet ended and was started again",
+        remedy: "look at what the kubelet logged last before it ended",
+        link: Some("https://kubernetes.io/docs/tasks/debug/debug-cluster/"),
         words: &["kubelet.service: scheduled restart job", "k3s.service: scheduled restart job"],
     },
     Trouble {
         name: "runtime-restart",
         meaning: "the container runtime ended and was started again",
+        remedy: "look at what the container runtime logged last before it ended",
+        link: Some("https://kubernetes.io/docs/tasks/debug/debug-cluster/"),
         words: &[
             "containerd.service: scheduled restart job",
             "crio.service: scheduled restart job",
@@ -107,43 +133,60 @@ const TROUBLES: &[Trouble] = &[
     Trouble {
         name: "runtime-unhealthy",
         meaning: "the kubelet found the runtime not ready",
+        remedy: "look at the container runtime's log and the load of the node",
+        link: Some("https://kubernetes.io/docs/tasks/debug/debug-cluster/"),
         words: &["pleg is not healthy", "container runtime is down", "container runtime network not ready"],
     },
     Trouble {
         name: "eviction",
         meaning: "the kubelet ran short of something and evicted pods",
+        remedy: "give the node more of what it ran short of, or set requests that say what pods need",
+        link: Some("https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/"),
         words: &["eviction manager: attempting to reclaim", "eviction manager: must evict pod"],
     },
     Trouble {
         name: "clock-step",
         meaning: "the clock was set by a jump",
+        remedy: "let one time service keep the clock, and look why it was off",
+        link: None,
         words: &["time has been changed", "clock was stepped", "time jump detected"],
     },
 ];
 
-/// How entries look that are errors: a priority of syslog's from `emerg` to `err`.
-const ERRORS: &[&str] = &[r#""priority":"0""#, r#""priority":"1""#, r#""priority":"2""#, r#""priority":"3""#];
+/// The priorities of syslog, and how entries of each look.
+const PRIORITIES: [(&str, &str); 8] = [
+    ("emerg", r#""priority":"0""#),
+    ("alert", r#""priority":"1""#),
+    ("crit", r#""priority":"2""#),
+    ("err", r#""priority":"3""#),
+    ("warning", r#""priority":"4""#),
+    ("notice", r#""priority":"5""#),
+    ("info", r#""priority":"6""#),
+    ("debug", r#""priority":"7""#),
+];
 
-/// The lowest of those.
-const ERROR: u64 = 3;
+/// The lowest of those that are errors.
+const ERROR: usize = 3;
 
 /// So many units are told one by one.
 const MOST_UNITS: usize = 200;
 
-/// An entry longer than this is counted by its beginning.
+/// Only the beginning of a longer entry is examined.
 const MAX_LINE_BYTES: usize = 256 << 10;
 
 /// An example is cut here.
 const EXAMPLE: usize = 300;
 
-/// A count that grows with every chunk of a log.
+/// Counts that grow with every chunk of a log.
 pub(crate) struct Summary {
-    /// Words of troubles, then looks of errors.
+    /// Words of troubles, then looks of priorities.
     words: AhoCorasick,
-    /// The trouble that each word tells of.
+    /// The trouble that each word indicates.
     troubles: Vec<usize>,
     seen: Vec<Seen>,
     units: BTreeMap<String, Unit>,
+    /// How many entries have each priority.
+    priorities: [u64; PRIORITIES.len()],
     entries: u64,
     unreadable: u64,
     carry: Vec<u8>,
@@ -163,7 +206,7 @@ struct Unit {
     example: String,
 }
 
-/// The fields of a journal's entry that count. A message that is not text is an array of numbers.
+/// The relevant fields of a journal entry. A message that is not text is an array of numbers.
 #[derive(Deserialize)]
 struct Entry<'a> {
     #[serde(rename = "MESSAGE", borrow, default)]
@@ -200,7 +243,7 @@ impl Summary {
         let words = TROUBLES.iter().enumerate();
         let words = words.flat_map(|(index, trouble)| trouble.words.iter().map(move |word| (index, *word)));
         let (troubles, words): (Vec<usize>, Vec<&str>) = words.unzip();
-        let all = words.iter().chain(ERRORS);
+        let all = words.into_iter().chain(PRIORITIES.map(|(_, look)| look));
         let words =
             AhoCorasick::builder().ascii_case_insensitive(true).build(all).context("words are broken")?;
         let seen = vec![Seen::default(); TROUBLES.len()];
@@ -209,13 +252,14 @@ impl Summary {
             troubles,
             seen,
             units: BTreeMap::new(),
+            priorities: [0; PRIORITIES.len()],
             entries: 0,
             unreadable: 0,
             carry: Vec::new(),
         })
     }
 
-    /// Counts what is in a chunk; an entry may go on in the next one.
+    /// Counts what is in a chunk; an entry may continue in the next one.
     pub(crate) fn add(&mut self, mut chunk: &[u8]) {
         while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
             if self.carry.is_empty() {
@@ -240,9 +284,19 @@ impl Summary {
             return;
         }
         self.entries += 1;
-        // Nearly every entry is of no interest, and reading JSON is the most expensive part.
+        let (mut priority, mut told) = (None, false);
+        for found in self.words.find_iter(line) {
+            match found.pattern().as_usize().checked_sub(self.troubles.len()) {
+                Some(level) => priority = priority.or(Some(level)),
+                None => told = true,
+            }
+        }
+        if let Some(level) = priority {
+            self.priorities[level] += 1;
+        }
+        // Nearly all entries are irrelevant, and parsing JSON is the most expensive part.
         let whole = line.first() == Some(&b'{') && line.last() == Some(&b'}');
-        if whole && !self.words.is_match(line) {
+        if whole && !told && priority.is_none_or(|level| level > ERROR) {
             return;
         }
         let Ok(entry) = serde_json::from_slice::<Entry>(line) else {
@@ -262,12 +316,12 @@ impl Summary {
             }
             seen.last = time.or(seen.last.take());
         }
-        let priority = Text::str(entry.priority.as_ref()).parse::<u64>();
+        let priority = Text::str(entry.priority.as_ref()).parse::<usize>();
         if priority.is_ok_and(|priority| priority <= ERROR) {
             let unit = Text::str(entry.unit.as_ref());
             let name = if unit.is_empty() { Text::str(entry.identifier.as_ref()) } else { unit };
             let name = if name.is_empty() { "unnamed".to_owned() } else { name };
-            // Identifiers are given by anybody: there may be any number of them.
+            // Anybody can make up identifiers: there may be any number of them.
             let name = if self.units.len() < MOST_UNITS || self.units.contains_key(&name) {
                 name
             } else {
@@ -288,8 +342,11 @@ impl Summary {
         let patterns = TROUBLES.iter().zip(&self.seen).map(|(trouble, seen)| {
             let mut details = BTreeMap::from([("count".to_owned(), json!(seen.count))]);
             if seen.count > 0 {
-                details.insert("meaning".into(), json!(trouble.meaning));
-                details.insert("example".into(), json!(seen.example));
+                // What it means is what its failures have in common.
+                let failure = format!("{}\n{}", trouble.meaning, seen.example);
+                details.insert(item::FAILURE.into(), json!(failure));
+                details.insert(item::REMEDY.into(), json!(trouble.remedy));
+                details.extend(trouble.link.map(|link| (item::LINK.to_owned(), json!(link))));
                 details.extend(seen.first.iter().map(|time| ("first".to_owned(), json!(time))));
                 details.extend(seen.last.iter().map(|time| ("last".to_owned(), json!(time))));
             }
@@ -308,6 +365,9 @@ impl Summary {
         let status = if failed { item::FAILED } else { item::PASSED };
         let mut all = details;
         all.insert("entries".into(), json!(self.entries));
+        let counted = PRIORITIES.iter().zip(self.priorities).filter(|(_, count)| *count > 0);
+        let counts = counted.map(|((name, _), count)| ((*name).to_owned(), json!(count)));
+        all.insert("priorities".into(), Value::Object(counts.collect()));
         if self.unreadable > 0 {
             all.insert("unreadable".into(), json!(self.unreadable));
         }
@@ -325,9 +385,13 @@ impl Summary {
     }
 }
 
-/// The result when there was no log at all.
+/// The result if there was no log at all.
 pub(crate) fn no_log(why: &str) -> Item {
-    leaf("log-summary", item::FAILED, BTreeMap::from([("error".to_owned(), json!(why))]))
+    let remedy = causes::remedy(why).unwrap_or(
+        "mount the root of the node's file system, and name it with `--chroot` or `CHROOT_DIR`, as the plugin does",
+    );
+    let details = [("error".to_owned(), json!(why)), (item::REMEDY.to_owned(), json!(remedy))];
+    leaf("log-summary", item::FAILED, details.into())
 }
 
 fn leaf(name: &str, status: &str, details: BTreeMap<String, Value>) -> Item {
@@ -389,11 +453,14 @@ mod tests {
             assert_eq!(summary(&[&text[..cut], &text[cut..]]), whole, "cut at {cut}");
         }
         assert_eq!((&whole.details["entries"], &whole.details["unreadable"]), (&json!(5), &json!(1)));
+        assert_eq!(whole.details["priorities"], json!({"crit": 1, "err": 3}));
         let disk = trouble(&whole, "disk-error");
         assert_eq!(
             (&disk.details["count"], &disk.details["last"]),
             (&json!(3), &json!("2026-11-21T02:00:00.000Z"))
         );
+        assert_eq!(disk.details[item::FAILURE], json!("a disk or its file system fails\nx: I/O error"));
+        assert!(disk.details[item::REMEDY].as_str().unwrap().contains("smartctl"));
         let units: Vec<_> =
             whole.items[1].items.iter().map(|unit| (unit.name.as_str(), &unit.details["errors"])).collect();
         assert_eq!(units, [("a.service", &json!(3)), ("unnamed", &json!(1))]);

@@ -1,4 +1,4 @@
-//! The date and time, in the node's own time zone where Ansible has it so, and how well the clock is kept.
+//! The date and time, in the node's own time zone as in Ansible, and what keeps the clock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -42,7 +42,7 @@ fn date_time(epoch: u64, micros: u32, zone: &Zone) -> serde_json::Value {
         .take(366)
         .take_while(|day| clock::civil(day * 86_400)[0] == year)
         .count() as u64;
-    // Weeks begin on Monday; the days before the first one are week 0.
+    // Weeks start on Monday; the days before the first Monday are week 0.
     let week = (day_of_year + 6 - (weekday + 6) % 7) / 7;
     let (sign, minutes) = (if offset.seconds < 0 { '-' } else { '+' }, offset.seconds.unsigned_abs() / 60);
     json!({
@@ -58,7 +58,7 @@ fn date_time(epoch: u64, micros: u32, zone: &Zone) -> serde_json::Value {
     })
 }
 
-/// `Europe/Paris`, from the link that `/etc/localtime` is.
+/// `Europe/Paris`, from the link `/etc/localtime`.
 fn zone_name(node: &Node) -> Option<String> {
     let target = node.link("/etc/localtime")?;
     Some(target.to_str()?.split_once("zoneinfo/")?.1.to_owned())

@@ -1,4 +1,4 @@
-//! Whether the node is a guest of something, or a host for guests.
+//! Whether the node is a virtual guest, or a host for guests.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use base::json::json;
 
 pub(crate) struct Virtualization;
 
-/// What the firmware says of the hypervisor: Ansible's fact, a text in it, technology.
+/// What the firmware says about the hypervisor: Ansible's fact, a text in it, technology.
 const FIRMWARE: &[(&str, &[&str], &str)] = &[
     ("product_name", &["KVM", "KVM Server", "Bochs", "AHV"], "kvm"),
     ("system_vendor", &["oVirt"], "oVirt"),
@@ -23,10 +23,10 @@ const FIRMWARE: &[(&str, &[&str], &str)] = &[
     ("system_vendor", &["OpenStack Foundation"], "openstack"),
 ];
 
-/// Technologies that are containers, which are named so as well.
+/// Technologies that are containers, and are also reported as such.
 const CONTAINERS: &[&str] = &["docker", "lxc", "podman", "openvz", "containerd"];
 
-/// Kernel modules, the technology, and whether they make a host rather than a guest.
+/// Kernel modules, the technology, and whether they indicate a host rather than a guest.
 const MODULES: &[(&str, &str, bool)] =
     &[("kvm", "kvm", true), ("vboxdrv", "virtualbox", true), ("virtio", "kvm", false)];
 
@@ -62,7 +62,7 @@ impl Source for Virtualization {
     }
 }
 
-/// What was found; the first finding names the node's type and role.
+/// What was found; the first finding determines the node's type and role.
 #[derive(Default)]
 struct Found {
     first: Option<(String, &'static str)>,

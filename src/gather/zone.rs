@@ -1,15 +1,15 @@
-//! Time zones as the files of /usr/share/zoneinfo hold them (RFC 9636): the offset from UTC at a moment.
+//! Time zones from files as in /usr/share/zoneinfo (RFC 9636): the offset from UTC at a given time.
 //!
-//! Knows nothing of dates; a file that is not one gives no zone.
+//! Knows nothing about dates; an invalid file yields no zone.
 
-/// What one zone says at different moments.
+/// The offsets of one zone over time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Zone {
-    /// Moments at which something changes, with what holds from then on; sorted.
+    /// The times of changes, with the offset from then on; sorted.
     changes: Vec<(i64, Offset)>,
-    /// What holds before the first change.
+    /// The offset before the first change.
     first: Offset,
-    /// What holds after the last change: summer and winter by rule.
+    /// The rule for summer and winter after the last change.
     rule: Option<Rule>,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct Zone {
 pub(crate) struct Offset {
     /// Seconds east of Greenwich.
     pub seconds: i64,
-    /// `CET`, or `+03` where there is no name.
+    /// `CET`, or `+03` if there is no name.
     pub name: String,
     summer: bool,
 }
@@ -29,14 +29,14 @@ impl Default for Offset {
     }
 }
 
-/// The tail of a file: `CET-1CEST,M3.5.0,M10.5.0/3`.
+/// The end of a file: `CET-1CEST,M3.5.0,M10.5.0/3`.
 #[derive(Clone, Debug)]
 struct Rule {
     winter: Offset,
     summer: Option<(Offset, Turn, Turn)>,
 }
 
-/// When the clock is turned: a day of the year and a second of that day in local time.
+/// When the clock changes: a day of the year and a second of that day in local time.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     day: Day,
@@ -47,14 +47,14 @@ struct Turn {
 enum Day {
     /// Month, week (5 is the last), weekday from Sunday.
     Week(u64, u64, u64),
-    /// From 1, without the 29th of February.
+    /// From 1, not counting the 29th of February.
     Julian(u64),
-    /// From 0, with it.
+    /// From 0, counting it.
     Count(u64),
 }
 
 impl Zone {
-    /// Reads a file of the second or a later version.
+    /// Parses a file of version 2 or later.
     pub(crate) fn read(file: &[u8]) -> Option<Self> {
         let old = Header::read(file)?;
         let rest = file.get(old.length(4)?..)?;
@@ -78,7 +78,7 @@ impl Zone {
         Some(Self { changes: changes?, first: offset(0)?, rule })
     }
 
-    /// What holds at a moment, in seconds since 1970.
+    /// The offset at a time in seconds since 1970.
     pub(crate) fn at(&self, epoch: u64) -> Offset {
         let moment = i64::try_from(epoch).unwrap_or(i64::MAX);
         let after = self.changes.partition_point(|(from, _)| *from <= moment);
@@ -89,7 +89,7 @@ impl Zone {
         }
     }
 
-    /// The name that the zone has in summer, or its only one.
+    /// The zone's name in summer, or its only name.
     pub(crate) fn summer_name(&self) -> String {
         if let Some(Rule { summer: Some((offset, ..)), .. }) = &self.rule {
             return offset.name.clone();
@@ -118,7 +118,7 @@ impl Header {
         let head = bytes.get(..44).filter(|head| head.starts_with(b"TZif") && head[4] >= b'2')?;
         let number = |index: usize| -> Option<usize> {
             let at = 20 + index * 4;
-            // No zone has more than some hundred changes.
+            // No zone has more than a few hundred changes.
             usize::try_from(u32::from_be_bytes(head[at..at + 4].try_into().ok()?))
                 .ok()
                 .filter(|count| *count < 1 << 16)
@@ -133,7 +133,7 @@ impl Header {
         })
     }
 
-    /// Bytes of head and data, with moments of `width` bytes.
+    /// Bytes of header and data, with times of `width` bytes.
     fn length(&self, width: usize) -> Option<usize> {
         let data = self.times * (width + 1)
             + self.types * 6
@@ -175,7 +175,7 @@ impl Rule {
         let year = base::clock::civil(local)[0];
         let from = start.in_year(year) - self.winter.seconds;
         let to = end.in_year(year) - summer.seconds;
-        // South of the equator summer holds over the new year.
+        // South of the equator, summer spans the new year.
         let holds = if from < to { (from..to).contains(&moment) } else { !(to..from).contains(&moment) };
         if holds { summer.clone() } else { self.winter.clone() }
     }

@@ -1,15 +1,15 @@
-//! The docker program, started for what is about its own images.
+//! Calls to the docker program, for its own images.
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Fetches an image into the daemon.
+/// Pulls an image into the daemon.
 pub(crate) fn pull(image: &str) -> Result<()> {
     twice(|| docker(&["pull", image], Show::Progress)).map(drop)
 }
 
-/// Removes one from the daemon.
+/// Removes an image from the daemon.
 pub(crate) fn remove(image: &str) -> Result<()> {
     twice(|| docker(&["rmi", image], Show::Progress)).map(drop)
 }
@@ -19,21 +19,22 @@ pub(crate) fn is_here(image: &str) -> bool {
     docker(&["inspect", "--type=image", image], Show::Nothing).is_ok()
 }
 
-/// What the conformance image says about the images of its tests.
-pub(super) fn test_images(conformance: &str, env: &[(String, String)]) -> Result<String> {
+/// The images of its tests, as listed by the conformance image.
+pub(crate) fn test_images(conformance: &str, env: &[(String, String)]) -> Result<Vec<String>> {
     let mut words: Vec<String> = ["run", "--rm", "--entrypoint=e2e.test"].map(ToOwned::to_owned).into();
     words.extend(env.iter().map(|(name, value)| format!("--env={name}={value}")));
     words.extend([conformance.to_owned(), "--list-images".to_owned()]);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    docker(&words, Show::Errors)
+    let listed = docker(&words, Show::Errors)?;
+    Ok(listed.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
-/// What is seen of docker.
+/// What to show of docker's output.
 #[derive(PartialEq)]
 enum Show {
-    /// All that it says, on stderr.
+    /// Everything, on stderr.
     Progress,
-    /// What it says there itself; the rest is handed back.
+    /// Only its stderr; stdout is returned.
     Errors,
     Nothing,
 }
@@ -56,7 +57,7 @@ fn docker(words: &[&str], show: Show) -> Result<String> {
 
 fn twice(step: impl Fn() -> Result<String>) -> Result<String> {
     step().or_else(|error| {
-        log::warn!("{error:#}; trying once more");
+        log::warn!("{error:#}; retrying once");
         step()
     })
 }

@@ -1,7 +1,7 @@
-//! Lists of the e2e tests of a version: read, unpacked, put together; and the tags of their names.
+//! Lists of a version's e2e tests: reading, unpacking, combining; and the tags in their names.
 //!
-//! A list is plain text or gzip, one name a line. A list that begins with `#OTHER` is the difference to the list
-//! OTHER: `+name` adds a test, `-name` removes one.
+//! A list is plain text or gzip, one name per line. A list that starts with `#OTHER` is relative to the list OTHER:
+//! `+name` adds a test, `-name` removes one.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -12,12 +12,12 @@ use anyhow::{Context, anyhow, bail};
 use super::release;
 use base::fetch::{Refused, fetch};
 
-/// More than any list has, unpacked: a real one has about 1 MiB.
+/// Unpacked; a real list has about 1 MiB.
 const MAX_LIST_BYTES: u64 = 64 << 20;
-/// So many lists may refer to each other.
+/// How many lists may refer to each other in a chain.
 const MAX_REFERENCES: usize = 32;
 
-/// Each `[...]` of the names, with how many tests bear it.
+/// Each `[...]` in the names, with the number of tests that have it.
 pub(crate) fn tags(names: &[String]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
     for name in names {
@@ -31,6 +31,12 @@ pub(crate) fn tags(names: &[String]) -> BTreeMap<&str, usize> {
     counts
 }
 
+/// The name in a line that the tests' own program prints, which begins with where the test stands.
+pub(crate) fn listed(line: &str) -> Option<&str> {
+    let (place, name) = line.trim().split_once(": ")?;
+    place.contains(".go:").then_some(name.trim())
+}
+
 /// Where lists come from.
 pub(crate) enum Source<'a> {
     Stdin,
@@ -39,7 +45,7 @@ pub(crate) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// The list, sorted, with everything that it refers to.
+    /// The complete list, sorted, including everything it refers to.
     pub(crate) fn whole(&self, name: &str, url: Option<&str>) -> anyhow::Result<Vec<String>> {
         let mut changes = Vec::new();
         let mut text = self.read(name)?;
@@ -48,27 +54,25 @@ impl Source<'_> {
             let other = other.trim().to_owned();
             seen += 1;
             if seen > MAX_REFERENCES {
-                bail!(
-                    "the list {name} refers to one that refers to another, more than {MAX_REFERENCES} times"
-                );
+                bail!("the list {name} leads to a chain of more than {MAX_REFERENCES} lists");
             }
-            // It becomes part of a path: nothing but a version is one.
+            // It becomes part of a path, so it must be a version.
             let other =
                 release::parse(&other).map_err(|why| anyhow!("the list {name} refers to another: {why}"))?;
             let base = match (self, url) {
                 (Source::Stdin, None) => {
-                    bail!("the list refers to that of {other}; name where lists are with `--url`")
+                    bail!("the list refers to the list of {other}; say where lists are with `--url`")
                 }
                 (Source::Stdin, Some(url)) => Source::Online(url).read(&other)?,
                 _ => self.read(&other)?,
             };
             changes.push(std::mem::replace(&mut text, base));
         }
-        // Lines as they are: blanks at their end belong to the names.
+        // Lines are kept as they are: trailing blanks belong to the names.
         let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
         for change in changes.iter().rev() {
             for line in change.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-                // Some tests have one name together, and each of them is a line.
+                // Some tests share a name, and each of them has its own line.
                 if let Some(name) = line.strip_prefix('-') {
                     names.iter().position(|known| known == name).map(|at| names.swap_remove(at));
                 } else {
@@ -76,7 +80,7 @@ impl Source<'_> {
                 }
             }
         }
-        // A list that stands alone keeps its order.
+        // A list that refers to no other keeps its order.
         if !changes.is_empty() {
             names.sort();
         }
@@ -91,7 +95,7 @@ impl Source<'_> {
                     .lock()
                     .take(MAX_LIST_BYTES)
                     .read_to_end(&mut bytes)
-                    .context("reading standard input")?;
+                    .context("failed to read standard input")?;
                 ("standard input".to_owned(), bytes)
             }
             Source::File(file) => {
@@ -99,18 +103,16 @@ impl Source<'_> {
                 let path = if file.as_os_str() == name { *file } else { beside.as_path() };
                 (
                     path.display().to_string(),
-                    std::fs::read(path).with_context(|| format!("reading `{}`", path.display()))?,
+                    std::fs::read(path).with_context(|| format!("failed to read `{}`", path.display()))?,
                 )
             }
             Source::Online(base) => {
                 let url = format!("{base}/{name}.gz");
                 let bytes = fetch(&url, MAX_LIST_BYTES).map_err(|error| {
-                    // A server that is not reached says nothing about the list.
+                    // If the server cannot be reached, the list may still exist.
                     let missing = error.downcast_ref::<Refused>().is_some_and(Refused::is_not_found);
-                    let what = if missing { "there is no list" } else { "cannot get the list" };
-                    error.context(format!(
-                        "{what} for Kubernetes {name}; use one of your own with `--input FILE`"
-                    ))
+                    let what = if missing { "there is no list" } else { "failed to get the list" };
+                    error.context(format!("{what} for Kubernetes {name}; use your own with `--input FILE`"))
                 })?;
                 (url, bytes)
             }
@@ -121,7 +123,7 @@ impl Source<'_> {
             decoder
                 .take(MAX_LIST_BYTES)
                 .read_to_end(&mut unpacked)
-                .with_context(|| format!("unpacking `{place}`"))?;
+                .with_context(|| format!("failed to unpack `{place}`"))?;
             unpacked
         } else {
             bytes
@@ -140,5 +142,17 @@ mod tests {
         let names = ["[sig-b] x [Slow]", "[sig-a] y [Slow] [", "z"].map(str::to_owned);
         let counts: Vec<_> = tags(&names).into_iter().collect();
         assert_eq!(counts, [("[Slow]", 2), ("[sig-a]", 1), ("[sig-b]", 1)]);
+    }
+
+    #[test]
+    fn names_follow_the_places_of_tests() {
+        let of_jobs = "    k8s.io/kubernetes/test/e2e/apps/job.go:74: [sig-apps] Job should: run";
+        for (line, expected) in [
+            (of_jobs, Some("[sig-apps] Job should: run")),
+            ("The following spec names can be used with 'ginkgo run --focus/skip':", None),
+            ("", None),
+        ] {
+            assert_eq!(listed(line), expected);
+        }
     }
 }

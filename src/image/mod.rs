@@ -1,8 +1,9 @@
-//! Images that plugins need, and what depends on a version of Kubernetes: tags, lists of tests.
+//! The images that plugins need, and what depends on a Kubernetes version: tags, lists of tests.
 //!
-//! Owns where images go in other registries, the docker program, and the arithmetic of test lists. Registries are
-//! `base::oci`'s. Knows no cluster and no flag.
+//! Owns the names of images in other registries, calls to docker, and the combination of test lists. `base::oci` handles
+//! registries. Knows neither clusters nor flags.
 
+pub(crate) mod conformance;
 pub(crate) mod docker;
 pub(crate) mod lists;
 pub(crate) mod release;
@@ -10,4 +11,4 @@ mod translation;
 mod wanted;
 
 pub(crate) use translation::{Translation, registries};
-pub(crate) use wanted::Wanted;
+pub(crate) use wanted::{Wanted, is_conformance};

@@ -1,6 +1,6 @@
-//! Versions of Kubernetes as image tags and test lists name them: `v1.31.2`, `v1.32.0-rc.1`.
+//! Kubernetes versions as in image tags and test lists: `v1.31.2`, `v1.32.0-rc.1`.
 
-/// The release of a server that calls itself `version`: what vendors add is dropped, alpha, beta and rc stay.
+/// The release behind a server's `version`: vendors' additions are dropped; alpha, beta and rc are kept.
 pub(crate) fn of_server(version: &str) -> Option<String> {
     let (numbers, rest) = numbers(version.strip_prefix('v').unwrap_or(version))?;
     let before = rest.strip_prefix('-').map(|rest| rest.split('+').next().unwrap_or_default());
@@ -12,9 +12,9 @@ pub(crate) fn of_server(version: &str) -> Option<String> {
     }
 }
 
-/// What a user means by `version`: it begins with `v`, and numbers that are left out are 0.
+/// What a user means by `version`: it starts with `v`, and missing numbers are 0.
 pub(crate) fn parse(version: &str) -> Result<String, String> {
-    let wrong = || format!("`{version}` is not a version of Kubernetes; write it as v1.31.2");
+    let wrong = || format!("`{version}` is not a Kubernetes version; write it as v1.31.2");
     let (numbers, rest) = version.strip_prefix('v').and_then(numbers).ok_or_else(wrong)?;
     if !(rest.is_empty() || rest.starts_with(['-', '+'])) {
         return Err(wrong());
@@ -22,7 +22,7 @@ pub(crate) fn parse(version: &str) -> Result<String, String> {
     Ok(format!("v{numbers}{rest}"))
 }
 
-/// Three numbers from the beginning of `text`, and what follows them.
+/// Three numbers at the start of `text`, and what follows them.
 fn numbers(text: &str) -> Option<(String, &str)> {
     let end = text.find(['-', '+']).unwrap_or(text.len());
     let (head, rest) = text.split_at(end);
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vendors_are_dropped_and_releases_to_come_are_kept() {
+    fn vendors_are_dropped_and_prereleases_are_kept() {
         for (server, release) in [
             ("v1.31.2", Some("v1.31.2")),
             ("v1.31.2+k3s1", Some("v1.31.2")),

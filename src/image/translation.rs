@@ -1,4 +1,4 @@
-//! Where images go when a cluster has registries of its own.
+//! The names of images if a cluster has its own registries.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use serde_json::Value;
 use crate::plugin;
 use base::json::json;
 
-/// Where images are to come from or go to.
+/// Where images should come from or go to.
 pub(crate) enum Translation {
-    /// All into one registry, under their last name.
+    /// All in one registry, under the last part of their name.
     Registry(String),
     /// From one registry to another.
     Registries(BTreeMap<String, String>),
 }
 
 impl Translation {
-    /// From a document with other values for the keys of [`registries`].
+    /// From a document with different values for the keys of [`registries`].
     pub(crate) fn of_document(document: &Value) -> Self {
         let known = registries();
         let pairs = known.as_object().into_iter().flatten();
@@ -39,7 +39,7 @@ impl Translation {
     }
 }
 
-/// Where the images of the e2e tests come from, in the keys of a file for `--e2e-repo-config`.
+/// Where the images of the e2e tests come from, with the keys of a file for `--e2e-repo-config`.
 pub(crate) fn registries() -> serde_json::Value {
     json!({
         "buildImageRegistry": "registry.k8s.io/build-image",

@@ -2,36 +2,37 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::Value;
 
-use super::docker;
 use crate::names::{OWN_IMAGE, VERSION_PLACEHOLDER};
 use crate::plugin::{self, Definition, builtin};
+use base::oci::Reference;
 
 /// What a set of plugins needs.
 pub(crate) struct Wanted {
     images: BTreeSet<String>,
     conformance: Option<String>,
-    /// The version of Kubernetes, if an image depends on it.
+    /// The Kubernetes version, if an image depends on it.
     pub version: Option<String>,
 }
 
 impl Wanted {
-    /// Nothing but the image of this program.
+    /// Only the image of this program.
     pub(crate) fn new(own: &str) -> Self {
         Self { images: BTreeSet::from([own.to_owned()]), conformance: None, version: None }
     }
 
-    /// Adds what a plugin needs, where `own` is the image of this program. The version of the cluster is asked for only
-    /// if an image depends on it.
+    /// Adds what a plugin needs, where `own` is the image of this program. The version of the cluster is only queried if an
+    /// image depends on it.
     pub(crate) fn add(
         &mut self,
         found: plugin::Found,
         own: &str,
         version: impl Fn() -> Result<String>,
     ) -> Result<()> {
-        let e2e = found.built_in && found.definition.name() == builtin::E2E;
+        let built_in = found.built_in;
+        let e2e = found.definition.name() == builtin::E2E;
         for image in images_of(found.definition) {
             let mut image = if image == OWN_IMAGE { own.to_owned() } else { image };
             if image.contains(VERSION_PLACEHOLDER) {
@@ -42,7 +43,8 @@ impl Wanted {
                 image = image.replace(VERSION_PLACEHOLDER, &version);
                 self.version = Some(version);
             }
-            if e2e {
+            // A definition of somebody's own may run other tests under that name.
+            if e2e && (built_in || Reference::parse(&image).is_ok_and(|name| is_conformance(&name))) {
                 self.conformance = Some(image.clone());
             }
             self.images.insert(image);
@@ -50,26 +52,24 @@ impl Wanted {
         Ok(())
     }
 
-    /// Without those that only the conformance image knows.
+    /// Without the images that only the conformance image knows.
     pub(crate) fn without_tests(self) -> BTreeSet<String> {
         self.images
     }
 
-    /// With the images that the tests use, which only the conformance image knows; `env` is what it is started with.
-    pub(crate) fn all(self, env: &[(String, String)]) -> Result<BTreeSet<String>> {
+    /// Including the tests' images, which `ask` gets from the conformance image.
+    pub(crate) fn all(self, ask: impl FnOnce(&str) -> Result<Vec<String>>) -> Result<BTreeSet<String>> {
         let mut images = self.images;
-        if let Some(conformance) = self.conformance {
-            let why = "only the conformance image knows the images of its tests, and docker starts it; \
-                       --dry-run leaves them out, and so does a list of plugins without e2e (-p)";
-            if !docker::is_here(&conformance) {
-                docker::pull(&conformance).context(why)?;
-            }
-            let listed = docker::test_images(&conformance, env).context(why)?;
-            let listed = listed.lines().map(str::trim).filter(|line| !line.is_empty());
-            images.extend(listed.map(ToOwned::to_owned));
+        if let Some(conformance) = &self.conformance {
+            images.extend(ask(conformance)?);
         }
         Ok(images)
     }
+}
+
+/// Whether an image has the name of the conformance image, in any registry.
+pub(crate) fn is_conformance(image: &Reference) -> bool {
+    image.repository.rsplit('/').next() == Some("conformance")
 }
 
 fn images_of(mut definition: Definition) -> Vec<String> {

@@ -1,7 +1,7 @@
-//! The tree of results: what `sonobuoy_results.yaml` holds, from the plugin as a whole down to one test.
+//! The tree of results in `sonobuoy_results.yaml`, from the plugin as a whole down to a single test.
 //!
-//! Owns the shape, the words for statuses and the roll-up. Does not know how a tree is made from files (that is
-//! `process`) nor how it is shown.
+//! Owns the structure, the names of statuses and the roll-up. Knows neither how a tree is made from files (`process` does)
+//! nor how it is shown.
 
 pub(crate) mod read;
 pub(crate) mod tree;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use base::clock;
 
-/// The statuses that have a meaning; any other text is a custom status.
+/// The known statuses; any other text is a custom status.
 pub(crate) const PASSED: &str = "passed";
 /// See [`PASSED`].
 pub(crate) const FAILED: &str = "failed";
@@ -25,28 +25,28 @@ pub(crate) const UNKNOWN: &str = "unknown";
 /// See [`PASSED`].
 pub(crate) const TIMEOUT: &str = "timeout";
 
-/// What leaves are counted under whose status is one of too many.
+/// The name under which leaves are counted once there are too many different statuses.
 pub(crate) const OTHER: &str = "other";
 
 /// How many statuses are told apart; a plugin that makes up one for each of its million items would take all memory.
 const DISTINCT: usize = 1_000;
 /// How many letters of a status tell it from others.
 const STATUS_BYTES: usize = 256;
-/// The detail that says how long an item took, in seconds.
+/// The detail with an item's duration in seconds.
 pub(crate) const DURATION: &str = "duration";
-/// The detail that says what helps, and the one that says where more stands.
+/// The detail that says what to do, and the one that says where to find more.
 pub(crate) const REMEDY: &str = "remedy";
 /// See [`REMEDY`].
 pub(crate) const LINK: &str = "link";
 /// The detail that says why it failed.
 pub(crate) const FAILURE: &str = "failure";
 
-/// Whether a status is one of those that have a meaning, or none.
+/// Whether a status is known or empty.
 pub(crate) fn is_known(status: &str) -> bool {
     matches!(status, PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | "")
 }
 
-/// One result, or a group of results. Fields are in the order in which they are written.
+/// A result, or a group of results. Fields are in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Item {
@@ -60,13 +60,13 @@ pub(crate) struct Item {
     /// Anything the plugin says about it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, Value>,
-    /// What it consists of; without any it is a leaf, and only leaves count.
+    /// Its children; without any it is a leaf, and only leaves count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<Item>,
 }
 
 impl Item {
-    /// How long it took, by what its details say: a number of seconds, or a span as Go writes it.
+    /// How long it took according to its details: a number of seconds, or a duration in Go's notation.
     pub(crate) fn duration(&self) -> Option<f64> {
         let seconds = match self.details.get(DURATION)? {
             Value::String(text) => {
@@ -78,13 +78,13 @@ impl Item {
     }
 }
 
-/// What is below an item so far, from which its status follows.
+/// What is below an item so far, which determines its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Leaves by status, custom ones included.
     counts: BTreeMap<String, u64>,
     children: u64,
-    /// Groups whose leaves' statuses add up to nothing; whoever adds up groups counts them as unknown.
+    /// Groups whose leaves' statuses add up to nothing; they count as unknown.
     nothing: i64,
     failed: bool,
     unknown: bool,
@@ -92,7 +92,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Takes in a leaf.
+    /// Adds a leaf.
     pub(crate) fn leaf(&mut self, status: &str) {
         self.children += 1;
         self.count(status, 1);
@@ -104,7 +104,7 @@ impl Tally {
         }
     }
 
-    /// Takes in a group of which all is known.
+    /// Adds a finished group.
     pub(crate) fn group(&mut self, group: &Self) {
         self.children += 1;
         for (status, count) in &group.counts {
@@ -126,23 +126,23 @@ impl Tally {
         }
     }
 
-    /// How many children were taken in.
+    /// How many children were added.
     pub(crate) fn children(&self) -> u64 {
         self.children
     }
 
-    /// Whether some leaf has a custom status; it changes the words of the whole tree.
+    /// Whether any leaf has a custom status, which changes the statuses of the whole tree.
     pub(crate) fn has_custom(&self) -> bool {
         self.custom
     }
 
-    /// How many leaves there are of each status.
+    /// The number of leaves with each status.
     pub(crate) fn counts(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
 
-    /// The status of the group. `custom` says whether any leaf of the whole tree, not just of this group, has a
-    /// custom status: then groups say how many there are of each instead of judging.
+    /// The status of the group. `custom` says whether any leaf of the whole tree, not just of this group, has a custom status:
+    /// then the status of groups is a count of each status instead of a verdict.
     pub(crate) fn status(&self, custom: bool) -> String {
         if self.children == 0 {
             UNKNOWN.into()
@@ -159,7 +159,7 @@ impl Tally {
         }
     }
 
-    /// The counts as they add up: a leaf's status may itself be a sum, `a: 2, b: 1`; what is not a number does not count.
+    /// The counts to add up: a leaf's status may itself be a sum, `a: 2, b: 1`; anything that is not a number is ignored.
     fn summands(&self) -> BTreeMap<&str, i64> {
         let mut sum = BTreeMap::new();
         if self.nothing > 0 {
@@ -185,7 +185,7 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// Groups of leaves, one group a word list separated by `|`; the status of their common root.
+    /// Groups of leaves separated by `|`; returns the status of their common root.
     fn check(groups: &str, expected: &str) {
         let tallies: Vec<Tally> = groups
             .split('|')

@@ -1,7 +1,7 @@
-//! Reading a tree of items from YAML, item by item, in memory that does not grow with the tree.
+//! Reads a tree of items from YAML, item by item, in constant memory.
 //!
-//! Strings keep their source text whatever YAML would make of it (`name: 123`, `status: yes`); details are what
-//! YAML 1.1 says they are. Unknown keys are ignored, of keys that occur twice the last counts.
+//! Strings keep their source text, whatever it means in YAML (`name: 123`, `status: yes`); details have their meaning in
+//! YAML 1.1. Unknown keys are ignored, and the last of duplicate keys counts.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, Read, Seek};
@@ -20,29 +20,29 @@ const ITEM_LIMIT: u64 = 32 << 20;
 /// How much of an item's children waits for fields that may stand after them.
 const HELD_LIMIT: usize = 512 << 10;
 
-/// Who is told of a tree, depth first. An item with children is entered and left, one without is a leaf.
+/// Receives a tree, depth first. An item with children is entered and left, one without is a leaf.
 pub(crate) trait Visit {
-    /// A group begins; its fields are those that stand before its children.
+    /// A group starts; its fields are those that precede its children.
     fn enter(&mut self, item: Item) -> anyhow::Result<()>;
-    /// The group that was entered last ends.
+    /// The innermost group ends.
     fn leave(&mut self) -> anyhow::Result<()>;
     /// An item without children.
     fn leaf(&mut self, item: Item) -> anyhow::Result<()>;
 }
 
-/// Who wrote a tree, which decides what its plain words mean.
+/// Who wrote a tree, which determines what its plain words mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
     /// A plugin: `yes` is a boolean.
     Plugin,
-    /// The aggregator, or whoever changed its file by hand: `yes` is text, as it is for the original when it shows it.
+    /// The aggregator, or somebody who edited its file: `yes` is text, as it is when the original shows it.
     Aggregator,
 }
 
-/// Tells `visitor` of the tree in the first document of `input`, which is at its start.
+/// Passes the tree in the first document of `input`, which is at its start, to `visitor`.
 ///
-/// What programs write is read fast. Where a text has anything else in it all is read once more by the whole parser, and
-/// what the visitor was told before is left out.
+/// What programs write is read fast. If a text contains anything else, the full parser reads it again from the start,
+/// skipping what the visitor has already received.
 pub(crate) fn read(
     mut input: impl Read + Seek,
     writer: Writer,
@@ -61,7 +61,7 @@ pub(crate) fn read(
     read_any(input, writer, &mut teller)
 }
 
-/// Passes on what was not told before.
+/// Passes on what the visitor has not received yet.
 struct Teller<'v, V> {
     visitor: &'v mut V,
     told: u64,
@@ -89,7 +89,7 @@ impl<V: Visit> Visit for Teller<'_, V> {
     }
 }
 
-/// The same with the whole parser.
+/// The same with the full parser.
 fn read_any(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyhow::Result<()> {
     let taken = Rc::new(Cell::new(0));
     let mut input = io::BufReader::with_capacity(32 << 10, Metered { input, taken: taken.clone() });
@@ -105,7 +105,7 @@ fn read_any(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyho
             Box::new(io::BufReader::new(Utf16::new(input, big_endian)))
         }
     };
-    // The parser gives up on a block of text that ends without a line feed.
+    // The parser fails on a block of text that ends without a line feed.
     let mut input = input.chain(&b"\n"[..]);
     let mut reader = Reader { source: yaml::Events::new(), taken, writer };
     reader.source.set_input(&mut input);
@@ -119,7 +119,7 @@ fn read_any(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyho
     reader.document(visitor)
 }
 
-/// Where events come from.
+/// A source of events.
 trait Source {
     fn event(&mut self) -> anyhow::Result<EventData>;
 }
@@ -133,7 +133,7 @@ impl<R: BufRead> Source for Quick<R> {
 impl Source for yaml::Events<'_> {
     fn event(&mut self) -> anyhow::Result<EventData> {
         match yaml::next_event(self) {
-            // Its sources say the same again.
+            // Its cause says the same.
             Ok(Some(event)) => Ok(event.map_err(|error| anyhow::anyhow!("{error}"))?.data),
             Ok(None) => Ok(EventData::StreamEnd),
             Err(yaml::Unreadable) => anyhow::bail!("not a result: it cannot be read as YAML"),
@@ -141,7 +141,7 @@ impl Source for yaml::Events<'_> {
     }
 }
 
-/// Counts what the parser takes, so that one item cannot take any amount of memory.
+/// Counts what the parser reads, so that a single item cannot use unlimited memory.
 struct Metered<R> {
     input: R,
     taken: Rc<Cell<u64>>,
@@ -165,10 +165,10 @@ struct Reader<S> {
     writer: Writer,
 }
 
-/// Where the children of an item go: into memory, since fields of the item may follow them in files written by
-/// hand, but on to the visitor once there are many of them.
+/// Where the children of an item go: into memory, since in files written by hand the item's fields may follow them, but on
+/// to the visitor once there are many of them.
 struct Children<'v> {
-    /// What is known of the item itself.
+    /// What is known about the item itself.
     item: Item,
     visitor: &'v mut dyn Visit,
     held: Vec<Step>,
@@ -210,7 +210,7 @@ impl Children<'_> {
         if self.held_size > HELD_LIMIT { self.let_go() } else { Ok(()) }
     }
 
-    /// Forgets what is held, for another list of children that replaces it.
+    /// Drops what is held, when another list of children replaces it.
     fn forget(&mut self) {
         self.held.clear();
         self.held_size = 0;
@@ -233,7 +233,7 @@ impl Children<'_> {
     }
 }
 
-/// About how much memory a value takes.
+/// Roughly how much memory a value takes.
 fn size(value: &Value) -> usize {
     let below = match value {
         Value::String(text) => text.len(),
@@ -253,7 +253,7 @@ fn tell(step: Step, visitor: &mut dyn Visit) -> anyhow::Result<()> {
 }
 
 impl<S: Source> Reader<S> {
-    /// The document, whose root comes next.
+    /// The document, followed by its root.
     fn document(&mut self, visitor: &mut impl Visit) -> anyhow::Result<()> {
         match self.event()? {
             EventData::MappingStart { .. } => self.item(visitor, 0),
@@ -264,7 +264,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The rest of an item whose map was just begun.
+    /// The rest of an item whose map has just started.
     fn item(&mut self, visitor: &mut dyn Visit, depth: usize) -> anyhow::Result<()> {
         anyhow::ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");
         let mut all =
@@ -307,7 +307,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The next key, or `None` where the map ends.
+    /// The next key, or `None` at the end of the map.
     fn key(&mut self) -> anyhow::Result<Option<String>> {
         match self.event()? {
             EventData::MappingEnd => Ok(None),
@@ -320,7 +320,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The same within details, where a key is what it means: that of `0x1f: x` is `31`.
+    /// The same within details, where keys have their meaning: that of `0x1f: x` is `31`.
     fn key_of_value(&mut self) -> anyhow::Result<Option<String>> {
         match self.event()? {
             EventData::MappingEnd => Ok(None),
@@ -374,7 +374,7 @@ impl<S: Source> Reader<S> {
         Ok(details)
     }
 
-    /// Begins a map; false for null in its place.
+    /// Starts a map; false if it is null instead.
     fn begin_map(&mut self, key: &str) -> anyhow::Result<bool> {
         match self.event()? {
             EventData::MappingStart { .. } => Ok(true),
@@ -410,10 +410,10 @@ impl<S: Source> Reader<S> {
         })
     }
 
-    /// What a scalar among details means.
+    /// The meaning of a scalar in details.
     fn scalar(&self, value: String, style: ScalarStyle, tag: Option<&str>) -> anyhow::Result<Value> {
         if tag == Some(yaml::BINARY) {
-            // What the original writes of text that is not UTF-8.
+            // This is how the original writes text that is not UTF-8.
             use base64::Engine as _;
             let packed: String = value.split_whitespace().collect();
             let bytes = base64::engine::general_purpose::STANDARD.decode(packed);
@@ -425,7 +425,7 @@ impl<S: Source> Reader<S> {
         let content = match tag {
             Some(_) => yaml::meaning(tag, value.clone(), plain)
                 .map_err(|reason| anyhow::anyhow!("not a result: {reason}"))?,
-            // Infinity, which JSON cannot say, is text too.
+            // Infinity, which JSON cannot express, is text too.
             None if plain => yaml::resolve(&value).unwrap_or(yaml::Content::Text(String::new())),
             None => yaml::Content::Text(String::new()),
         };
@@ -452,7 +452,7 @@ impl<S: Source> Reader<S> {
     }
 }
 
-/// The tree uses an anchor or a merge key. Machines write none, and expanded they could grow without bound; see
+/// The tree uses an anchor or a merge key. Programs do not write them, and expanding them could use unlimited memory; see
 /// [`read_expanded`].
 #[derive(Debug)]
 pub(crate) struct Reference;
@@ -469,8 +469,8 @@ fn is_null(word: &str) -> bool {
     matches!(word, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// Tells `visitor` of a tree that uses what [`read`] refuses, anchors and merge keys; the text is held in memory and
-/// what they expand to is bounded.
+/// Passes on a tree that uses what [`read`] refuses, anchors and merge keys; the text is held in memory and its expansion
+/// is bounded.
 pub(crate) fn read_expanded(text: &str, visitor: &mut dyn Visit) -> anyhow::Result<()> {
     value_item(&yaml::parse(text)?, visitor, 0)
 }

@@ -1,8 +1,8 @@
-//! Both readers of trees tell the same.
+//! Both readers of trees yield the same.
 
 use super::*;
 
-/// Everything that a visitor is told, and how it ended.
+/// Everything that a visitor receives, and how it ended.
 #[derive(Default)]
 struct Record(Vec<String>);
 

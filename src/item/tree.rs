@@ -1,8 +1,7 @@
-//! Writing `sonobuoy_results.yaml` as its leaves become known, in memory that does not grow with them.
+//! Writes `sonobuoy_results.yaml` as its leaves become known, in constant memory.
 //!
-//! The status of a group stands before its children in the file but follows from them. So the text goes to a
-//! temporary file with *holes*; when everything is known, both are put together under the final name. A hole costs
-//! eight bytes, a leaf none.
+//! The status of a group precedes its children in the file but depends on them. So the text goes to a temporary file with
+//! *holes*; when everything is known, the holes are filled in the final file. A hole costs eight bytes, a leaf none.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,19 +16,19 @@ use base::yaml;
 
 /// Texts longer than this are written escaped on one line, piece by piece, instead of as a readable block.
 const BLOCK_LIMIT: usize = 64 << 10;
-/// How deep items may be nested.
+/// How deeply items may be nested.
 pub(crate) const DEPTH: usize = 100;
-/// What fills a hole without being one of the known statuses.
+/// Fillings of a hole other than the known statuses.
 const NOTHING: u8 = 5;
 const TEXT: u8 = 6;
 const WORDS: [&str; 5] = [PASSED, FAILED, SKIPPED, UNKNOWN, TIMEOUT];
 
-/// A tree that is being written, depth first.
+/// A tree being written, depth first.
 pub(crate) struct Tree {
     out: BufWriter<File>,
     path: PathBuf,
     written: u64,
-    /// Place in the low 56 bits, what fills it in the high eight.
+    /// The place in the low 56 bits, the filling in the high eight.
     holes: Vec<u64>,
     texts: BTreeMap<usize, String>,
     open: Vec<Group>,
@@ -45,23 +44,23 @@ struct Group {
     own_status: String,
 }
 
-/// A place to go back to.
+/// A place to return to.
 pub(crate) struct Mark {
     written: u64,
     holes: usize,
     open: Vec<Group>,
 }
 
-/// What became of a tree.
+/// The outcome of writing a tree.
 pub(crate) enum Finished {
-    /// It lies under its final name.
+    /// It has its final name.
     Written(Tally),
-    /// A custom status turned up: all must be written again with groups as counts.
+    /// There is a custom status: everything must be written again with counts for groups.
     Again,
 }
 
 impl Tree {
-    /// Starts in a temporary file beside `path`.
+    /// Starts in a temporary file next to `path`.
     pub(crate) fn create(path: &Path, custom: bool) -> anyhow::Result<Self> {
         let path = path.with_extension("yaml.part");
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
@@ -78,7 +77,7 @@ impl Tree {
         })
     }
 
-    /// Opens a group below the one that is open. `own_status` counts only if it stays without children.
+    /// Opens a group inside the open one. `own_status` counts only if it remains without children.
     pub(crate) fn enter(&mut self, item: &Item, own_status: &str) -> io::Result<()> {
         if self.open.len() > DEPTH {
             return Err(io::Error::new(
@@ -92,7 +91,7 @@ impl Tree {
         let status_hole = self.hole();
         self.write("\n")?;
         self.meta(item, indent)?;
-        // Beside other meta a reason may be added when the group is left.
+        // A reason may be added to the other meta when the group is left.
         let late_hole = (!item.meta.is_empty()).then(|| self.hole());
         self.details(item, indent)?;
         let own_status = own_status.to_owned();
@@ -100,7 +99,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds a leaf to the group that is open.
+    /// Adds a leaf to the open group.
     pub(crate) fn leaf(&mut self, item: &Item) -> io::Result<()> {
         self.begin(&item.name)?;
         let indent = self.open.len() * 2;
@@ -114,12 +113,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Closes the group that is open; `error` says why it is not complete. Returns what was below it.
+    /// Closes the open group; `error` says why it is incomplete. Returns what was below it.
     pub(crate) fn leave(&mut self, error: Option<&str>) -> (Tally, String) {
         self.close(error, false)
     }
 
-    /// Closes the group that is open, which is skipped itself when all below it is.
+    /// Closes the open group, which counts as skipped if everything below it does.
     pub(crate) fn leave_skipped(&mut self) -> (Tally, String) {
         self.close(None, true)
     }
@@ -138,7 +137,7 @@ impl Tree {
             (false, _) if skipped && group.tally.counts().keys().eq([SKIPPED]) => SKIPPED.into(),
             (false, _) => group.tally.status(self.custom),
         };
-        // Statuses that add up to nothing say nothing.
+        // Statuses that add up to nothing mean nothing.
         let status = if status.is_empty() && !self.open.is_empty() { UNKNOWN.into() } else { status };
         match WORDS.iter().position(|word| *word == status) {
             Some(code) => self.fill(group.status_hole, code),
@@ -155,7 +154,7 @@ impl Tree {
         Mark { written: self.written, holes: self.holes.len(), open: self.open.clone() }
     }
 
-    /// Forgets everything since `mark`.
+    /// Discards everything since `mark`.
     pub(crate) fn back(&mut self, mark: Mark) -> io::Result<()> {
         self.out.flush()?;
         self.out.get_ref().set_len(mark.written)?;
@@ -167,7 +166,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Puts text and holes together as `path`, unless all must be done again. The root must be left by this call.
+    /// Combines text and holes in `path`, unless everything must be written again. The root must have been left before.
     pub(crate) fn finish(mut self, path: &Path) -> anyhow::Result<Finished> {
         let (tally, _) = self.leave(None);
         let result = if tally.has_custom() && !self.custom {
@@ -202,13 +201,13 @@ impl Tree {
         fs::rename(&whole, path)
     }
 
-    /// The first line of an item, and `items:` before it where it is the first.
+    /// The first line of an item, with `items:` before the first one.
     fn begin(&mut self, name: &str) -> io::Result<()> {
         let name = yaml::key_text(name);
         let Some(group) = self.open.last() else { return self.write(&format!("name: {name}\n")) };
         let indent = (self.open.len() - 1) * 2;
         let first = group.tally.children() == 0;
-        // Groups count when they are left, so a first child that is a group has no line yet either.
+        // Groups are counted when they are left, so if the first child is a group it has no line yet either.
         if first {
             self.write(&format!("{:indent$}items:\n", ""))?;
         }
@@ -248,7 +247,7 @@ impl Tree {
         let mut map = serde_json::Map::new();
         map.insert(key.to_owned(), value.clone());
         for line in yaml::write(&Value::Object(map)).split_inclusive('\n') {
-            // Empty lines belong to blocks, whose indentation they do not carry.
+            // Empty lines in blocks are not indented.
             let indent = if line == "\n" { 0 } else { indent };
             self.write(&format!("{:indent$}{line}", ""))?;
         }
@@ -276,8 +275,8 @@ impl Tree {
     }
 }
 
-/// Copies through the buffers on both sides. `io::copy` would go around them to the kernel, for every few bytes
-/// between two holes.
+/// Copies through the buffers on both sides. `io::copy` would bypass them and make a system call for every few bytes between
+/// two holes.
 fn copy(from: &mut impl BufRead, to: &mut dyn Write, mut count: u64) -> io::Result<()> {
     while count > 0 {
         let buffer = from.fill_buf()?;
@@ -292,7 +291,7 @@ fn copy(from: &mut impl BufRead, to: &mut dyn Write, mut count: u64) -> io::Resu
     Ok(())
 }
 
-/// `text` in pieces of some kilobytes that end between characters.
+/// `text` in pieces of a few kilobytes that end between characters.
 fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let mut end = text.len().min(16 << 10);

@@ -1,22 +1,22 @@
-//! UTF-16 to UTF-8 on the way: scripts of Windows write it unless they are told otherwise.
+//! Converts UTF-16 to UTF-8 while reading: it is the default of Windows scripts.
 
 use std::io::{self, Read};
 
 /// How much is decoded at a time.
 const PIECE: usize = 8 << 10;
 
-/// Text that begins behind its byte order mark.
+/// Text that starts after its byte order mark.
 pub(crate) struct Utf16<R> {
     input: R,
     big_endian: bool,
-    /// Bytes that do not make a character yet.
+    /// Bytes of an incomplete character.
     rest: Vec<u8>,
     ready: Vec<u8>,
     taken: usize,
 }
 
 impl<R: Read> Utf16<R> {
-    /// Reads `input` in the byte order that its mark told.
+    /// Reads `input` in the byte order of its mark.
     pub(crate) fn new(input: R, big_endian: bool) -> Self {
         Self { input, big_endian, rest: Vec::new(), ready: Vec::new(), taken: 0 }
     }
@@ -63,7 +63,7 @@ impl<R: Read> Read for Utf16<R> {
 mod tests {
     use super::*;
 
-    /// Hands out a few bytes at a time.
+    /// Yields a few bytes at a time.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {

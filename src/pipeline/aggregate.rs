@@ -1,4 +1,4 @@
-//! The run of an aggregator's pod, put together from its settings, its definitions and its environment.
+//! The run in an aggregator's pod, assembled from its settings, its definitions and its environment.
 //!
 //! Starts the thread `status_service` for the status service, and joins it.
 
@@ -11,7 +11,7 @@ use crate::{config, names, plugin};
 use base::kube::Client;
 use base::stop::Stop;
 
-/// Runs everything; whether all went well. `connect` makes the client, once the settings are read.
+/// Runs everything; returns whether all went well. `connect` creates the client once the settings are read.
 pub(crate) fn aggregate(
     connect: impl FnOnce() -> anyhow::Result<Client>,
     no_exit: bool,
@@ -60,7 +60,7 @@ pub(crate) fn aggregate(
     })
 }
 
-/// Runs everything, and stays afterwards if it shall; whether all went well.
+/// Runs everything, and stays afterwards if requested; returns whether all went well.
 fn see_through(run: Cluster<'_>, no_exit: bool, stop: &Stop) -> bool {
     let outcome = run.run(stop);
     let clean = matches!(outcome, Ok(Outcome::Ended(0) | Outcome::Before));
@@ -78,7 +78,7 @@ fn see_through(run: Cluster<'_>, no_exit: bool, stop: &Stop) -> bool {
     clean
 }
 
-/// The second server, if the run has one. Without it the run goes on: its status is told by other ways, too.
+/// The second server, if the run has one. If it fails, the run continues: its status is available in other ways, too.
 fn status_service(
     config: &config::Run,
     folder: &Path,

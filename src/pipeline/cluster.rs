@@ -1,8 +1,8 @@
 //! A whole run in a cluster, as the aggregator's pod does it.
 //!
-//! Puts the steps together, and makes them resumable: a container that is started again in the same pod finds the
-//! folder of its run, goes on with the same identity, authority and expectations, and takes its plugins over. What
-//! is asked of the API is patient: the run outlives an absence of the API server. Starts no thread of its own.
+//! Combines the steps and makes them resumable: a container that restarts in the same pod finds the folder of its run,
+//! continues with the same identity, authority and expectations, and adopts its plugins. Calls to the API are retried for
+//! long, so that the run survives an outage of the API server. Starts no thread of its own.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::conduct::{self, Conduct};
 use super::status_service::StatusService;
 use super::{launch, pack, process, review};
-use crate::aggregator::{self, Aggregator, Settings};
+use crate::aggregator::{self, Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::driver::roster::Roster;
 use crate::driver::{self, Driver as _, Plugin, Proof};
@@ -32,7 +32,7 @@ use base::logger;
 use base::stop::Stop;
 use client::protocol::{Failure, ResultId};
 
-/// Certificates outlive the time limit by this, for what comes before and after the plugins.
+/// Certificates outlast the time limit by this, for what comes before and after the plugins.
 const VALIDITY_MARGIN: Duration = Duration::from_secs(86_400);
 
 /// So many errors of a snapshot are told one by one.
@@ -44,27 +44,27 @@ pub(crate) struct Cluster<'a> {
     pub config: config::Run,
     /// The plugins.
     pub definitions: Vec<Definition>,
-    /// The way to the API.
+    /// Access to the API.
     pub client: kube::Client,
-    /// Where runs live and archives go.
+    /// The folder for runs and archives.
     pub folder: &'a Path,
-    /// The name of this pod, as far as known.
+    /// The name of this pod, if known.
     pub own_name: Option<String>,
-    /// Where the status is shown besides.
+    /// Where else to show the status.
     pub status_service: Option<&'a StatusService>,
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The run came to its end, with so many errors on the way.
+    /// The run is complete, with this many errors on the way.
     Ended(usize),
-    /// There was nothing left to do: its archive is there already.
+    /// There was nothing left to do: its archive already exists.
     Before,
 }
 
 impl Cluster<'_> {
-    /// Runs everything. `Err` if there is no archive in the end.
+    /// Runs everything. `Err` if there is no archive at the end.
     pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<Outcome> {
         let pod = self.own_pod();
         match self.begun(pod.as_ref())? {
@@ -101,7 +101,7 @@ impl Cluster<'_> {
                 error: Some(format!("{error:#}")),
                 ..status::Run::default()
             };
-            // The run's own words are in the log; whoever looks at the status shall not wait for ever.
+            // The details are in the log; whoever watches the status must not wait forever.
             let _ = publisher.publish(&failed);
         }
         outcome
@@ -119,11 +119,11 @@ impl Cluster<'_> {
         let (expected, unseen) = self.expected()?;
         let limit = launch::total(&self.config, &self.definitions);
         let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(VALIDITY_MARGIN);
-        let limits = (&self.config.limits.results).into();
+        let limits = self.config.limits.clone();
         let settings = Settings { limits, valid, ..Settings::default() };
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
         let aggregator = Aggregator::open(run_dir, &all, settings)?;
-        // Launched, they would bring results that nobody waits for.
+        // If launched, they would send results that nobody is waiting for.
         for id in unseen.iter().flat_map(|_| expected.iter().flatten()).filter(|id| self.on_each_node(id)) {
             let why = unseen.as_deref().unwrap_or_default();
             aggregator.record(&Failure::skipped(id.clone(), why));
@@ -131,7 +131,8 @@ impl Cluster<'_> {
         self.tell_authority(&aggregator.authority().certificate_pem());
         let address =
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
-        let server = Server::bind(&address)?.principal(plugin_of);
+        let connections = connections(&self.config.limits.connections, self.definitions.len());
+        let server = Server::bind(&address)?.principal(plugin_of).limits(connections);
 
         let Some(owner) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
             bail!(
@@ -159,22 +160,14 @@ impl Cluster<'_> {
         let identity = authority.server(&self.config.server.advertise_address)?;
         let tls = if by_node { open_server_config } else { server_config };
         let server = server.tls(tls(&authority.certificate_pem(), &identity)?);
+        let heard = |id: &ResultId| aggregator.heard(id);
         let driver = driver::cluster::Cluster {
             client: self.client.clone(),
-            namespace: self.config.namespace.clone(),
-            results_dir: self.config.results_dir.clone(),
-            worker_image: self.config.worker_image.clone(),
-            image_pull_policy: self.config.image_pull_policy.clone(),
-            image_pull_secret: self.config.image_pull_secrets.clone(),
-            annotations: self.config.custom_annotations.clone(),
-            service_account: self.config.service_account_name.clone(),
-            progress_port: self.config.progress_updates_port.clone(),
-            aggregator: self.config.server.advertise_address.clone(),
+            config: &self.config,
             ca_cert: authority.certificate_pem(),
             owner,
-            grace: self.config.graces.clone(),
-            plugin_accounts: self.config.plugin_accounts,
             roster,
+            heard: &heard,
         };
         let mut plugins = Vec::new();
         for (definition, ids) in self.definitions.iter().zip(expected) {
@@ -209,7 +202,7 @@ impl Cluster<'_> {
             log::info!("Results available at {}", path.display());
             Ok((archive, ()))
         };
-        // Who is told to end could not send it any more, and the next container tells more.
+        // A container being stopped could not send it any more, and the next one has more to report.
         let publish = |status: &status::Run| if stop.stopped() { Ok(()) } else { publisher.publish(status) };
         conduct.run(publish, finish, stop)?;
         if let Err(error) = fs::remove_dir_all(run_dir) {
@@ -218,8 +211,8 @@ impl Cluster<'_> {
         Ok(Outcome::Ended(errors))
     }
 
-    /// Leaves the authority's certificate in the namespace, for those who want to know the seal of the archive. Whoever
-    /// may not write that goes on: the run itself does not need it.
+    /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without the right to do
+    /// so, the run continues: it does not need it itself.
     fn tell_authority(&self, certificate: &str) {
         let data = json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
         let map = json!({
@@ -242,8 +235,8 @@ impl Cluster<'_> {
         }
     }
 
-    /// The results of each plugin, in the order of the definitions; and why nobody knows on which nodes plugins run
-    /// that run on each of them, if that is so: each of these has one result then, which stands for all.
+    /// The expected results of each plugin, in the order of the definitions; and, if the nodes are unknown, why: then each
+    /// plugin that runs on every node has one result, which stands for all.
     fn expected(&self) -> anyhow::Result<(Vec<Vec<ResultId>>, Option<String>)> {
         let mut nodes = Vec::new();
         let mut keep = |mut node: Value| {
@@ -281,14 +274,14 @@ impl Cluster<'_> {
         found.is_some_and(|definition| definition.config.driver == plugin::Driver::DaemonSet)
     }
 
-    /// Whether workers get a certificate each: where they know how to ask, and tokens may be reviewed.
+    /// Whether each worker gets its own certificate: if it can request one, and tokens may be reviewed.
     fn certifies_nodes(&self, own_pod: &str) -> anyhow::Result<bool> {
         let config = &self.config;
         if config.identity == config::Identity::Plugin || self.definitions.is_empty() {
             return Ok(false);
         }
         let asked_for = config.identity == config::Identity::Node;
-        // The same image as ours holds the same program as ours; of others nobody knows what their workers can.
+        // Our own image contains this program; we cannot know what the workers in other images support.
         if !asked_for && !self.is_own_image(own_pod) {
             log::info!(
                 "workers share the certificate of their plugin: `{}` is not the image of this aggregator",
@@ -330,7 +323,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Takes the snapshot; gives how many errors there were.
+    /// Takes the snapshot; returns the number of errors.
     fn query(&self, run_dir: &Path, stop: &Stop) -> usize {
         let burst = u32::try_from(self.config.burst).unwrap_or(u32::MAX);
         let client = self.client.clone().rate(self.config.qps, burst);
@@ -372,7 +365,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Looks for a run that this pod began, or ended. A folder that outlives pods may hold those of others.
+    /// Looks for a run that this pod started, or finished. A folder that outlives pods may contain those of others.
     fn begun(&self, pod: Option<&(String, String)>) -> anyhow::Result<Begun> {
         let folder = self.folder;
         fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
@@ -394,14 +387,14 @@ impl Cluster<'_> {
         Ok(Begun::Fresh)
     }
 
-    /// Archives of runs before this one, on a volume that outlives them, shall not be taken for its own.
+    /// Archives of earlier runs, on a volume that outlives them, must not be taken for this run's.
     fn put_aside(&self) {
         let earlier = self.folder.join(layout::EARLIER);
         for path in archive::finished(self.folder).unwrap_or_default() {
             let aside = earlier.join(path.file_name().unwrap_or_default());
             let moved = fs::create_dir_all(&earlier).and_then(|()| {
                 for (from, to) in layout::seal(&path).iter().zip(layout::seal(&aside)) {
-                    // What an older version has packed has none.
+                    // Archives from older versions have none.
                     let _ = fs::rename(from, to);
                 }
                 fs::rename(&path, &aside)
@@ -413,7 +406,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Shows the last status of a run that an earlier container brought to its end.
+    /// Shows the last status of a run that an earlier container completed.
     fn recall(&self, pod: Option<&(String, String)>) {
         let (Some(status_service), Some((name, _))) = (self.status_service, pod) else { return };
         let last =
@@ -455,7 +448,7 @@ impl Cluster<'_> {
     }
 }
 
-/// The settings of a run without the address of the pod that conducts it: on a volume it is found by another pod, too.
+/// The settings of a run without its pod's address: on a volume, another pod may find it, too.
 fn wherever(settings: &str) -> Value {
     let mut settings: Value = serde_json::from_str(settings).unwrap_or_default();
     settings["Server"]["advertiseaddress"] = Value::Null;
@@ -464,7 +457,7 @@ fn wherever(settings: &str) -> Value {
 
 enum Begun {
     Fresh,
-    /// The UUID of a run that was left in the middle.
+    /// The UUID of an interrupted run.
     Resumed(String),
     /// The run is over.
     Complete,
@@ -491,7 +484,7 @@ impl StatusPublisher<'_> {
     }
 }
 
-/// What tells the objects of this launch from those of others: the same again after a restart.
+/// Distinguishes the objects of this launch from those of others; the same after a restart.
 fn session(uuid: &str, plugin: &str) -> String {
     let hash = digest::digest(&digest::SHA256, format!("{uuid}/{plugin}").as_bytes());
     hex(&hash.as_ref()[..8])

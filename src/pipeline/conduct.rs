@@ -1,5 +1,5 @@
-//! What every run has in common: the aggregator answers, the status is published, the plugins run; then the caller's
-//! last steps make the archive.
+//! What all runs have in common: the aggregator serves, the status is published, the plugins run; then the caller's last
+//! steps create the archive.
 //!
 //! Starts the threads `aggregator` and `status`, and joins them.
 
@@ -21,7 +21,7 @@ use base::stop::Stop;
 /// Findings that may wait to be taken in.
 const FINDINGS: usize = 64;
 
-/// A run that is ready to begin.
+/// A run that is ready to start.
 pub(super) struct Conduct<'a> {
     pub(super) aggregator: &'a Aggregator,
     pub(super) server: &'a Server,
@@ -29,7 +29,7 @@ pub(super) struct Conduct<'a> {
     pub(super) plugins: &'a [Plugin<'a>],
 }
 
-/// Makes the folder of a run, and begins its log and the record of its settings there.
+/// Creates the folder of a run, with its log and its settings.
 pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> {
     let meta = run_dir.join(layout::META);
     fs::create_dir_all(&meta).with_context(|| format!("cannot make `{}`", meta.display()))?;
@@ -40,7 +40,7 @@ pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> 
 }
 
 impl Conduct<'_> {
-    /// Runs the plugins, then `finish`, which makes the archive and tells what the status shall say of it. The last
+    /// Runs the plugins, then `finish`, which creates the archive and returns what the status should say about it. The last
     /// status is published before this returns.
     pub(super) fn run<T>(
         &self,
@@ -70,7 +70,7 @@ impl Conduct<'_> {
                     self.aggregator.finished(archive);
                     Ok(told)
                 }
-                // A run that was told to stop may be taken up again.
+                // A run that was stopped may be resumed.
                 Err(error) if stop.stopped() => Err(error),
                 Err(error) => {
                     self.aggregator.failed(format!("{error:#}"));

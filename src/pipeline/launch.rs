@@ -1,8 +1,8 @@
-//! The first step: starts plugins in their order, and waits until each has brought its results or failed.
+//! The first step: starts plugins in their order, and waits until each has delivered its results or failed.
 //!
-//! Groups of the same `order` run together; the next one begins when all results of the one before are in, errors
-//! included. Each plugin has the whole time limit, from its own start. Starts a thread for each plugin of a group
-//! and one for its driver, and joins them.
+//! Groups with the same `order` run together; the next one starts when all results of the previous one are in, including
+//! errors. Each plugin has the whole time limit, from its own start. Starts a thread for each plugin of a group and one for
+//! its driver, and joins them.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
@@ -17,14 +17,14 @@ use base::clock;
 use base::stop::Stop;
 use client::protocol::{Failure, Finding, ResultId};
 
-/// How long a plugin may take: what the run's settings say of it, else its definition, else the limit of all.
+/// How long a plugin may take: according to the run's settings, else its definition, else the general limit.
 pub(super) fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
     let own = config.plugin_timeouts.get(definition.name()).copied().or(definition.config.timeout);
     own.or_else(|| u64::try_from(config.server.timeout_seconds).ok().map(Duration::from_secs))
         .filter(|limit| !limit.is_zero())
 }
 
-/// How long all groups together may take, at most; `None` if one of them may take for ever.
+/// How long all groups together may take; `None` if one of them has no limit.
 pub(super) fn total(config: &config::Run, definitions: &[Definition]) -> Option<Duration> {
     let mut groups: BTreeMap<i64, Duration> = BTreeMap::new();
     for definition in definitions {
@@ -34,7 +34,7 @@ pub(super) fn total(config: &config::Run, definitions: &[Definition]) -> Option<
     Some(groups.values().fold(Duration::ZERO, |sum, group| sum.saturating_add(*group)))
 }
 
-/// Runs all of `plugins`. Returns when every result is in or stood for by an error, or at once when `stop` comes.
+/// Runs all `plugins`. Returns when every result is in or replaced by an error, or at once on a stop.
 pub(super) fn launch(
     aggregator: &Aggregator,
     driver: &dyn Driver,
@@ -61,7 +61,7 @@ pub(super) fn launch(
     }
 }
 
-/// Puts an error in the place of every result that did not come before `stop` did.
+/// Records an error for every result that did not arrive before the stop.
 pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
     if stop.stopped() {
         let reason = stop.reason().unwrap_or_else(|| "somebody stopped it".into());
@@ -81,7 +81,7 @@ fn launch_one(
     let name = plugin.definition.name();
     let settled = || aggregator.wait(name, Some(Instant::now()), stop) == Waited::Complete;
     if !plugin.ids.is_empty() && settled() {
-        // From before a restart: its pods may be gone by now, and would be made again.
+        // From before a restart: its pods may be gone by now, and would be recreated.
         log::info!("plugin `{name}` has come to its end before");
         return;
     }

@@ -1,6 +1,6 @@
 //! A whole run on this machine: real aggregator, real workers, real mutual TLS; only the pods are processes.
 //!
-//! Puts the steps together; starts no thread of its own.
+//! Combines the steps; starts no thread of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::Context as _;
 
 use super::conduct::{self, Conduct};
 use super::{launch, pack, process, review};
-use crate::aggregator::{Aggregator, Settings};
+use crate::aggregator::{Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of};
 use crate::driver::{self, Driver as _, Plugin, Proof};
 use crate::plugin::{Definition, Driver};
@@ -21,40 +21,39 @@ use base::stop::Stop;
 use base::sys;
 use client::protocol::ResultId;
 
-/// Where the aggregator listens: nobody else's business, and any free port, over the family that there is.
+/// Where the aggregator listens: only for this machine, on any free port, with the available address family.
 const ADDRESSES: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
-/// People watch, so they are told soon.
+/// People are watching, so this is short.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 /// What to run here.
 pub(crate) struct Local<'a> {
     /// The plugins.
     pub definitions: &'a [Definition],
-    /// The run's settings; those of a cluster mean nothing here.
+    /// The run's settings; those about a cluster mean nothing here.
     pub config: config::Run,
-    /// How many nodes a plugin that runs on each sees.
+    /// The number of nodes for plugins that run on each.
     pub nodes: usize,
     /// Where the archive goes.
     pub out: PathBuf,
-    /// This program, which is the worker, too.
+    /// This program, which is also the worker.
     pub program: PathBuf,
-    /// What workers are given, unless the plugin says otherwise.
+    /// The environment of workers, unless the plugin overrides it.
     pub worker_env: Vec<(String, String)>,
 }
 
-/// What came of it.
+/// The outcome of a run.
 pub(crate) struct Ended {
     /// The archive.
     pub archive: PathBuf,
-    /// How many plugins' results could not be processed.
+    /// The number of plugins whose results could not be processed.
     pub errors: usize,
-    /// The certificate of the run's authority, which has sealed it.
+    /// The certificate of the run's authority, which sealed it.
     pub authority: String,
 }
 
 impl Local<'_> {
-    /// Checks that all plugins can run here, before anything is started or written. Gives the folder that the run will
-    /// have while it goes on.
+    /// Checks that all plugins can run here, before anything is started or written. Returns the folder that the run will use.
     pub(crate) fn prepare(&mut self) -> anyhow::Result<PathBuf> {
         self.definitions.iter().try_for_each(driver::local::check)?;
         if self.config.uuid.is_empty() {
@@ -67,8 +66,8 @@ impl Local<'_> {
         std::env::temp_dir().join(format!("sonobuoy-{}", self.config.uuid))
     }
 
-    /// Runs everything, once prepared; `watch` is told of each change of the status. A stop ends the plugins; what has arrived until
-    /// then is processed and packed all the same.
+    /// Runs everything, once prepared; `watch` receives each change of the status. A stop ends the plugins, but what has
+    /// arrived by then is still processed and packed.
     pub(crate) fn run(
         mut self,
         watch: impl FnMut(&status::Run) + Send,
@@ -104,7 +103,7 @@ impl Local<'_> {
         conduct::begin(&run_dir, &self.config)?;
 
         let settings = Settings {
-            limits: (&self.config.limits.results).into(),
+            limits: self.config.limits.clone(),
             publish_every: PUBLISH_EVERY,
             valid: launch::total(&self.config, self.definitions).unwrap_or(Settings::default().valid),
             ..Settings::default()
@@ -113,14 +112,15 @@ impl Local<'_> {
         let expected = self.definitions.iter().map(|definition| expected(definition, &nodes));
         let expected: Vec<Vec<ResultId>> = expected.collect();
         let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
-        // Processes of one machine have no tokens but those that are made here.
+        // Processes on one machine only have the tokens that are made here.
         let (known, tokens) = review::Known::new(expected.iter().flatten().cloned())?;
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
         let identity = authority.server(&server.local_addr().to_string())?;
-        let server =
-            server.tls(open_server_config(&authority.certificate_pem(), &identity)?).principal(plugin_of);
+        let connections = connections(&self.config.limits.connections, self.definitions.len());
+        let tls = open_server_config(&authority.certificate_pem(), &identity)?;
+        let server = server.tls(tls).principal(plugin_of).limits(connections);
         let driver = driver::local::Local {
             program: self.program.clone(),
             pods: work.join("pods"),

@@ -1,8 +1,7 @@
 //! One run from start to archive, step by step: launch, receive, query, process, pack.
 //!
-//! The only place where the services meet: aggregator, drivers, queries and results know nothing of each other. Each
-//! step is a file and works alike in a cluster and on this machine; what differs is put together in [`cluster`] and
-//! [`local`].
+//! The only place where the services meet: aggregator, drivers, queries and results know nothing about each other. Each
+//! step is a file and works the same in a cluster and on this machine; the differences are in [`cluster`] and [`local`].
 
 mod aggregate;
 mod cluster;

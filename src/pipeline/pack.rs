@@ -1,4 +1,4 @@
-//! The last step: the run directory becomes one archive, which has its name only once it is whole and sealed.
+//! The last step: the run's folder becomes one archive, which gets its name only once it is complete and sealed.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,7 +16,7 @@ use base::json::json;
 use base::sys::{self, Open as _};
 use base::{archive, clock};
 
-/// Packs `run_dir` into a file in `out`, with its seal beside it. Gives its path and what the status says about it.
+/// Packs `run_dir` into a file in `out`, with its seal next to it. Returns its path and its entry for the status.
 pub(super) fn pack(
     aggregator: &Aggregator,
     run_dir: &Path,
@@ -35,7 +35,7 @@ pub(super) fn pack(
     let (size, sha256) = (packed.size, packed.sha256);
     let statement = Statement { run: uuid.to_owned(), name: name.clone(), size, sha256: sha256.clone() };
     let seal = aggregator.authority().seal(&statement)?;
-    // Whoever finds the archive finds its seal.
+    // Whoever finds the archive must also find its seal.
     for (path, content) in layout::seal(&path).iter().zip([&seal.statement, &seal.signature]) {
         write(path, content).with_context(|| format!("cannot write `{}`", path.display()))?;
     }
@@ -46,7 +46,7 @@ pub(super) fn pack(
     Ok((path, status::Archive { name, created, sha256, size }))
 }
 
-/// Writes a file for its owner alone, for good.
+/// Writes a file that only its owner can read, and syncs it.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(content)?;

@@ -1,4 +1,4 @@
-//! The step between the last result and the archive: reads what plugins sent, and writes down what they were.
+//! The step between the last result and the archive: processes what plugins sent, and writes their definitions.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +12,8 @@ use crate::driver::Plugin;
 use crate::{layout, process};
 use base::json::json;
 
-/// Processes the results of all `plugins` in `run_dir`, and writes their definitions there. What goes wrong with one
-/// plugin is logged and counted, and does not keep the others from the archive.
+/// Processes the results of all `plugins` in `run_dir`, and writes their definitions there. If one plugin fails, that is
+/// logged and counted, and does not affect the others.
 pub(super) fn process(
     aggregator: &Aggregator,
     plugins: &[Plugin<'_>],
@@ -41,10 +41,10 @@ fn process_one(
     fs::create_dir_all(&dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
     write_json(&dir.join(layout::DEFINITIONS[0]), &description(plugin, config))?;
     let rules = (&plugin.definition.config).into();
-    let outcome = match process::process_apart(&dir, &rules) {
+    let outcome = match process::process_apart(&dir, &rules, &config.limits.processing) {
         Ok(outcome) => outcome,
         Err(error) => {
-            // Its failure, and nobody else's: the archive says so.
+            // A failure of this plugin only: the archive says so.
             let outcome = process::unprocessed(&dir, &rules, &format!("{error:#}"))?;
             aggregator.processed(name, |_| Some((outcome.status.clone(), outcome.counts.clone())));
             return Err(error);
@@ -60,7 +60,7 @@ fn process_one(
     Ok(())
 }
 
-/// A definition as archives hold it, with what it was started with.
+/// A definition as in archives, with what it was started with.
 fn description(plugin: &Plugin<'_>, config: &config::Run) -> Value {
     json!({
         "Definition": plugin.definition.to_value(),
@@ -74,7 +74,7 @@ fn description(plugin: &Plugin<'_>, config: &config::Run) -> Value {
     })
 }
 
-/// Writes compact JSON without a newline, as all small files of an archive are.
+/// Writes compact JSON without a newline, like all small files of an archive.
 pub(super) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
     fs::write(path, value.to_string()).with_context(|| format!("cannot write `{}`", path.display()))
 }

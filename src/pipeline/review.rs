@@ -1,7 +1,7 @@
-//! Whose tokens are: asked of the API server in a cluster, known beforehand on one machine.
+//! Finds out whose token it is: from the API server in a cluster; on one machine, tokens are known beforehand.
 //!
-//! Owns what is demanded of a token: made for this run alone, and held by a pod that this run has made for one of its
-//! plugins and that runs on the node of the result. Knows nothing of certificates.
+//! Owns the requirements for a token: issued only for this run, to a pod that this run created for one of its plugins and
+//! that runs on the node of the result. Knows nothing about certificates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -17,15 +17,15 @@ use base::json::json;
 use base::kube::{self, Resource};
 use client::protocol::ResultId;
 
-/// Whoever asks is waiting, and will ask again.
+/// The worker is waiting, and will try again.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// What stands before the name of an account in a namespace.
+/// The prefix of accounts in user names.
 const ACCOUNT: &str = "system:serviceaccount:";
 const EXTRA: &str = "authentication.kubernetes.io/";
 
-/// A plugin's launch, as its pods show it.
+/// A plugin's launch, as seen on its pods.
 pub(super) struct Launched {
-    /// The session on the pods' labels.
+    /// The session in the pods' labels.
     pub(super) session: String,
     /// The name of its pod or DaemonSet.
     pub(super) object: String,
@@ -45,7 +45,7 @@ pub(super) struct Cluster {
     launched: Vec<Launched>,
 }
 
-/// For whom the tokens of a run's pods are made.
+/// The audience of the tokens of a run's pods.
 pub(super) fn audience(uuid: &str) -> String {
     format!("sonobuoy-{uuid}")
 }
@@ -63,7 +63,7 @@ impl Cluster {
         Self { client, namespace: namespace.into(), audience, owner: owner.into(), roster, launched }
     }
 
-    /// The pod that holds a token, as far as the watches have seen it, else as the server knows it.
+    /// The pod that holds a token, as the watches have seen it, else from the server.
     fn seat(&self, claims: &Claims) -> Result<Seat, Doubt> {
         if let Some(seat) = self.roster.seat(&claims.uid).filter(|seat| !seat.node.is_empty()) {
             return Ok(seat);
@@ -110,7 +110,7 @@ impl Reviewer for Cluster {
                 format!("the token of the pod `{}` is for another node than `{}`", claims.pod, seat.node);
             return Err(Doubt::Stranger(why));
         }
-        // An address that is nobody's may be that of a tunnel; one of somebody else is not this pod's.
+        // An unknown address may be that of a tunnel; an address of another pod cannot be this pod's.
         let address = address.to_canonical().to_string();
         if self.roster.is_elsewhere(&claims.uid, &seat, &address) {
             let why =
@@ -125,7 +125,7 @@ impl Reviewer for Cluster {
     }
 }
 
-/// What the API server says of a token.
+/// What the API server says about a token.
 #[derive(Debug, PartialEq)]
 struct Claims {
     pod: String,
@@ -140,7 +140,7 @@ impl Claims {
             let why = status["error"].as_str().unwrap_or("it has ended, or its pod is gone");
             return Err(Doubt::Unknown(format!("the token is not believed: {why}")));
         }
-        // A server that does not know audiences would believe a token that was made for anybody.
+        // A server that does not support audiences would accept a token issued for anybody.
         if !status["audiences"].as_array().is_some_and(|list| list.iter().any(|known| known == audience)) {
             return Err(Doubt::Unknown(format!("the token is not for `{audience}`")));
         }
@@ -161,11 +161,11 @@ impl Claims {
     }
 }
 
-/// Tokens that were made here, for the pods of one machine.
+/// Tokens made here, for the pods of one machine.
 pub(super) struct Known(HashMap<String, ResultId>);
 
 impl Known {
-    /// One for each result; what is known of them, and what is handed out.
+    /// Creates one for each result; returns the known tokens, and those to hand out.
     pub(super) fn new(
         ids: impl Iterator<Item = ResultId>,
     ) -> anyhow::Result<(Self, BTreeMap<ResultId, String>)> {

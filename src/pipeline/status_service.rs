@@ -1,8 +1,8 @@
-//! The aggregator's second server: tells whoever holds the run's status credentials how it stands, and hands out the
-//! archive.
+//! The aggregator's second server: gives status and archive to anyone with the run's status credentials.
 //!
-//! Answers `GET /status`, `GET /results`, the latter with ranges, and the two parts of the archive's seal. Knows nothing of workers: their authority is
-//! another, so neither side's certificates open the other's door. Its thread is its caller's.
+//! Serves `GET /status`, `GET /results`, the latter with ranges, and the two parts of the archive's seal. Knows nothing about
+//! workers: they have another authority, so certificates of one server do not work with the other. Runs on its caller's
+//! thread.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use base::json::json;
 use base::stop::Stop;
 use client::protocol::GZIP;
 
-/// What it can tell.
+/// What it serves.
 pub(crate) struct StatusService {
     server: Server,
     /// Where archives are.
@@ -39,7 +39,7 @@ impl StatusService {
         Ok(Self { server, folder: folder.to_owned(), status: Mutex::default() })
     }
 
-    /// Takes in how the run stands now.
+    /// Updates the status.
     pub(crate) fn show(&self, status: &status::Run) {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone_from(status);
     }
@@ -66,7 +66,7 @@ impl StatusService {
             return Response::text(404, "the run has no archive yet");
         }
         let tag = format!("\"{}\"", archive.sha256);
-        // A range of another archive than the one that was begun would be nonsense.
+        // A range from a different archive would be useless.
         let same = request.headers.get("if-range").is_none_or(|wanted| wanted == tag);
         let range = request.headers.get("range").filter(|_| same);
         if let Some(ending) = seal {
@@ -85,7 +85,7 @@ impl StatusService {
     }
 }
 
-/// The status document with the names that this service has always had beside those of the annotation.
+/// The status document with this service's historical names in addition to those of the annotation.
 fn document(status: &status::Run) -> Value {
     let mut document = json!(status);
     if document["percent_complete"].is_null() {
@@ -113,7 +113,7 @@ mod tests {
         assert!(told["tar-info"].is_object());
     }
 
-    /// A client with the certificate of `authority`, that believes `trusted`.
+    /// A client with a certificate from `authority` that trusts `trusted`.
     fn client(authority: &Authority, trusted: &Authority, port: u16) -> kube::Client {
         let own = authority.client("status").unwrap();
         let identity = kube::Identity::default();

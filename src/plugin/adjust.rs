@@ -1,4 +1,4 @@
-//! Changes to a definition's containers that client and aggregator both make: where results lie, environment variables.
+//! Changes to a definition's containers that both client and aggregator make: where results are, environment variables.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,22 @@ use crate::names::{RESULTS_VOLUME, env};
 use base::json::json;
 
 impl Definition {
-    /// Mounts the results volume at `folder`, so that all containers meet there.
+    /// Mounts the results volume at `folder` in all containers.
     pub(crate) fn mount_results(&mut self, folder: &str) {
         self.mount(RESULTS_VOLUME, folder);
     }
 
-    /// Mounts a volume in the plugin's container and its side-cars; the first mount of that name is moved, whatever path
-    /// it had.
+    /// The same, and also wherever a container mounts it by itself: what its author writes there is found.
+    pub(crate) fn mount_results_also(&mut self, folder: &str) {
+        for container in self.containers_mut() {
+            let mounts = list(container, "volumeMounts");
+            let own = mounts.iter().find(|mount| mount["name"] == RESULTS_VOLUME).cloned();
+            mounts.extend(own.filter(|mount| mount["mountPath"] != folder));
+        }
+        self.mount_results(folder);
+    }
+
+    /// Mounts a volume in the plugin's container and its sidecars; an existing mount of that name is moved there.
     pub(crate) fn mount(&mut self, volume: &str, path: &str) {
         for container in self.containers_mut() {
             let mounts = list(container, "volumeMounts");
@@ -26,7 +35,7 @@ impl Definition {
         }
     }
 
-    /// Sets variables in the plugin's container and its side-cars; an empty value removes one.
+    /// Sets variables in the plugin's container and its sidecars; an empty value removes one.
     pub(crate) fn set_env(&mut self, overrides: &BTreeMap<String, String>) {
         for container in self.containers_mut() {
             set_env(container, overrides);
@@ -44,8 +53,8 @@ impl Definition {
         }
     }
 
-    /// What the aggregator does before it starts a plugin, so that definitions made for other folders work: the
-    /// results volume and the two variables that name it point to `folder`.
+    /// Before starting a plugin, the aggregator makes the results volume and the two variables that name it point to
+    /// `folder`, so that definitions made for other folders work.
     pub(crate) fn reconcile(&mut self, folder: &str) {
         self.mount_results(folder);
         let names = [env::OLD_RESULTS_DIR, env::RESULTS_DIR];
@@ -53,8 +62,7 @@ impl Definition {
     }
 }
 
-/// Merges variables into a container's own: one of each name, sorted by name in any case; the first one counts, as
-/// it does for the original.
+/// Merges variables into a container's own: one per name, sorted by name; the first one counts, as in the original.
 pub(crate) fn set_env(container: &mut Value, overrides: &BTreeMap<String, String>) {
     let env = list(container, "env");
     let mut merged: BTreeMap<String, Value> = BTreeMap::new();
@@ -77,7 +85,7 @@ pub(crate) fn set_env(container: &mut Value, overrides: &BTreeMap<String, String
     }
 }
 
-/// The list under a key of a container, made if it is not there.
+/// The list under a key of a container, created if missing.
 fn list<'v>(container: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
     if !container[key].is_array() {
         container[key] = json!([]);
@@ -122,6 +130,22 @@ mod tests {
     }
 
     #[test]
+    fn results_stay_where_their_author_mounts_them_too() {
+        let own = json!({"name": "results", "mountPath": "/tmp/results"});
+        let ours = json!({"name": "results", "mountPath": "/r"});
+        for (before, after) in
+            [(json!([own]), json!([ours, own])), (json!([ours]), json!([ours])), (json!([]), json!([ours]))]
+        {
+            let mut one = plugin(json!({"volumeMounts": before}));
+            one.mount_results_also("/r");
+            assert_eq!(one.spec["volumeMounts"], after);
+            // What the aggregator does to it later changes nothing.
+            one.mount_results("/r");
+            assert_eq!(one.spec["volumeMounts"], after);
+        }
+    }
+
+    #[test]
     fn variables_are_merged_removed_and_sorted() {
         let mut one = plugin(json!({"env": [
             {"name": "b", "value": "1"},
@@ -147,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_aggregator_leaves_the_variables_of_side_cars_alone() {
+    fn the_aggregator_leaves_the_variables_of_sidecars_alone() {
         let mut one = plugin(json!({"env": [{"name": "RESULTS_DIR", "value": "/tmp/results"}]}));
         one.reconcile("/r");
         let expected =

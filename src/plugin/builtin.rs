@@ -1,18 +1,18 @@
-//! The definitions that are part of the program: those in plugins.d.
+//! The definitions that are built into the program: those in plugins.d.
 
 use super::{Definition, read};
 
 /// The end-to-end tests of Kubernetes.
 pub(crate) const E2E: &str = "e2e";
-/// The journal of every node. By this name it is the original's, as manifests are compared with those it wrote.
+/// The journal of every node. This name means the original's plugin, since manifests are compared with the original's.
 pub(crate) const SYSTEMD_LOGS: &str = "systemd-logs";
-/// The same, by our own image.
+/// The same, with our own image.
 pub(crate) const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
 
-/// What a run starts that names no plugin.
+/// The plugins of a run that names none.
 pub(crate) const DEFAULT: &[&str] = &[E2E, SYSTEMD_LOGS];
 
-/// Our program in that image.
+/// Our program in our image.
 pub(crate) const OWN_PROGRAM: &str = "/sonobuoy";
 
 const SOURCES: &[(&str, &str)] = &[
@@ -23,6 +23,25 @@ const SOURCES: &[(&str, &str)] = &[
     (SYSTEMD_LOGS_NATIVE, include_str!("../../plugins.d/systemd-logs.yaml")),
 ];
 
+/// What a plugin may begin as, by the language that it is written in.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("shell", include_str!("../../plugins.d/examples/shell.yaml")),
+    ("python", include_str!("../../plugins.d/examples/python.yaml")),
+    ("go", include_str!("../../plugins.d/examples/go.yaml")),
+    ("rust", include_str!("../../plugins.d/examples/rust.yaml")),
+];
+/// The languages that there are examples for.
+pub(crate) const LANGUAGES: &[&str] = &["shell", "python", "go", "rust"];
+
+/// A definition that runs as it is, with its comments, called `name` or as it is.
+pub(crate) fn example(language: &str, name: Option<&str>) -> Option<String> {
+    let (_, text) = EXAMPLES.iter().find(|(known, _)| *known == language)?;
+    let own = format!("plugin-name: example-{language}\n");
+    Some(
+        name.map_or_else(|| (*text).into(), |name| text.replacen(&own, &format!("plugin-name: {name}\n"), 1)),
+    )
+}
+
 /// The names of all of them.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().map(|(name, _)| *name)
@@ -31,13 +50,13 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// The built-in definition of that name.
 pub(crate) fn named(name: &str) -> Option<Definition> {
     let (_, text) = SOURCES.iter().find(|(known, _)| *known == name)?;
-    // A test reads every one of them.
+    // A test reads all of them.
     let mut definition = read(text).ok()?.definition;
     name.clone_into(&mut definition.config.plugin_name);
     Some(definition)
 }
 
-/// A definition of ours that does, without an image of others, what the built-in one of that name does.
+/// Our definition that does the same as the built-in one of that name, without another image.
 pub(crate) fn without_image(name: &str) -> Option<Definition> {
     let mut own = named(SYSTEMD_LOGS_NATIVE).filter(|_| name == SYSTEMD_LOGS)?;
     name.clone_into(&mut own.config.plugin_name);
@@ -49,7 +68,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_one_can_be_read_and_is_called_as_it_is_asked_for() {
+    fn examples_can_be_read_under_any_name() {
+        assert!(EXAMPLES.iter().map(|(language, _)| *language).eq(LANGUAGES.iter().copied()));
+        for language in LANGUAGES {
+            for (name, expected) in [(None, format!("example-{language}")), (Some("mine"), "mine".into())] {
+                let loaded = read(&example(language, name).unwrap()).unwrap();
+                assert_eq!((loaded.notes.len(), loaded.definition.name()), (0, &*expected), "{language}");
+                super::super::check(&loaded.definition).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn all_of_them_can_be_read_and_have_the_right_name() {
         for (name, text) in SOURCES {
             let loaded = read(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(loaded.notes.len(), 0, "{name}");

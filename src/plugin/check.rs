@@ -1,4 +1,4 @@
-//! What must hold before a plugin is sent anywhere: names, and files in its config map that can be read.
+//! Checks before a plugin is sent anywhere: valid names, and readable files in its config map.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use anyhow::{Result, bail};
 use super::{Definition, RESERVED, RESULT_FORMATS};
 use base::yaml;
 
-/// Kubernetes bounds the value of a label, and the plugin's name is one.
-const LABEL: usize = 63;
+/// The plugin's name becomes the value of a label, which Kubernetes limits.
+const MAX_LABEL: usize = 63;
 /// The volume `sonobuoy-<name>-vol` must be a DNS label.
-const CONFIG_MAP_NAME: usize = 50;
+const MAX_CONFIG_MAP_NAME: usize = 50;
 
 /// Checks one definition.
 pub(crate) fn check(definition: &Definition) -> Result<()> {
@@ -23,9 +23,9 @@ pub(crate) fn check(definition: &Definition) -> Result<()> {
             bail!("plugin `{name}`: `{file}` in its config-map, {error}");
         }
     }
-    if !definition.config_map.is_empty() && (name.contains('.') || name.len() > CONFIG_MAP_NAME) {
+    if !definition.config_map.is_empty() && (name.contains('.') || name.len() > MAX_CONFIG_MAP_NAME) {
         bail!(
-            "plugin `{name}` has a config-map, so its name may have no `.` and at most {CONFIG_MAP_NAME} \
+            "plugin `{name}` has a config-map, so its name may have no `.` and at most {MAX_CONFIG_MAP_NAME} \
              characters: it becomes part of a volume's name; rename it, as in `-p FILE@newname`"
         );
     }
@@ -35,12 +35,12 @@ pub(crate) fn check(definition: &Definition) -> Result<()> {
 /// Checks that results of a format can be read.
 pub(crate) fn check_format(format: &str) -> Result<()> {
     if !format.is_empty() && !RESULT_FORMATS.contains(&format) {
-        bail!("result format `{format}` is unknown; write one of {}", RESULT_FORMATS.join(", "));
+        bail!("unknown result format `{format}`; use one of {}", RESULT_FORMATS.join(", "));
     }
     Ok(())
 }
 
-/// Checks definitions that are to run together.
+/// Checks definitions that will run together.
 pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
     let mut seen = HashMap::new();
     for definition in definitions {
@@ -53,13 +53,13 @@ pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a name can be one of Kubernetes: an RFC 1123 subdomain that fits a label, and not the reserved one.
+/// Checks that a name works in Kubernetes: an RFC 1123 subdomain that fits into a label, and not the reserved one.
 pub(super) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() {
         bail!("a plugin has no name; set `plugin-name` in `sonobuoy-config`");
     }
     if name == RESERVED {
-        bail!("`{RESERVED}` is reserved, a plugin cannot be called so; choose another `plugin-name`");
+        bail!("`{RESERVED}` is reserved; choose another `plugin-name`");
     }
     let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let label = |part: &str| {
@@ -69,20 +69,20 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     };
     if !name.split('.').all(label) {
         bail!(
-            "plugin name `{name}` cannot be used in Kubernetes: only a-z, 0-9, `-` and `.`, beginning and \
+            "plugin name `{name}` cannot be used in Kubernetes: only a-z, 0-9, `-` and `.`, starting and \
              ending with a letter or digit; rename it, as in `-p FILE@newname`"
         );
     }
-    if name.len() > LABEL {
+    if name.len() > MAX_LABEL {
         bail!(
-            "plugin name `{name}` has {} characters, a label of Kubernetes holds {LABEL}; shorten it",
+            "plugin name `{name}` has {} characters, but a Kubernetes label allows only {MAX_LABEL}; shorten it",
             name.len()
         );
     }
     Ok(())
 }
 
-/// JSON is YAML, so one reader does for both, as in the original.
+/// JSON is YAML, so one parser reads both, as in the original.
 fn check_file(file: &str, text: &str) -> Result<(), yaml::Error> {
     if [".json", ".yaml", ".yml"].iter().any(|end| file.ends_with(end)) {
         yaml::document(text)?;
@@ -149,8 +149,8 @@ mod tests {
             let mut plugin = plugin("p", &[]);
             plugin.config.result_format = format.into();
             let error = format!("{:#}", check(&plugin).expect_err(format));
-            assert!(error.starts_with("plugin `p`: result format `"), "{error}");
-            assert!(error.ends_with("write one of raw, junit, gojson, manual, e2e"), "{error}");
+            assert!(error.starts_with("plugin `p`: unknown result format `"), "{error}");
+            assert!(error.ends_with("use one of raw, junit, gojson, manual, e2e"), "{error}");
         }
     }
 

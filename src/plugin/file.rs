@@ -1,29 +1,28 @@
-//! Definitions out of files and other bytes: of bounded size, in UTF-8, every error and note naming where they come from.
+//! Definitions from files and other bytes: of bounded size, in UTF-8; every error and note names their origin.
 
-use std::fs::File;
-use std::io::Read;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::{Loaded, read_all};
+use base::small;
 
-/// No definition is larger: it must fit a ConfigMap, which holds 1 MiB.
+/// No definition is larger: it must fit into a ConfigMap, which holds 1 MiB.
 pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The definitions of a file.
 pub(super) fn load(path: &Path) -> Result<Vec<Loaded>> {
-    let describe = || format!("cannot read `{}`", path.display());
-    let mut bytes = Vec::new();
-    let file = File::open(path).with_context(describe)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).with_context(describe)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        bail!(
-            "`{}` has more than {} MiB, which no plugin definition has",
-            path.display(),
-            MAX_FILE_BYTES >> 20
-        );
-    }
+    let bytes = match small::read(path, MAX_FILE_BYTES) {
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+            bail!(
+                "`{}` has more than {} MiB, which is too large for a plugin definition",
+                path.display(),
+                MAX_FILE_BYTES >> 20
+            );
+        }
+        read => read.with_context(|| format!("cannot read `{}`", path.display()))?,
+    };
     parse(&bytes, &path.display().to_string())
 }
 
@@ -40,10 +39,10 @@ pub(super) fn parse(bytes: &[u8], origin: &str) -> Result<Vec<Loaded>> {
     Ok(all)
 }
 
-/// The one definition that there is.
+/// The only definition.
 pub(super) fn only(mut all: Vec<Loaded>, origin: &str) -> Result<Loaded> {
     match (all.pop(), all.len()) {
         (Some(loaded), 0) => Ok(loaded),
-        (_, more) => bail!("`{origin}` holds {} definitions, one is needed", more + 1),
+        (_, more) => bail!("`{origin}` must hold one definition, not {}", more + 1),
     }
 }

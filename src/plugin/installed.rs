@@ -1,4 +1,4 @@
-//! Installed plugins: definitions in a folder of the user, `~/.sonobuoy` or `$SONOBUOY_DIR`, used by name.
+//! Installed plugins: definitions in the user's folder, `~/.sonobuoy` or `$SONOBUOY_DIR`, used by name.
 
 use std::fs;
 use std::io::Write;
@@ -18,7 +18,7 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// The user's folder for finding plugins by name; the reason if that is switched off or there is no such folder.
+    /// The user's folder for finding plugins by name; `Err` says why not if that is switched off or there is no such folder.
     pub(crate) fn by_name(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         if !is_on(variable) {
             return Err("plugin installation is switched off by SONOBUOY_PLUGIN_INSTALLATION".into());
@@ -26,20 +26,20 @@ impl Installed {
         Self::open(variable)
     }
 
-    /// The user's folder, made if it is not there; the reason if there is none.
+    /// The user's folder, created if missing; `Err` says why there is none.
     pub(crate) fn open(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         let folder = folder(variable)?;
         match fs::create_dir(&folder) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => {}
             Err(error) => {
-                return Err(format!("cannot make the folder for plugins, `{}`: {error}", folder.display()));
+                return Err(format!("cannot create the plugin folder `{}`: {error}", folder.display()));
             }
         }
         Ok(Self { folder })
     }
 
-    /// The names that can be used, in no order; a folder that is not there is not made and has none.
+    /// The usable names, in no particular order; a missing folder is not created and has none.
     pub(crate) fn names(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
         let mut names = Vec::new();
         if !is_on(variable) {
@@ -57,13 +57,13 @@ impl Installed {
         names
     }
 
-    /// The file of a plugin, whether it is there or not.
+    /// The file of a plugin, whether it exists or not.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         let name = if has_yaml_ending(Path::new(name)) { name.to_owned() } else { format!("{name}.yaml") };
         self.folder.join(name)
     }
 
-    /// The file of a plugin that `list` shows, in a folder below or not.
+    /// The file of a plugin that `list` shows, possibly in a subfolder.
     fn listed(&self, name: &str) -> Option<PathBuf> {
         let below = name.split('/').all(is_plain);
         below.then(|| self.path(name)).filter(|path| path.is_file())
@@ -74,7 +74,7 @@ impl Installed {
         (is_plain(name)).then(|| self.path(name)).filter(|path| path.is_file())
     }
 
-    /// Every installed file with its definition, by path; of one that cannot be read the reason.
+    /// Every installed file by path, with its definition or the reason why it cannot be read.
     pub(crate) fn list(&self) -> Result<Vec<(PathBuf, Result<Loaded>)>> {
         let mut paths = Vec::new();
         collect(&self.folder, 0, &mut paths)?;
@@ -90,10 +90,10 @@ impl Installed {
         }
     }
 
-    /// Writes a definition under a name and answers with its path; what was there before stays whole until then.
+    /// Writes a definition under a name and returns its path; a previous file is replaced atomically.
     pub(crate) fn install(&self, name: &str, definition: &Definition) -> Result<PathBuf> {
         if !is_plain(name) {
-            bail!("`{name}` cannot be the name of an installed plugin; use one without `/`");
+            bail!("`{name}` cannot be the name of an installed plugin; use a name without `/`");
         }
         let path = self.path(name);
         let draft = self.folder.join(format!(".{}.new", std::process::id()));
@@ -109,7 +109,7 @@ impl Installed {
         Ok(path)
     }
 
-    /// Removes an installed plugin and answers with its path.
+    /// Removes an installed plugin and returns its path.
     pub(crate) fn uninstall(&self, name: &str) -> Result<PathBuf> {
         let Some(path) = self.listed(name) else { bail!("{}", self.missing(name)) };
         fs::remove_file(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
@@ -118,13 +118,13 @@ impl Installed {
 
     fn missing(&self, name: &str) -> String {
         format!(
-            "no plugin `{name}` is installed in `{}`; `sonobuoy plugin list` shows what is",
+            "no plugin `{name}` is installed in `{}`; `sonobuoy plugin list` lists installed plugins",
             self.folder.display()
         )
     }
 }
 
-/// The folder of the user where installed plugins are, and what else outlives a command.
+/// The user's folder for installed plugins and other things that outlive a command.
 pub(crate) fn folder(variable: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
     let home = sys::homes(variable).into_iter().next();
     match (variable("SONOBUOY_DIR").filter(|folder| !folder.is_empty()), home) {
@@ -135,7 +135,7 @@ pub(crate) fn folder(variable: &dyn Fn(&str) -> Option<String>) -> Result<PathBu
             _ => PathBuf::from(folder),
         }),
         (None, Some(home)) => Ok(home.join(FOLDER)),
-        (None, None) => Err("there is no folder for installed plugins; set SONOBUOY_DIR or HOME".into()),
+        (None, None) => Err("no folder for installed plugins; set SONOBUOY_DIR or HOME".into()),
     }
 }
 
@@ -152,7 +152,7 @@ fn has_yaml_ending(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "yaml")
 }
 
-/// Every `*.yaml` below a folder; links are not followed into folders, so that no loop can be made.
+/// Every `*.yaml` below a folder; links to folders are not followed, so there can be no loop.
 fn collect(folder: &Path, depth: usize, into: &mut Vec<PathBuf>) -> Result<()> {
     const DEPTH: usize = 8;
     let entries =

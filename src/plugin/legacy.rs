@@ -1,16 +1,16 @@
 //! The flat form of v0.8: `name`, `driver`, `resultType` and a PodSpec with a worker container written by hand.
 //!
-//! Converted to today's form: the producer becomes the plugin's container, the worker and what only it needed go,
-//! since the worker is added to every pod nowadays.
+//! Converted to the current form: the container that produces results becomes the plugin's container; the worker and
+//! whatever only it needed are dropped, since every pod now gets a worker.
 
 use serde_json::{Map, Value};
 
 use super::shape::driver;
 use super::{Definition, Loaded, shape};
 use base::json::json;
-use base::yaml::{Content, Error, Node};
+use base::yaml::{Content, Error, Node, typed};
 
-/// The config map that the worker's configuration came from; it does not exist any more.
+/// The config map of the worker's configuration, which no longer exists.
 const PLACEHOLDER: &str = "__SONOBUOY_CONFIGMAP__";
 /// The volume that every plugin gets.
 const RESULTS: &str = "results";
@@ -18,20 +18,20 @@ const RESULTS: &str = "results";
 /// Converts a definition of the flat form.
 pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
     let old_name = match node.get("name") {
-        Some(name) => shape::text("name", name)?,
+        Some(name) => typed::text("name", name)?,
         None => return Err(node.place.error("`name` is missing")),
     };
     let name = old_name.replace('_', "-");
     let Some(spec) = node.get("spec") else {
-        return Err(node.place.error("`spec` is missing; a PodSpec is needed"));
+        return Err(node.place.error("`spec` is missing; it must be a PodSpec"));
     };
     let mut parts = shape::Parts::default();
     let Value::Object(mut pod) = parts.pod("spec", spec)? else {
-        return Err(shape::wrong("spec", spec, "a map"));
+        return Err(typed::wrong("spec", spec, "a map"));
     };
-    let mut notes = vec![format!("the definition of `{old_name}` has the form of v0.8 and was converted")];
+    let mut notes = vec![format!("the definition of `{old_name}` uses the v0.8 format and was converted")];
     if name != old_name {
-        notes.push(format!("the plugin `{old_name}` is now called `{name}`: names have no `_`"));
+        notes.push(format!("the plugin `{old_name}` is now called `{name}`: names cannot contain `_`"));
     }
     let gone = remove_volumes(&mut pod);
     let (mut producers, workers): (Vec<Value>, Vec<Value>) =
@@ -39,10 +39,10 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
     if producers.is_empty() {
         return Err(spec
             .place
-            .error("no container but the worker; the one that makes the results is missing"));
+            .error("the only container is the worker; the one that produces results is missing"));
     }
     if workers.is_empty() {
-        notes.push("no worker container was found; one is added to every pod nowadays".into());
+        notes.push("there is no worker container; every pod now gets one automatically".into());
     }
     for container in &mut producers {
         remove_mounts(container, &gone);
@@ -54,10 +54,10 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
         definition.config.driver_spelling.clone_from(spelling);
     }
     if let Some(kind) = node.get("resultType") {
-        let kind = shape::text("resultType", kind)?;
+        let kind = typed::text("resultType", kind)?;
         if kind.replace('_', "-") != definition.config.plugin_name {
             notes.push(format!(
-                "`resultType` {kind} is not kept: results are stored under the plugin's name, `{}`",
+                "`resultType` {kind} was dropped: results are stored under the plugin's name, `{}`",
                 definition.config.plugin_name
             ));
         }
@@ -78,8 +78,7 @@ fn take_list(pod: &mut Map<String, Value>, key: &str) -> Vec<Value> {
     }
 }
 
-/// Takes the volumes away that the worker's configuration came from, and `results`, which every pod is given;
-/// answers with the names of the former.
+/// Removes the volumes of the worker's configuration, whose names it returns, and `results`, which every pod gets.
 fn remove_volumes(pod: &mut Map<String, Value>) -> Vec<String> {
     let name = |volume: &Value| volume["name"].as_str().unwrap_or_default().to_owned();
     let (gone, kept): (Vec<Value>, Vec<Value>) =
@@ -146,7 +145,7 @@ spec:
 ";
 
     #[test]
-    fn the_producer_stays_and_the_worker_goes() {
+    fn the_producer_is_kept_and_the_worker_dropped() {
         let loaded = read(E2E).unwrap();
         assert_eq!(
             loaded.definition.to_value(),
@@ -168,7 +167,7 @@ spec:
             })
         );
         let notes = loaded.notes.join("; ");
-        for words in ["form of v0.8", "now called `e2e-tests`", "`resultType` e2e is not kept"] {
+        for words in ["the v0.8 format", "now called `e2e-tests`", "`resultType` e2e was dropped"] {
             assert!(notes.contains(words), "{notes}");
         }
     }
@@ -181,9 +180,9 @@ spec:
             (
                 "name: a\ndriver: Job\nspec: {containers: [{command: [/sonobuoy, worker, job]}]}\n",
                 3,
-                "no container but",
+                "the only container",
             ),
-            ("name: a\ndriver: Job\nspec: {containers: {}}\n", 3, "a list is needed"),
+            ("name: a\ndriver: Job\nspec: {containers: {}}\n", 3, "must be a list"),
         ] {
             let error = read(text).expect_err(text);
             assert_eq!(error.line, line, "{error}");
@@ -192,7 +191,7 @@ spec:
     }
 
     #[test]
-    fn workers_are_known_by_their_command() {
+    fn workers_are_recognized_by_their_command() {
         for (container, expected) in [
             (json!({"command": ["sh", "-c", "/sonobuoy worker global -v 5 --logtostderr"]}), true),
             (json!({"command": ["/sonobuoy"], "args": ["worker", "single-node"]}), true),

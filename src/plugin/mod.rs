@@ -1,7 +1,7 @@
-//! Plugin definitions: reading every form, checking, writing; where they are found; the built-in ones.
+//! Plugin definitions: reading all formats, checking, writing; where to find them; the built-in ones.
 //!
-//! Owns [`Definition`], what one plugin is. The Kubernetes parts are kept as untyped trees, so that every field
-//! passes through. Knows nothing of a run's settings or of how a plugin is started: `deploy` and `driver` do.
+//! Owns [`Definition`], the description of one plugin. The Kubernetes parts are kept as untyped trees, so that every field
+//! passes through. Knows nothing about a run's settings or about starting plugins: `deploy` and `driver` do.
 
 mod adjust;
 pub(crate) mod builtin;
@@ -35,7 +35,7 @@ pub(crate) use {
     source::{Found, find, one},
 };
 
-/// The name that stands for the aggregator and for the run as a whole, thus no plugin's.
+/// The name that stands for the aggregator and for the whole run, so no plugin may have it.
 pub(crate) const RESERVED: &str = "sonobuoy";
 
 /// One plugin: what to run and how to read its results.
@@ -45,62 +45,62 @@ pub(crate) struct Definition {
     pub config: Config,
     /// The plugin's container, a core/v1 Container.
     pub spec: Value,
-    /// The pod around it, a core/v1 PodSpec whose containers are side-cars; the driver has a default.
+    /// The pod around it, a core/v1 PodSpec whose containers are sidecars; the driver has a default.
     pub pod_spec: Option<Value>,
-    /// Further volumes of the pod.
+    /// Additional volumes of the pod.
     pub extra_volumes: Vec<Value>,
-    /// Files, by name, that the containers find in the config folder.
+    /// Files by name, for the containers' config folder.
     pub config_map: BTreeMap<String, String>,
 }
 
-/// How results can be read; `e2e` is an old name of `junit`, and no word at all means `raw`.
+/// The result formats; `e2e` is an old name for `junit`, and none means `raw`.
 pub(crate) const RESULT_FORMATS: [&str; 5] = ["raw", "junit", "gojson", "manual", "e2e"];
 
 /// `sonobuoy-config` of a definition.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
-    /// Once for the cluster or on each node.
+    /// Whether it runs once per cluster or on each node.
     pub driver: Driver,
-    /// How the definition spells the driver; any case is fine.
+    /// The driver as the definition spells it; case does not matter.
     pub driver_spelling: String,
     /// The plugin's name, also that of its results.
     pub plugin_name: String,
     /// How to read the results: junit, e2e, gojson, manual; anything else is raw.
     pub result_format: String,
-    /// Which files to read, by base name; none leaves that to the format.
+    /// Which files to read, by base name; if empty, the format decides.
     pub result_files: Vec<String>,
-    /// Leaves the pods after the run.
+    /// Keeps the pods after the run.
     pub skip_cleanup: bool,
-    /// Lets the done file name what lies outside the results folder.
+    /// Lets the done file name something outside the results folder.
     pub results_anywhere: bool,
     /// For people.
     pub description: String,
     /// Where the definition comes from.
     pub source_url: String,
-    /// Launch group, lower first.
+    /// Launch group; lower ones start first.
     pub order: i64,
-    /// How long it may take, unless the run's settings say otherwise; 0 for ever.
+    /// How long it may take, unless the run's settings override it; 0 means forever.
     pub timeout: Option<Duration>,
-    /// What it may do in the cluster; without a word, all that the run may.
+    /// What it may do in the cluster; if not given, whatever the run may.
     pub permissions: Option<Permissions>,
-    /// Whether a worker carries its results home; without one it speaks for itself.
+    /// Whether a worker submits its results; if not, the plugin does so itself.
     pub worker: bool,
 }
 
-/// What a plugin needs of the cluster's API.
+/// What a plugin needs from the cluster's API.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Permissions {
     /// Nothing: it gets no token.
     None,
-    /// To look at everything, secrets included.
+    /// To read everything, secrets included.
     Read,
-    /// Everything that the run may.
+    /// Everything the run may do.
     Admin,
-    /// These rules of RBAC.
+    /// These RBAC rules.
     Rules(Vec<Value>),
 }
 
-/// A definition, with what its user should know about how it was read.
+/// A definition, with remarks on how it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Loaded {
     /// The definition.
@@ -119,7 +119,7 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// Reads it in any case.
+    /// Parses it, ignoring case.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         [Self::Job, Self::DaemonSet].into_iter().find(|driver| driver.name().eq_ignore_ascii_case(text))
     }
@@ -133,25 +133,32 @@ impl Driver {
     }
 }
 
+impl Config {
+    /// A configuration with defaults.
+    fn new(plugin_name: String, driver: Driver) -> Self {
+        Self {
+            driver,
+            driver_spelling: driver.name().to_owned(),
+            plugin_name,
+            result_format: String::new(),
+            result_files: Vec::new(),
+            skip_cleanup: false,
+            results_anywhere: false,
+            description: String::new(),
+            source_url: String::new(),
+            order: 0,
+            timeout: None,
+            permissions: None,
+            worker: true,
+        }
+    }
+}
+
 impl Definition {
-    /// A definition with the least it can have.
+    /// A minimal definition.
     pub(crate) fn new(name: impl Into<String>, driver: Driver, spec: Value) -> Self {
         Self {
-            config: Config {
-                driver,
-                driver_spelling: driver.name().to_owned(),
-                plugin_name: name.into(),
-                result_format: String::new(),
-                result_files: Vec::new(),
-                skip_cleanup: false,
-                results_anywhere: false,
-                description: String::new(),
-                source_url: String::new(),
-                order: 0,
-                timeout: None,
-                permissions: None,
-                worker: true,
-            },
+            config: Config::new(name.into(), driver),
             spec,
             pod_spec: None,
             extra_volumes: Vec::new(),
@@ -186,7 +193,7 @@ impl Definition {
         yaml::write(&self.to_value())
     }
 
-    /// The definition as YAML, with `resources: {}` in each container that names none, as `plugin show` prints it.
+    /// The definition as YAML, with `resources: {}` in each container without resources, as `plugin show` prints it.
     pub(crate) fn to_full_yaml(&self) -> String {
         let mut whole = self.clone();
         let complete = |container: &mut Value| {
@@ -200,14 +207,14 @@ impl Definition {
         whole.to_yaml()
     }
 
-    /// The plugin's container and its side-cars; not the init containers.
+    /// The plugin's container and its sidecars, without init containers.
     pub(crate) fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         let cars = self.pod_spec.as_mut().and_then(|pod| pod["containers"].as_array_mut());
         std::iter::once(&mut self.spec).chain(cars.into_iter().flatten())
     }
 }
 
-/// The same image in another registry, under the last part of its name; what is in that registry already stays.
+/// The same image in another registry, under the last part of its name; an image already in that registry is unchanged.
 pub(crate) fn relocated(image: &str, registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
     if image.strip_prefix(registry).is_some_and(|rest| rest.starts_with('/')) {
@@ -218,7 +225,7 @@ pub(crate) fn relocated(image: &str, registry: &str) -> String {
 }
 
 impl Permissions {
-    /// The one that goes by this word.
+    /// The permissions that this word stands for.
     fn parse(word: &str) -> Option<Self> {
         [("none", Self::None), ("read", Self::Read), ("admin", Self::Admin)]
             .into_iter()

@@ -1,12 +1,12 @@
 //! The modes of the e2e plugin: which tests `--mode` focuses on and skips.
 //!
-//! Owns the data alone; what becomes of it (environment variables) is up to whoever applies a mode. The tests that
-//! `conformance-lite` skips stand in `conformance-lite.txt`, one pattern a line.
+//! Owns only the data; turning it into environment variables is up to whoever applies a mode. The tests that
+//! `conformance-lite` skips are in `conformance-lite.txt`, one pattern per line.
 
-/// Which of the e2e tests run, and how.
+/// Which e2e tests run, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// What `--mode` calls it.
+    /// Its name for `--mode`.
     pub name: &'static str,
     /// For people.
     pub description: &'static str,
@@ -21,7 +21,7 @@ pub(crate) struct Mode {
 enum Skip {
     Nothing,
     Pattern(&'static str),
-    /// One pattern a line.
+    /// One pattern per line.
     Lines(&'static str),
 }
 
@@ -69,12 +69,12 @@ pub(crate) const MODES: &[Mode] = &[
 ];
 
 impl Mode {
-    /// The mode of that name, in any case.
+    /// The mode with that name, ignoring case.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         MODES.iter().find(|mode| mode.name.eq_ignore_ascii_case(name))
     }
 
-    /// `E2E_SKIP`; empty means that the variable must be left out altogether.
+    /// `E2E_SKIP`; empty means that the variable must not be set at all.
     pub(crate) fn skip(&self) -> String {
         match self.skip {
             Skip::Nothing => String::new(),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn conformance_lite_skips_what_it_names_and_nothing_else() {
+    fn conformance_lite_skips_only_what_it_names() {
         let skip = regex::Regex::new(&Mode::named("Conformance-Lite").unwrap().skip()).unwrap();
         assert!(skip.is_match("[sig-apps] Job should delete a job [Conformance]"));
         assert!(skip.is_match(

@@ -1,4 +1,4 @@
-//! The pod specs that a definition without one gets, by driver.
+//! The default pod specs, by driver.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Quantities of Kubernetes, such as `500m` or `1Gi`, in the one form in which Kubernetes writes each of them.
+//! Kubernetes quantities, such as `500m` or `1Gi`, in the canonical form in which Kubernetes writes them.
 
 /// What a suffix stands for.
 #[derive(Clone, Copy, PartialEq)]
@@ -13,12 +13,12 @@ enum Form {
 
 const THOUSANDS: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-/// Nothing finer is kept.
+/// Anything finer is rounded.
 const NANO: i128 = 1_000_000_000;
-/// What those with a binary suffix are cut to.
-const MOST_BINARY: i128 = i64::MAX as i128 * NANO;
+/// The maximum of quantities with a binary suffix.
+const MAX_BINARY: i128 = i64::MAX as i128 * NANO;
 
-/// The quantity as Kubernetes writes it, `0.5` as `500m`; none if it is not a quantity.
+/// The quantity as Kubernetes writes it, `0.5` as `500m`; `None` if it is not a quantity.
 pub(super) fn canonical(text: &str) -> Option<String> {
     let text = text.trim();
     let negative = text.starts_with('-');
@@ -33,18 +33,18 @@ pub(super) fn canonical(text: &str) -> Option<String> {
     if is_final(whole.trim_start_matches('0'), fraction, form, power) {
         return Some(text.to_owned());
     }
-    // Numbers beyond every machine stay as they are written.
+    // Numbers too large for any machine stay as written.
     Some(nanos(whole, fraction, base, power).map_or_else(
         || text.to_owned(),
         |nanos| {
-            let text = write(if form == Form::Binary { nanos.min(MOST_BINARY) } else { nanos }, form);
+            let text = write(if form == Form::Binary { nanos.min(MAX_BINARY) } else { nanos }, form);
             if negative && nanos != 0 { format!("-{text}") } else { text }
         },
     ))
 }
 
-/// Whether Kubernetes takes the text for the form it would write itself, and keeps it: the digits stand for thousands
-/// or thousandths of something and do not end in a thousand, or are not a multiple of 8 times a power of 1024.
+/// Whether Kubernetes takes the text for its own canonical form and keeps it: the digits stand for thousands or thousandths
+/// of something and do not end in a thousand, or are not a multiple of 8 times a power of 1024.
 fn is_final(whole: &str, fraction: &str, form: Form, power: i32) -> bool {
     let count = |text: &str| i32::try_from(text.len()).unwrap_or(i32::MAX);
     if form == Form::Binary {
@@ -68,7 +68,7 @@ fn meaning(suffix: &str) -> Option<(Form, i128, i32)> {
     Some((Form::Exponent, 10, exponent.parse().ok()?))
 }
 
-/// The number in billionths, rounded up; none if it is too large for that.
+/// The number in billionths, rounded up; `None` if it is too large for that.
 fn nanos(whole: &str, fraction: &str, base: i128, power: i32) -> Option<i128> {
     let digits = format!("{whole}{}", fraction.trim_end_matches('0'));
     let digits = digits.trim_start_matches('0');
@@ -89,8 +89,8 @@ fn write(nanos: i128, form: Form) -> String {
         let (number, times) = reduced(nanos / NANO, 1024, BINARY.len() - 1);
         return format!("{number}{}", BINARY[times]);
     }
-    let most = if form == Form::Exponent { usize::MAX } else { THOUSANDS.len() - 1 };
-    let (number, times) = reduced(nanos, 1000, most);
+    let max = if form == Form::Exponent { usize::MAX } else { THOUSANDS.len() - 1 };
+    let (number, times) = reduced(nanos, 1000, max);
     match (form, times) {
         _ if number == 0 => "0".into(),
         (Form::Exponent, 3) => number.to_string(),
@@ -99,10 +99,10 @@ fn write(nanos: i128, form: Form) -> String {
     }
 }
 
-/// The number without the factors that it has, and how many they are.
-fn reduced(mut number: i128, factor: i128, most: usize) -> (i128, usize) {
+/// Divides the number by `factor` up to `max` times, as long as it is divisible; also returns how often.
+fn reduced(mut number: i128, factor: i128, max: usize) -> (i128, usize) {
     let mut times = 0;
-    while times < most && number != 0 && number % factor == 0 {
+    while times < max && number != 0 && number % factor == 0 {
         number /= factor;
         times += 1;
     }

@@ -1,30 +1,28 @@
-//! Definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, of today or of v0.8.
-
-use std::collections::BTreeMap;
+//! Definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from v0.8.
 
 use super::shape::driver;
 use super::{Config, Definition, Loaded, Permissions, legacy, shape};
-use base::clock;
+use base::yaml::typed::{self, Overlay};
 use base::yaml::{self, Content, Error, Node};
 
-/// Reads the one definition of a text.
+/// Reads a text with a single definition.
 pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
     let mut all = read_all(text)?;
     if all.len() > 1 {
         let names: Vec<_> = all.iter().map(|loaded| loaded.definition.name()).collect();
-        let message = format!("holds {} definitions ({}), one is needed", names.len(), names.join(", "));
+        let message = format!("must hold one definition, not {} ({})", names.len(), names.join(", "));
         return Err(yaml::Place { line: 1, column: 1 }.error(message));
     }
-    all.pop().ok_or_else(|| yaml::Place { line: 1, column: 1 }.error("holds no plugin definition"))
+    all.pop().ok_or_else(|| yaml::Place { line: 1, column: 1 }.error("there is no plugin definition"))
 }
 
-/// Reads the definitions of a text: one, or as many as its ConfigMap wraps.
+/// Reads the definitions of a text: one, or all that its ConfigMap wraps.
 pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     let node = parse(text)?;
     if is_config_map(&node) { unwrap(&node) } else { Ok(vec![one(&node)?]) }
 }
 
-/// Text that begins like JSON is read as JSON, as the Kubernetes decoder does, else as YAML.
+/// Text that starts like JSON is read as JSON, as in the Kubernetes decoder, else as YAML.
 fn parse(text: &str) -> Result<Node, Error> {
     if text.trim_start().starts_with('{')
         && let Ok(node) = yaml::json(text)
@@ -42,31 +40,31 @@ fn is_config_map(node: &Node) -> bool {
 fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
     let data = map.get("data").ok_or_else(|| map.place.error("this ConfigMap has no `data`"))?;
     let name = map.get("metadata").and_then(|meta| meta.get("name"));
-    let name = name.map_or(Ok("(no name)"), |node| shape::text("metadata.name", node))?;
+    let name = name.map_or(Ok("(no name)"), |node| typed::text("metadata.name", node))?;
     let mut all = Vec::new();
     for (key, node) in data.entries() {
-        let text = shape::text(&format!("data.{}", key.text), node)?;
+        let text = typed::text(&format!("data.{}", key.text), node)?;
         if key.text.ends_with(".tmpl") {
             let message =
-                format!("`data.{}` is a template of v0.10, which is not read; {NEW_FORM}", key.text);
+                format!("`data.{}` is a v0.10 template, which is not supported; {NEW_FORM}", key.text);
             return Err(key.place.error(message));
         }
         if !is_definition_file(&key.text) {
             continue;
         }
-        let mut loaded = parse(text).and_then(|node| one(&node)).map_err(|error| {
-            node.place.error(format!("`data.{}` of the ConfigMap, there {error}", key.text))
-        })?;
+        let mut loaded = parse(text)
+            .and_then(|node| one(&node))
+            .map_err(|error| node.place.error(format!("in `data.{}` of the ConfigMap: {error}", key.text)))?;
         loaded.notes.insert(0, format!("taken from `{}` of the ConfigMap `{name}`", key.text));
         all.push(loaded);
     }
     if all.is_empty() {
-        return Err(data.place.error("no entry of this ConfigMap is named *.yaml, *.yml or *.json"));
+        return Err(data.place.error("this ConfigMap has no entry named *.yaml, *.yml or *.json"));
     }
     Ok(all)
 }
 
-const NEW_FORM: &str = "write it anew with `sonobuoy gen plugin`";
+const NEW_FORM: &str = "create a new one with `sonobuoy gen plugin`";
 
 fn is_definition_file(name: &str) -> bool {
     [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
@@ -74,9 +72,9 @@ fn is_definition_file(name: &str) -> bool {
 
 fn one(node: &Node) -> Result<Loaded, Error> {
     match &node.content {
-        Content::Null => return Err(node.place.error("holds no plugin definition")),
+        Content::Null => return Err(node.place.error("there is no plugin definition")),
         Content::Map(_) => {}
-        _ => return Err(shape::wrong("the definition", node, "a map")),
+        _ => return Err(typed::wrong("the definition", node, "a map")),
     }
     check_kind(node)?;
     if node.get("sonobuoy-config").is_none() && node.get("driver").is_some() && node.get("name").is_some() {
@@ -94,24 +92,24 @@ fn one(node: &Node) -> Result<Loaded, Error> {
     let spec = parts.container(node.get("spec"))?;
     let pod_spec = node.get("podSpec").map(|pod| parts.pod("podSpec", pod)).transpose()?;
     let extra_volumes = node.get("extra-volumes").map(|list| parts.volumes(list)).transpose()?;
-    let config_map = match node.get("config-map") {
-        Some(map) => {
-            let entries = shape::text_map("config-map", map)?;
-            entries.into_iter().map(|(key, text)| (key.to_owned(), text.to_owned())).collect()
-        }
-        None => BTreeMap::new(),
+    let config_map = node.get("config-map").map(|map| typed::read("config-map", map)).transpose()?;
+    let definition = Definition {
+        config,
+        spec,
+        pod_spec,
+        extra_volumes: extra_volumes.unwrap_or_default(),
+        config_map: config_map.unwrap_or_default(),
     };
-    let definition =
-        Definition { config, spec, pod_spec, extra_volumes: extra_volumes.unwrap_or_default(), config_map };
     Ok(Loaded { definition, notes: parts.notes })
 }
 
 fn check_kind(node: &Node) -> Result<(), Error> {
     for (key, expected) in [("apiVersion", "sonobuoy/v0"), ("kind", "manifest")] {
         if let Some(value) = node.get(key) {
-            let text = shape::text(key, value)?;
+            let text = typed::text(key, value)?;
             if text != expected && !text.is_empty() {
-                let message = format!("`{key}` is `{text}`; a plugin definition has `{expected}` or none");
+                let message =
+                    format!("`{key}` is `{text}`; in a plugin definition it must be `{expected}` or absent");
                 return Err(value.place.error(message));
             }
         }
@@ -120,101 +118,68 @@ fn check_kind(node: &Node) -> Result<(), Error> {
 }
 
 fn config(node: &Node) -> Result<Config, Error> {
-    if !matches!(node.content, Content::Map(_)) {
-        return Err(shape::wrong("sonobuoy-config", node, "a map"));
-    }
-    let text = |key: &str| match node.get(key) {
-        Some(value) => shape::text(&format!("sonobuoy-config.{key}"), value).map(str::to_owned),
-        None => Ok(String::new()),
-    };
-    let driver_spelling = text("driver")?;
-    let result_files = match node.get("result-files") {
-        Some(list) => {
-            shape::texts("sonobuoy-config.result-files", list)?.into_iter().map(str::to_owned).collect()
-        }
-        None => Vec::new(),
-    };
-    let flag = |key: &str| match node.get(key) {
-        None => Ok(false),
-        Some(Node { content: Content::Bool(flag), .. }) => Ok(*flag),
-        Some(other) => {
-            Err(shape::wrong(&format!("sonobuoy-config.{key}"), other, "true or false without quotes"))
-        }
-    };
-    let order = match node.get("order") {
-        None => 0,
-        Some(value) => match &value.content {
-            Content::Number(number) if number.is_i64() => number.as_i64().unwrap_or_default(),
-            _ => return Err(shape::wrong("sonobuoy-config.order", value, "a whole number")),
-        },
-    };
-    let timeout = match node.get("timeout") {
-        None => None,
-        Some(value) => {
-            let span = clock::parse_duration(shape::text("sonobuoy-config.timeout", value)?);
-            let wrong = || {
-                value.place.error(
-                    "`sonobuoy-config.timeout` is not a duration; write it as 90s, 5m or 1h30m".to_owned(),
-                )
-            };
-            Some(span.ok_or_else(wrong)?)
-        }
-    };
-    let worker = match node.get("worker") {
-        None => true,
-        Some(value) => match shape::text("sonobuoy-config.worker", value)? {
-            "none" => false,
-            _ => {
-                return Err(value
-                    .place
-                    .error("`sonobuoy-config.worker` can only be none; leave it out for a worker"));
-            }
-        },
-    };
-    Ok(Config {
+    const KEY: &str = "sonobuoy-config";
+    typed::entries(KEY, node)?;
+    let mut driver_spelling = String::new();
+    let mut worker = None::<String>;
+    let mut config = Config {
         permissions: node.get("permissions").map(permissions).transpose()?,
-        worker,
-        driver: driver(node, "sonobuoy-config.driver")?,
-        driver_spelling,
-        plugin_name: text("plugin-name")?,
-        result_format: text("result-format")?,
-        result_files,
-        skip_cleanup: flag("skip-cleanup")?,
-        results_anywhere: flag("results-anywhere")?,
-        description: text("description")?,
-        source_url: text("source-url")?,
-        order,
-        timeout,
-    })
+        ..Config::new(String::new(), driver(node, &format!("{KEY}.driver"))?)
+    };
+    let fields: [(&str, &mut dyn Overlay); 11] = [
+        ("driver", &mut driver_spelling),
+        ("worker", &mut worker),
+        ("plugin-name", &mut config.plugin_name),
+        ("result-format", &mut config.result_format),
+        ("result-files", &mut config.result_files),
+        ("skip-cleanup", &mut config.skip_cleanup),
+        ("results-anywhere", &mut config.results_anywhere),
+        ("description", &mut config.description),
+        ("source-url", &mut config.source_url),
+        ("order", &mut config.order),
+        ("timeout", &mut config.timeout),
+    ];
+    for (key, field) in fields {
+        if let Some(value) = node.get(key) {
+            field.overlay(&format!("{KEY}.{key}"), value)?;
+        }
+    }
+    config.driver_spelling = driver_spelling;
+    match (worker.as_deref(), node.get("worker")) {
+        (Some("none"), _) => config.worker = false,
+        (Some(_), Some(value)) => {
+            let words = format!("`{KEY}.worker` can only be none; leave it out to get a worker");
+            return Err(value.place.error(words));
+        }
+        _ => {}
+    }
+    Ok(config)
 }
 
-/// A word, or rules of RBAC: lists of texts by name.
+/// A word, or RBAC rules: lists of strings by name.
 fn permissions(node: &Node) -> Result<Permissions, Error> {
     const KEY: &str = "sonobuoy-config.permissions";
     const KEYS: [&str; 5] = ["apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs"];
-    let Content::List(rules) = &node.content else {
+    if !matches!(node.content, Content::List(_)) {
         let wrong = || node.place.error(format!("`{KEY}` must be none, read, admin or a list of rules"));
-        return Permissions::parse(shape::text(KEY, node)?).ok_or_else(wrong);
-    };
-    let rule = |(at, rule): (usize, &Node)| {
+        return Permissions::parse(typed::text(KEY, node)?).ok_or_else(wrong);
+    }
+    let rule = |path: &str, rule: &Node| {
         let mut fields = serde_json::Map::new();
-        if !matches!(rule.content, Content::Map(_)) {
-            return Err(shape::wrong(&format!("{KEY}[{at}]"), rule, "a map"));
-        }
-        for (key, value) in rule.entries() {
-            let path = format!("{KEY}[{at}].{}", key.text);
+        for (key, value) in typed::entries(path, rule)? {
+            let path = format!("{path}.{}", key.text);
             if !KEYS.contains(&&*key.text) {
-                let words = format!("`{path}` is not part of a rule; there are {}", KEYS.join(", "));
+                let words = format!("`{path}` is not part of a rule; valid keys are {}", KEYS.join(", "));
                 return Err(key.place.error(words));
             }
-            fields.insert(key.text.clone(), shape::texts(&path, value)?.into());
+            fields.insert(key.text.clone(), typed::read::<Vec<String>>(&path, value)?.into());
         }
         if fields.get("verbs").is_none() {
-            return Err(rule.place.error(format!("`{KEY}[{at}]` has no `verbs`")));
+            return Err(rule.place.error(format!("`{path}` has no `verbs`")));
         }
         Ok(fields.into())
     };
-    rules.iter().enumerate().map(rule).collect::<Result<_, _>>().map(Permissions::Rules)
+    typed::list(KEY, node, rule).map(Permissions::Rules)
 }
 
 #[cfg(test)]
@@ -285,10 +250,10 @@ config-map:
     fn types_are_checked_with_place_and_remedy() {
         let head = "sonobuoy-config: {driver: Job, plugin-name: p}\n";
         for (text, line, column, words) in [
-            ("", 1, 1, "holds no plugin definition"),
-            ("[]", 1, 1, "`the definition` is a list, a map is needed"),
+            ("", 1, 1, "there is no plugin definition"),
+            ("[]", 1, 1, "`the definition` must be a map, not a list"),
             ("spec: {}", 1, 1, "`sonobuoy-config` is missing"),
-            ("sonobuoy-config: x", 1, 18, "`sonobuoy-config` is text, a map is needed"),
+            ("sonobuoy-config: x", 1, 18, "`sonobuoy-config` must be a map, not text"),
             (
                 "sonobuoy-config: {plugin-name: p}",
                 1,
@@ -297,12 +262,12 @@ config-map:
             ),
             ("sonobuoy-config: {driver: Deployment}", 1, 27, "`Deployment`; write Job or DaemonSet"),
             ("sonobuoy-config: {driver: Job, plugin-name: 12}", 1, 45, "quote it, as in \"12\""),
-            ("sonobuoy-config: {driver: Job, order: x}", 1, 39, "a whole number is needed"),
-            ("sonobuoy-config: {driver: Job, timeout: 5}", 1, 41, "is a number, text is needed"),
+            ("sonobuoy-config: {driver: Job, order: x}", 1, 39, "a whole number without quotes"),
+            ("sonobuoy-config: {driver: Job, timeout: 5}", 1, 41, "must be a duration in quotes"),
             ("sonobuoy-config: {driver: Job, timeout: soon}", 1, 41, "write it as 90s, 5m or 1h30m"),
             ("sonobuoy-config: {driver: Job, skip-cleanup: 'true'}", 1, 46, "without quotes"),
-            ("sonobuoy-config: {driver: Job, result-files: a}", 1, 46, "a list is needed"),
-            ("apiVersion: v1\nkind: Pod", 1, 13, "has `sonobuoy/v0` or none"),
+            ("sonobuoy-config: {driver: Job, result-files: a}", 1, 46, "must be a list"),
+            ("apiVersion: v1\nkind: Pod", 1, 13, "must be `sonobuoy/v0` or absent"),
         ] {
             check(text, line, column, words);
         }
@@ -310,17 +275,17 @@ config-map:
             (
                 "spec: {env: [{name: a, value: 3}]}",
                 31,
-                "`spec.env[0].value` is a number, text is needed: quote it, as in \"3\"",
+                "`spec.env[0].value` must be text, not a number: quote it, as in \"3\"",
             ),
             (
                 "spec: {env: [{name: a, value: yes}]}",
                 31,
-                "is a boolean, text is needed: quote it, as in \"true\"",
+                "must be text, not a boolean: quote it, as in \"true\"",
             ),
             ("spec: {args: [a, 1]}", 18, "`spec.args[1]`"),
-            ("spec: {command: run}", 17, "`spec.command` is text, a list is needed"),
-            ("spec: {image: [x]}", 15, "`spec.image` is a list, text is needed"),
-            ("spec: text", 7, "`spec` is text, a map is needed"),
+            ("spec: {command: run}", 17, "`spec.command` must be a list, not text"),
+            ("spec: {image: [x]}", 15, "`spec.image` must be text, not a list"),
+            ("spec: text", 7, "`spec` must be a map, not text"),
             ("podSpec: {hostPID: 'yes'}", 20, "`podSpec.hostPID`"),
             ("podSpec: {nodeSelector: {a: 1}}", 29, "`podSpec.nodeSelector.a`"),
             (
@@ -328,9 +293,9 @@ config-map:
                 48,
                 "`podSpec.containers[0].env[0].value`",
             ),
-            ("extra-volumes: {}", 16, "`extra-volumes` is a map, a list is needed"),
+            ("extra-volumes: {}", 16, "`extra-volumes` must be a list, not a map"),
             ("config-map: {a: 1}", 17, "`config-map.a`"),
-            ("config-map: {a: {b: c}}", 17, "`config-map.a` is a map, text is needed"),
+            ("config-map: {a: {b: c}}", 17, "`config-map.a` must be text, not a map"),
         ] {
             check(&format!("{head}{text}"), 2, column, words);
         }
@@ -353,13 +318,13 @@ config-map:
         let names: Vec<_> =
             read_all(&two).unwrap().iter().map(|loaded| loaded.definition.name().to_owned()).collect();
         assert_eq!(names, ["a", "b"]);
-        check(&two, 1, 1, "holds 2 definitions (a, b)");
+        check(&two, 1, 1, "must hold one definition, not 2 (a, b)");
         assert_eq!(
             read(&wrapped(&entry("a.yml", "a"))).unwrap().notes,
             ["taken from `a.yml` of the ConfigMap `cm`"]
         );
-        check(&wrapped("  a.yaml: '['\n"), 5, 11, "`data.a.yaml` of the ConfigMap, there line");
-        check(&wrapped("  a.tmpl: x\n"), 5, 3, "template of v0.10");
+        check(&wrapped("  a.yaml: '['\n"), 5, 11, "in `data.a.yaml` of the ConfigMap: line");
+        check(&wrapped("  a.tmpl: x\n"), 5, 3, "v0.10 template");
         check(&wrapped("  a: x\n"), 5, 3, "no entry");
         check("apiVersion: v1\nkind: ConfigMap\n", 1, 1, "no `data`");
     }

@@ -7,18 +7,18 @@ use anyhow::{Result, bail};
 
 use super::{Definition, Loaded, file};
 
-/// What was found.
+/// The result of a search.
 pub(crate) struct Search {
-    /// The definitions that shall run, by name.
+    /// The definitions to run, by name.
     pub definitions: Vec<Definition>,
-    /// What went wrong with files that nobody asked for, and notes; for the log.
+    /// Problems with files that were not selected, and notes; for the log.
     pub remarks: Vec<String>,
 }
 
-/// Loads the definitions in `folders`; `selected` names those that shall run, none standing for all of them.
+/// Loads the definitions in `folders`; `selected` names those to run, `None` means all of them.
 ///
-/// A file that cannot be read only matters if it may be one that shall run: with a selection that is found elsewhere
-/// it becomes a remark, so that a stray file ends no run.
+/// An unreadable file only matters if it may be one to run: if all selected plugins are found elsewhere it becomes a
+/// remark, so that a stray file does not end the run.
 pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<Search> {
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut broken = Vec::new();
@@ -43,10 +43,10 @@ pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<
             if let Some(name) = names.iter().find(|name| !known.contains(name.as_str())) {
                 let reasons =
                     if broken.is_empty() { String::new() } else { format!(" ({})", broken.join("; ")) };
-                bail!("plugin `{name}` is selected and not defined in {}{reasons}", folders.join(", "));
+                bail!("plugin `{name}` is selected but not defined in {}{reasons}", folders.join(", "));
             }
             search.definitions.retain(|definition| names.iter().any(|name| name == definition.name()));
-            search.remarks.extend(broken.into_iter().map(|error| format!("{error}; nobody selected it")));
+            search.remarks.extend(broken.into_iter().map(|error| format!("{error}; it is not selected")));
         }
     }
     if let Some(pair) = search.definitions.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
@@ -59,8 +59,8 @@ pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<
     Ok(search)
 }
 
-/// Every file with the right ending directly in the folders, once each; folders that do not exist are left out. The
-/// files of a mounted ConfigMap are links into `..data`.
+/// Every file with the right extension directly in the folders, once each; missing folders are skipped. The files of a
+/// mounted ConfigMap are links into `..data`.
 fn files(folders: &[String]) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for folder in folders {
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(names(&search(&folders, Some(&chosen(&["b"]))).unwrap()), ["b"]);
         assert_eq!(names(&search(&folders, Some(&[])).unwrap()), Vec::<&str>::new());
         let error = search(&folders, Some(&chosen(&["c"]))).err().unwrap().to_string();
-        assert!(error.contains("`c` is selected and not defined"), "{error}");
+        assert!(error.contains("`c` is selected but not defined"), "{error}");
 
         std::fs::write(root.join("broken.yaml"), "a: b: c").unwrap();
         let found = search(&folders, Some(&chosen(&["a"]))).unwrap();

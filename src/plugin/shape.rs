@@ -1,6 +1,6 @@
-//! The Kubernetes parts of definitions: their types, checked where the text still has places, so that a number where
-//! text is needed is found with line and column, instead of by the API server in the middle of a run; and the one form
-//! in which they are written, the same as that of Kubernetes' own programs. `kubernetes.txt` lists the fields.
+//! The Kubernetes parts of definitions: their types, checked while line and column are still known, so that a number in
+//! place of text is not left for the API server to find in the middle of a run; and their canonical form, the same as
+//! that of Kubernetes' own programs. `kubernetes.txt` lists the fields.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -9,12 +9,13 @@ use serde_json::{Map, Value};
 
 use super::{Driver, quantity};
 use base::json::json;
+use base::yaml::typed::{self, entries, text, wrong};
 use base::yaml::{Content, Error, Node};
 
 const POD: &str = "PodSpec";
 const CONTAINER: &str = "Container";
 
-/// A field of a type of Kubernetes.
+/// A field of a Kubernetes type.
 struct Field {
     name: &'static str,
     kind: &'static str,
@@ -53,7 +54,7 @@ fn field(name: &'static str, mark: &'static str) -> Field {
     Field { name, kind: mark, written: Written::Filled }
 }
 
-/// Reads Kubernetes parts and keeps the sentences for people that come of it.
+/// Reads Kubernetes parts and collects remarks for people.
 #[derive(Default)]
 pub(super) struct Parts {
     /// What was left out, and why.
@@ -61,7 +62,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// A core/v1 Container; one that is not there has no more than an empty name.
+    /// A core/v1 Container; a missing one has just an empty name.
     pub(super) fn container(&mut self, node: Option<&Node>) -> Result<Value, Error> {
         node.map_or_else(|| Ok(empty(CONTAINER)), |node| self.value("spec", node, CONTAINER))
     }
@@ -95,12 +96,11 @@ impl Parts {
         }
         match (kind, &node.content) {
             ("text" | "time", _) => text(path, node).map(Value::from),
-            ("flag", Content::Bool(flag)) => Ok(json!(flag)),
-            ("flag", _) => Err(wrong(path, node, "true or false without quotes")),
+            ("flag", _) => typed::read::<bool>(path, node).map(Value::from),
             ("int32" | "int64", Content::Number(number)) if !number.is_f64() => {
                 let fits =
                     number.as_i64().is_some_and(|whole| kind == "int64" || i32::try_from(whole).is_ok());
-                if fits { Ok(json!(number)) } else { Err(wrong(path, node, "a smaller one")) }
+                if fits { Ok(json!(number)) } else { Err(node.place.error(format!("`{path}` is too large"))) }
             }
             ("int32" | "int64", _) => Err(wrong(path, node, "a whole number without quotes")),
             ("port", Content::Number(number)) if number.is_i64() => Ok(json!(number)),
@@ -133,13 +133,11 @@ impl Parts {
             if value.is_null() || fields.iter().any(|field| field.name == key.text) {
                 continue;
             }
-            // Kubernetes goes on, and what it may have learned since passes.
+            // Kubernetes evolves, so what it may have added since is passed on.
             if may_become_a_field(&key.text, fields) {
                 object.insert(key.text.clone(), tree(value));
-                self.notes.push(format!(
-                    "`{path}.{}` is passed on, though not known; is it spelled right?",
-                    key.text
-                ));
+                self.notes
+                    .push(format!("unknown field `{path}.{}` is passed on; check its spelling", key.text));
             } else {
                 self.notes.push(format!("`{path}.{}` is left out: {}", key.text, why(&key.text, fields)));
             }
@@ -148,9 +146,7 @@ impl Parts {
     }
 
     fn list(&mut self, path: &str, node: &Node, kind: &'static str) -> Result<Vec<Value>, Error> {
-        let Content::List(items) = &node.content else { return Err(wrong(path, node, "a list")) };
-        let read = items.iter().enumerate();
-        read.map(|(at, item)| self.value(&format!("{path}[{at}]"), item, kind)).collect()
+        typed::list(path, node, |path, item| self.value(path, item, kind))
     }
 }
 
@@ -162,8 +158,8 @@ fn is_field(kind: &str, name: &str) -> bool {
     fields(kind).iter().any(|field| field.name == name)
 }
 
-/// Whether a key that is not known here can be a field that a later Kubernetes knows: it looks like one and is not
-/// merely in the wrong place or case.
+/// Whether an unknown key may be a field of a later Kubernetes: it looks like one and is not just in the wrong place or
+/// case.
 fn may_become_a_field(key: &str, fields: &[Field]) -> bool {
     key.starts_with(|c: char| c.is_ascii_lowercase())
         && key.bytes().all(|b| b.is_ascii_alphanumeric())
@@ -183,7 +179,7 @@ fn why(key: &str, fields: &[Field]) -> String {
     }
 }
 
-/// What a field holds that is not given.
+/// The value of a field that is not given.
 fn empty(kind: &str) -> Value {
     match kind {
         "text" => json!(""),
@@ -219,41 +215,6 @@ fn size(path: &str, node: &Node, text: &str) -> Result<Value, Error> {
     })
 }
 
-/// The entries of a map.
-fn entries<'n>(path: &str, node: &'n Node) -> Result<&'n [(base::yaml::Key, Node)], Error> {
-    match &node.content {
-        Content::Map(entries) => Ok(entries),
-        _ => Err(wrong(path, node, "a map")),
-    }
-}
-
-/// Text, or an error that says how to write it.
-pub(super) fn text<'n>(path: &str, node: &'n Node) -> Result<&'n str, Error> {
-    match &node.content {
-        Content::Text(text) => Ok(text),
-        Content::Number(number) => Err(quote(path, node, &number.to_string())),
-        Content::Bool(flag) => Err(quote(path, node, &flag.to_string())),
-        _ => Err(wrong(path, node, "text")),
-    }
-}
-
-/// A list of text; an item without value is empty text.
-pub(super) fn texts<'n>(path: &str, node: &'n Node) -> Result<Vec<&'n str>, Error> {
-    let Content::List(items) = &node.content else { return Err(wrong(path, node, "a list")) };
-    let read = items.iter().enumerate();
-    read.map(|(at, item)| if item.is_null() { Ok("") } else { text(&format!("{path}[{at}]"), item) })
-        .collect()
-}
-
-/// A map of text; an entry without value is empty text.
-pub(super) fn text_map<'n>(path: &str, node: &'n Node) -> Result<Vec<(&'n str, &'n str)>, Error> {
-    let read = entries(path, node)?.iter().map(|(key, value)| {
-        let value = if value.is_null() { "" } else { text(&format!("{path}.{}", key.text), value)? };
-        Ok((key.text.as_str(), value))
-    });
-    read.collect()
-}
-
 /// The driver named in a map.
 pub(super) fn driver(node: &Node, path: &str) -> Result<Driver, Error> {
     let Some(value) = node.get("driver") else {
@@ -264,7 +225,7 @@ pub(super) fn driver(node: &Node, path: &str) -> Result<Driver, Error> {
         .ok_or_else(|| value.place.error(format!("`{path}` is `{text}`; write Job or DaemonSet")))
 }
 
-/// A node as JSON, keys without value left out, as Go leaves them out.
+/// A node as JSON, leaving out keys without a value, as Go does.
 pub(super) fn tree(node: &Node) -> Value {
     match &node.content {
         Content::Map(entries) => Value::Object(
@@ -279,15 +240,6 @@ pub(super) fn tree(node: &Node) -> Value {
     }
 }
 
-/// The error for a value of the wrong kind.
-pub(super) fn wrong(path: &str, node: &Node, needed: &str) -> Error {
-    node.place.error(format!("`{path}` is {}, {needed} is needed", node.kind()))
-}
-
-fn quote(path: &str, node: &Node, value: &str) -> Error {
-    node.place.error(format!("`{path}` is {}, text is needed: quote it, as in \"{value}\"", node.kind()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_the_table_is_there() {
+    fn every_kind_in_the_table_exists() {
         let basic = ["text", "flag", "int32", "int64", "quantity", "port", "time", "any"];
         assert!(TYPES.len() > 90);
         for field in TYPES.values().flatten() {
@@ -355,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_in_the_wrong_place_are_left_out_and_those_to_come_are_kept() {
+    fn fields_in_the_wrong_place_are_left_out_and_future_ones_are_kept() {
         let text = "{containers: [{name: a, tolerations: [], volumes: [{}], Image: i, some-key: 1}], image: i, \
                     fieldOfTomorrow: {a: [1]}, nothing: null}";
         let (value, notes) = pod(text);
@@ -368,7 +320,7 @@ mod tests {
                 "`podSpec.containers[0].Image` is left out: it is spelled `image`",
                 "`podSpec.containers[0].some-key` is left out: there is no such field",
                 "`podSpec.image` is left out: it is a field of a container",
-                "`podSpec.fieldOfTomorrow` is passed on, though not known; is it spelled right?",
+                "unknown field `podSpec.fieldOfTomorrow` is passed on; check its spelling",
             ]
         );
     }
@@ -376,13 +328,13 @@ mod tests {
     #[test]
     fn wrong_kinds_are_refused_wherever_they_are() {
         for (text, words) in [
-            ("{priority: 3000000000}", "`podSpec.priority` is a number, a smaller one is needed"),
+            ("{priority: 3000000000}", "`podSpec.priority` is too large"),
             ("{overhead: {cpu: much}}", "`podSpec.overhead.cpu` is `much`, which is not a quantity"),
-            ("{overhead: {cpu: [1]}}", "`podSpec.overhead.cpu` is a list, a quantity"),
-            ("{affinity: {nodeAffinity: []}}", "`podSpec.affinity.nodeAffinity` is a list, a map"),
+            ("{overhead: {cpu: [1]}}", "`podSpec.overhead.cpu` must be a quantity"),
+            ("{affinity: {nodeAffinity: []}}", "`podSpec.affinity.nodeAffinity` must be a map"),
             (
                 "{containers: [{livenessProbe: {tcpSocket: {port: 1.5}}}]}",
-                ".port` is a number, a whole number or a name",
+                ".port` must be a whole number or a name",
             ),
         ] {
             let error = Parts::default().pod("podSpec", &yaml::document(text).unwrap()).expect_err(text);

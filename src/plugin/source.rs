@@ -8,14 +8,15 @@ use anyhow::{Context, Result, bail};
 use super::installed::Installed;
 use super::{Definition, Loaded, builtin, check, file};
 use base::fetch::fetch;
+use base::near;
 
 /// A plugin that was found.
 pub(crate) struct Found {
-    /// What it is.
+    /// The definition.
     pub definition: Definition,
-    /// Whether it is one of ours, so that flags for our plugins set its image and pull policy.
+    /// Whether it is one of ours, so that flags for our plugins apply to its image and pull policy.
     pub built_in: bool,
-    /// Sentences for people about how it was read, each naming the file.
+    /// Remarks for people on how it was read, each naming the file.
     pub notes: Vec<String>,
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct Found {
 pub(crate) fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Found>> {
     let (source, new_name) = split_name(value);
     if source.is_empty() {
-        bail!("`-p {value}` names no plugin");
+        bail!("`-p {value}` does not name a plugin");
     }
     let is_path = source.contains(['/', '\\']);
     if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
@@ -53,18 +54,20 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Fou
         } else {
             "no installed plugin, built-in plugin, file or folder has this name"
         };
-        bail!("plugin `{source}`: {ways}");
+        let installed = Installed::names(&|name| std::env::var(name).ok());
+        let known = builtin::DEFAULT.iter().copied().chain(installed.iter().map(String::as_str));
+        bail!("plugin `{source}`: {ways}{}", near::hint(source, known));
     }
     custom(file::load(path)?, value, new_name)
 }
 
-/// Reads the one definition of a file or URL.
+/// Reads the only definition in a file or URL.
 pub(crate) fn one(source: &str) -> Result<Loaded> {
     let all = if is_url(source) { get(source)? } else { file::load(Path::new(source))? };
     file::only(all, source)
 }
 
-/// Splits `SOURCE@NEWNAME`; a file that has the `@` in its name, and an `@` in a URL before its host, stay whole.
+/// Splits `SOURCE@NEWNAME`; a file with `@` in its name, and an `@` before the host of a URL, are not split.
 fn split_name(value: &str) -> (&str, Option<&str>) {
     match value.rsplit_once('@') {
         Some((source, name)) if !name.contains(['/', ':']) && !Path::new(value).exists() => {
@@ -83,7 +86,7 @@ fn is_url(source: &str) -> bool {
 
 fn custom(loaded: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<Vec<Found>> {
     if new_name.is_some() && loaded.len() != 1 {
-        bail!("`-p {value}`: {} definitions cannot all have one name", loaded.len());
+        bail!("`-p {value}`: {} definitions cannot all have the same name", loaded.len());
     }
     loaded
         .into_iter()
@@ -109,7 +112,7 @@ fn folder(path: &Path) -> Result<Vec<Loaded>> {
         }
     }
     if files.is_empty() {
-        bail!("the folder `{}` holds no *.yaml; a plugin definition has that ending", path.display());
+        bail!("the folder `{}` contains no *.yaml file, which plugin definitions must be", path.display());
     }
     files.sort();
     let mut all = Vec::new();
@@ -132,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_split_off_where_they_are_names() {
+    fn only_names_are_split_off() {
         for (value, expected) in [
             ("a.yaml@b", ("a.yaml", Some("b"))),
             ("https://host/a.yaml@b", ("https://host/a.yaml", Some("b"))),

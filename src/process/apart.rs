@@ -1,8 +1,8 @@
 //! The results of one plugin processed in a process of their own, so that whatever they hold costs nobody but them.
 //!
 //! The child is this program with the command [`COMMAND`]. It knows nothing but the folder of the plugin: its
-//! environment is empty. It bounds its own memory and time before it opens the first file, and says on stdout what came
-//! out. Where no child can be started (the library without the program), the work is done here.
+//! environment is empty but for what its system demands. It bounds its own memory and time before it opens the first
+//! file, and says on stdout what came out. Where no child can be started (the library without the program), the work is done here.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -13,19 +13,17 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use super::{Outcome, Rules, process};
+use crate::config::Processing;
 use crate::item::tree::{Finished, Tree};
 use crate::item::{FAILED, Item, OTHER, UNKNOWN};
 use crate::layout::TREE;
+use base::clock;
 use base::stop::Stop;
 use base::sys;
 
 /// The command of the child, which no help shows.
 pub(crate) const COMMAND: &str = "process-results";
 
-/// What the results of one plugin may take while they are processed: a suite of 100,000 tests takes a tenth.
-const MEMORY: u64 = 256 << 20;
-/// And how long: a GiB of them takes a minute.
-const TIME: Duration = Duration::from_secs(600);
 /// What the child may say; ten thousand nodes with all known statuses take half.
 const OUTCOME: u64 = 4 << 20;
 /// The longest status of a plugin or a node: one that adds up a thousand others is said in the tree alone.
@@ -38,11 +36,14 @@ pub(crate) fn in_program(path: PathBuf) {
     PROGRAM.get_or_init(|| path);
 }
 
-/// As [`process`], in a child if there can be one.
-pub(crate) fn process_apart(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
+/// As [`process`], in a child if there can be one, which gets no more than `limits` say.
+pub(crate) fn process_apart(dir: &Path, rules: &Rules, limits: &Processing) -> anyhow::Result<Outcome> {
     let Some(program) = PROGRAM.get() else { return process(dir, rules) };
     let mut command = Command::new(program);
-    command.arg(COMMAND).arg(dir).env_clear().current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let time = limits.time.as_millis().to_string();
+    command.arg(COMMAND).arg(dir).args([limits.memory_bytes.to_string(), time]);
+    command.env_clear().current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.envs(sys::VITAL.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -63,23 +64,36 @@ pub(crate) fn process_apart(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome
         let _ = child.kill();
     }
     let status = child.wait().context("the process that reads its results cannot be waited for")?;
-    if let Some(reason) = end_reason(status) {
+    if let Some(reason) = end_reason(status, limits) {
         bail!("its results could not be processed: {reason}");
     }
     let text = told.context("its results could not be processed")?;
     serde_json::from_slice(&text).context("its results could not be processed: what came out makes no sense")
 }
 
+/// The limits of a child, as it is told them in words.
+pub(crate) fn limits(memory: &str, time: &str) -> Option<Processing> {
+    let time = Duration::from_millis(time.parse().ok()?);
+    Some(Processing { memory_bytes: memory.parse().ok()?, time })
+}
+
 /// The child: takes its limits, reads its rules, and says what came out.
-pub(crate) fn child(dir: &Path, mut rules: impl io::Read, mut out: impl io::Write) -> anyhow::Result<()> {
-    if let Err(error) = sys::bound_memory(MEMORY) {
+pub(crate) fn child(
+    dir: &Path,
+    limits: &Processing,
+    mut rules: impl io::Read,
+    mut out: impl io::Write,
+) -> anyhow::Result<()> {
+    if let Err(error) = sys::bound_memory(limits.memory_bytes) {
         // What cannot be bounded here is bounded by the container.
         log::debug!("the memory cannot be bounded: {error}");
     }
-    let started = std::thread::Builder::new().name("time limit".into()).stack_size(64 << 10).spawn(|| {
-        Stop::new().wait(TIME);
-        std::process::exit(TIMED_OUT);
-    });
+    let time = limits.time;
+    let started =
+        std::thread::Builder::new().name("time limit".into()).stack_size(64 << 10).spawn(move || {
+            Stop::new().wait(time);
+            std::process::exit(TIMED_OUT);
+        });
     started.context("cannot bound the time")?;
     let mut text = Vec::new();
     rules.read_to_end(&mut text)?;
@@ -93,17 +107,23 @@ pub(crate) fn child(dir: &Path, mut rules: impl io::Read, mut out: impl io::Writ
 const TIMED_OUT: i32 = 124;
 
 /// Why the child did not end well; its own words are in the log.
-fn end_reason(status: ExitStatus) -> Option<String> {
+fn end_reason(status: ExitStatus, limits: &Processing) -> Option<String> {
     if let Some(signal) = sys::ended_by_signal(status) {
         const KILL: i32 = 9;
         return Some(match signal {
             KILL => "the system ended the process that read them; it had too little memory".into(),
-            _ => format!("reading them took more than {} MiB of memory (signal {signal})", MEMORY >> 20),
+            _ => format!(
+                "reading them took more than {} MiB of memory (`Limits.Processing.MemoryBytes`, signal {signal})",
+                limits.memory_bytes >> 20
+            ),
         });
     }
     match status.code() {
         Some(0) => None,
-        Some(TIMED_OUT) => Some(format!("reading them took more than {} s", TIME.as_secs())),
+        Some(TIMED_OUT) => Some(format!(
+            "reading them took more than {} (`Limits.Processing.Time`)",
+            clock::duration(limits.time)
+        )),
         _ => Some(format!("the process that read them ended with {status}; the log says why")),
     }
 }
@@ -177,17 +197,21 @@ mod tests {
         std::fs::remove_dir_all(dir).unwrap();
     }
 
+    #[cfg(unix)] // its scripts
     #[test]
     fn how_a_child_ended_is_said_in_words() {
         for (script, words) in [
             ("exit 0", None),
             ("exit 1", Some("the log says why")),
-            ("exit 124", Some("took more than 600 s")),
-            ("kill -6 $$", Some("took more than 256 MiB of memory (signal 6)")),
+            ("exit 124", Some("took more than 10m0s (`Limits.Processing.Time`)")),
+            (
+                "kill -6 $$",
+                Some("took more than 256 MiB of memory (`Limits.Processing.MemoryBytes`, signal 6)"),
+            ),
             ("kill -9 $$", Some("it had too little memory")),
         ] {
             let status = Command::new("sh").args(["-c", script]).status().unwrap();
-            match (end_reason(status), words) {
+            match (end_reason(status, &Processing::default()), words) {
                 (None, None) => {}
                 (Some(reason), Some(words)) => assert!(reason.contains(words), "{script}: {reason}"),
                 (reason, _) => panic!("{script}: {reason:?}"),

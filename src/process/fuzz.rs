@@ -14,10 +14,7 @@ pub(crate) fn file(format: &str, bytes: &[u8]) {
         "gojson" => "json",
         _ => "yaml",
     };
-    let shm = std::path::Path::new("/dev/shm");
-    let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
-    let id = (std::process::id(), std::thread::current().id());
-    let dir = base.join(format!("sonobuoy-fuzz-{}-{:?}", id.0, id.1));
+    let dir = base::temp::Folder::in_memory().expect("a folder");
     let results = dir.join(RESULTS).join("global");
     fs::create_dir_all(&results).expect("a folder");
     fs::write(results.join(format!("a.{suffix}")), bytes).expect("a file");
@@ -28,7 +25,6 @@ pub(crate) fn file(format: &str, bytes: &[u8]) {
     read::read(tree, read::Writer::Aggregator, &mut roots).expect("a tree that can be read");
     assert_eq!((roots.name.as_str(), roots.depth), ("p", 0));
     assert!(!dir.join("sonobuoy_results.yaml.part").exists());
-    fs::remove_dir_all(&dir).expect("no folder");
 }
 
 /// A tree of any bytes is read or refused, and every group that is entered is left when it is read.
@@ -69,12 +65,7 @@ impl Visit for Roots {
 
 #[cfg(test)]
 mod tests {
-    /// Every file in the corpus of a fuzzer.
-    fn corpus(name: &str) -> impl Iterator<Item = Vec<u8>> {
-        let dir = format!("{}/tests/fixtures/fuzz/{name}", env!("CARGO_MANIFEST_DIR"));
-        let entries = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{dir}: {error}"));
-        entries.map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
-    }
+    use base::testing::corpus;
 
     #[test]
     fn what_fuzzers_found_stays_sound() {

@@ -10,12 +10,12 @@ mod fuzz;
 mod gojson;
 mod junit;
 
-pub(crate) use apart::{COMMAND, child, in_program, process_apart, unprocessed};
+pub(crate) use apart::{COMMAND, child, in_program, limits, process_apart, unprocessed};
 #[cfg(fuzzing)]
 pub(crate) use fuzz::{file as fuzz_file, tree as fuzz_tree};
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _};
 use std::path::Path;
@@ -165,7 +165,7 @@ impl Run<'_> {
 
     fn file(&mut self, path: &Path, name: &str) -> anyhow::Result<()> {
         let item = Item { name: name.to_owned(), ..Item::default() };
-        let shown = path.to_string_lossy();
+        let shown = shown(path);
         let typed = with_meta(item.clone(), &[("file", &shown), ("type", "file")]);
         let mark = self.tree.mark();
         let result = match self.rules.format.as_str() {
@@ -236,7 +236,7 @@ impl Run<'_> {
                 with_meta(unread, &[("error", &format!("{error:#}"))])
             }
         };
-        Ok(self.tree.leaf(&with_meta(item, &[("file", &path.to_string_lossy())]))?)
+        Ok(self.tree.leaf(&with_meta(item, &[("file", &shown(path))]))?)
     }
 
     /// Opens a regular file of the plugin; links that lead elsewhere and pipes are refused.
@@ -293,6 +293,11 @@ fn counts(tally: &Tally, status: &str) -> BTreeMap<String, u64> {
         0 => BTreeMap::from([(status.to_owned(), 1)]),
         _ => tally.counts().clone(),
     }
+}
+
+/// A path below the folder of a plugin as archives write it, whatever this system has between folders.
+fn shown(path: &Path) -> String {
+    path.iter().map(OsStr::to_string_lossy).collect::<Vec<_>>().join("/")
 }
 
 fn with_meta(mut item: Item, meta: &[(&str, &str)]) -> Item {

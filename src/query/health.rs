@@ -1,4 +1,4 @@
-//! How well the cluster is, counted while its objects and logs pass by: `meta/clusterhealth.json`.
+//! The health of the cluster, counted while its objects and logs pass by: `meta/clusterhealth.json`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use base::kube::Resource;
 
-/// What was counted.
+/// The counts.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     nodes: Vec<Detail>,
@@ -38,7 +38,7 @@ static ERROR: LazyLock<Option<Regex>> =
 static WARNING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[wW]arn|^W[0-9]+|level=warn").ok());
 
 impl Health {
-    /// Looks at an object on its way to a file.
+    /// Examines an object on its way to a file.
     pub(super) fn see(&mut self, resource: &Resource, object: &Value) {
         let text = |value: &Value| Box::from(value.as_str().unwrap_or_default());
         let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -76,7 +76,7 @@ impl Health {
         }
     }
 
-    /// Looks at a line of the log that is kept in `file`.
+    /// Examines a line of the log stored in `file`.
     pub(super) fn see_line(&mut self, file: &str, line: &str) {
         for (pattern, counts) in [(&*ERROR, &mut self.errors), (&*WARNING, &mut self.warnings)] {
             if pattern.as_ref().is_some_and(|pattern| pattern.is_match(line)) {
@@ -85,7 +85,7 @@ impl Health {
         }
     }
 
-    /// Adds what another counted.
+    /// Adds another's counts.
     pub(super) fn add(&mut self, other: Self) {
         self.nodes.extend(other.nodes);
         self.pods.extend(other.pods);
@@ -115,7 +115,7 @@ struct Document<'a> {
     error_summary: Lines<'a>,
 }
 
-/// The keys say nodes for pods too, as readers expect.
+/// The keys say "nodes" for pods too, as readers expect.
 #[derive(Serialize)]
 struct Part<'a> {
     total_nodes: usize,

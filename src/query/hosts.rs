@@ -1,7 +1,7 @@
-//! What a node's kubelet says of itself, asked for through the API server.
+//! What a node's kubelet says about itself, queried through the API server.
 //!
-//! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`. A node that refuses one question is
-//! still asked the others; one that is silent, or cannot be reached, is not.
+//! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`. A node that refuses one query still gets
+//! the others; one that is silent, or cannot be reached, does not.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The API server says at once that it cannot reach a kubelet, and that seldom changes.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Asks one node.
+/// Queries one node.
 pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Result<Answer, Fault> {
     let mut answer = Answer::default();
     let client = query.client.clone().within(ANSWER_TIMEOUT).patience(RETRY_TIMEOUT).hopeless(UNREACHABLE);
@@ -41,7 +41,7 @@ pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Resul
         }
         Err(error) => failed("configz", &error)?,
     }
-    // Only the status is of interest, and that of an unhealthy node is an answer too; a lack of rights is none.
+    // Only the status matters, and that of an unhealthy node is valid too; missing rights are not.
     let healthz = client.text(&ask("healthz"), MAX_TEXT_BYTES).map(|_| 200);
     match healthz.or_else(|error| error.code().filter(|code| !matches!(code, 401 | 403)).ok_or(error)) {
         Ok(status) => keep(&folder.join(KUBELET_HEALTH), json!({"status": status}).to_string().as_bytes())?,
@@ -49,7 +49,7 @@ pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Resul
     }
     match client.text(&ask("metrics/resource"), MAX_TEXT_BYTES) {
         Ok(metrics) => keep(&folder.join(KUBELET_METRICS), metrics.as_bytes())?,
-        // Served since 1.18, and not by every virtual kubelet.
+        // Available since 1.18, but not from every virtual kubelet.
         Err(error) if error.is_not_found() => {}
         Err(error) => failed("metrics/resource", &error)?,
     }

@@ -1,8 +1,8 @@
-//! What was learned of the kubelets while they were asked, for all questions that go to one.
+//! What was learned about the kubelets while querying them, shared by all queries to the same one.
 //!
-//! One that is silent, or whose API server answers for it that it cannot be reached, is asked nothing more: logs and
-//! questions about the host alike. Once the time of the snapshot is over, only those go on being asked that have
-//! answered, and others as long as most do. What was left out is told once for each node. Knows no request.
+//! A kubelet that is silent, or that the API server says it cannot reach, is not queried any more, neither for logs nor
+//! about the host. Once the time of the snapshot is up, only those that have answered are queried, and others as long as
+//! most do answer. What was left out is reported once per node. Does not know the requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use super::Trouble;
 use base::clock;
 use base::kube::Error;
 
-/// What the API server answers when it cannot reach a kubelet.
+/// The API server's response if it cannot reach a kubelet.
 pub(super) const UNREACHABLE: &[u16] = &[500, 502, 504];
 /// A kubelet that has answered before may fail so often.
 const FAILURES: u32 = 2;
@@ -22,7 +22,7 @@ const SHARE: usize = 4;
 /// How long a snapshot may take.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    /// Until then everybody is asked.
+    /// Until then all are queried.
     pub(super) due: Instant,
     /// Then everything ends.
     pub(super) end: Instant,
@@ -30,7 +30,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// From now on: `limit`, and a tenth of what the run itself may take for those who answer. 0 means no limit.
+    /// From now: `limit`, plus a tenth of the run's own limit for those that answer. 0 means no limit.
     pub(super) fn new(limit: Duration, run: Duration) -> Option<Self> {
         let due = Instant::now().checked_add(limit)?;
         (!limit.is_zero()).then_some(Self { due, end: due + run / 10, limit })
@@ -39,7 +39,34 @@ impl Times {
 
 pub(super) struct Kubelets {
     times: Option<Times>,
-    known: Mutex<BTreeMap<String, Kubelet>>,
+    known: Mutex<Known>,
+}
+
+/// Counted as they are noted: a large cluster has a hundred thousand questions, each of which looks here.
+#[derive(Default)]
+struct Known {
+    kubelets: BTreeMap<String, Kubelet>,
+    tried: usize,
+    silent: usize,
+}
+
+impl Known {
+    /// Changes what is known of a node.
+    fn change<T>(&mut self, node: &str, change: impl FnOnce(&mut Kubelet) -> T) -> T {
+        // Most are known, and need no name of their own.
+        if !self.kubelets.contains_key(node) {
+            self.kubelets.insert(node.to_owned(), Kubelet::default());
+        }
+        let Some(kubelet) = self.kubelets.get_mut(node) else { return change(&mut Kubelet::default()) };
+        let counts =
+            |kubelet: &Kubelet| (usize::from(kubelet.tried()), usize::from(kubelet.silent.is_some()));
+        let before = counts(kubelet);
+        let changed = change(kubelet);
+        let after = counts(kubelet);
+        self.tried = self.tried + after.0 - before.0;
+        self.silent = self.silent + after.1 - before.1;
+        changed
+    }
 }
 
 #[derive(Default)]
@@ -50,35 +77,40 @@ struct Kubelet {
     left_out: u64,
 }
 
+impl Kubelet {
+    fn tried(&self) -> bool {
+        self.answered || self.silent.is_some()
+    }
+}
+
 impl Kubelets {
     pub(super) fn new(times: Option<Times>) -> Self {
         Self { times, known: Mutex::default() }
     }
 
-    /// Whether a kubelet shall be asked another question; if not, the question counts as left out.
+    /// Whether to send a kubelet another query; if not, the query counts as left out.
     pub(super) fn may_ask(&self, node: &str) -> bool {
         let overdue = self.times.is_some_and(|times| Instant::now() >= times.due);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // A pod that is on no node has no kubelet.
+        // A pod without a node has no kubelet.
         if node.is_empty() {
             return true;
         }
-        let tried = known.values().filter(|kubelet| kubelet.answered || kubelet.silent.is_some()).count();
-        let silent = known.values().filter(|kubelet| kubelet.silent.is_some()).count();
-        let kubelet = known.entry(node.to_owned()).or_default();
-        let may = kubelet.silent.is_none() && (!overdue || kubelet.answered || silent * SHARE <= tried);
-        kubelet.left_out += u64::from(!may);
-        may
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let most_answer = known.silent * SHARE <= known.tried;
+        known.change(node, |kubelet| {
+            let may = kubelet.silent.is_none() && (!overdue || kubelet.answered || most_answer);
+            kubelet.left_out += u64::from(!may);
+            may
+        })
     }
 
     pub(super) fn answered(&self, node: &str) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let kubelet = known.entry(node.to_owned()).or_default();
-        (kubelet.answered, kubelet.failures) = (true, 0);
+        known.change(node, |kubelet| (kubelet.answered, kubelet.failures) = (true, 0));
     }
 
-    /// Notes that a question failed; whether the kubelet counts as silent from now on. Then the failure is told with
-    /// what is left out.
+    /// Records a failed query; returns whether the kubelet counts as silent from now on. In that case the failure is reported
+    /// with what is left out.
     pub(super) fn failed(&self, node: &str, error: &Error) -> bool {
         let unreachable = match error {
             Error::Transport { .. } | Error::Stopped => true,
@@ -88,26 +120,27 @@ impl Kubelets {
             return false;
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let kubelet = known.entry(node.to_owned()).or_default();
-        kubelet.failures += 1;
-        if kubelet.answered && kubelet.failures < FAILURES && !matches!(error, Error::Stopped) {
-            return false;
-        }
-        kubelet.left_out += 1;
-        kubelet.silent.get_or_insert_with(|| reason(error));
-        true
+        known.change(node, |kubelet| {
+            kubelet.failures += 1;
+            if kubelet.answered && kubelet.failures < FAILURES && !matches!(error, Error::Stopped) {
+                return false;
+            }
+            kubelet.left_out += 1;
+            kubelet.silent.get_or_insert_with(|| reason(error));
+            true
+        })
     }
 
-    /// Counts questions that nobody came to ask.
+    /// Counts queries that were never sent.
     pub(super) fn leave_out(&self, node: &str) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(node.to_owned()).or_default().left_out += 1;
+        known.change(node, |kubelet| kubelet.left_out += 1);
     }
 
-    /// What was left out, a node at a time.
+    /// What was left out, node by node.
     pub(super) fn troubles(&self) -> Vec<Trouble> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = known.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
+        let left = known.kubelets.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
         let trouble = |(node, kubelet): (&String, &Kubelet)| {
             let questions = match kubelet.left_out {
                 1 => "1 question about it or its logs is".to_owned(),
@@ -128,7 +161,7 @@ impl Kubelets {
     }
 }
 
-/// Why, in words that are the same for every node that is silent for the same reason.
+/// The reason, in the same words for all nodes with the same reason.
 fn reason(error: &Error) -> String {
     match error {
         Error::Api(refusal) if !refusal.message.is_empty() => {

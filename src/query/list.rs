@@ -1,8 +1,8 @@
-//! One kind of object, listed in pages and streamed into files, one file for each namespace.
+//! One kind of object, listed in pages and streamed into files, one file per namespace.
 //!
-//! Owns the layout `resources/cluster/…` and `resources/ns/<namespace>/…`. Holds one object at a time; objects of
-//! one kind come sorted by namespace from every server that keeps them in etcd, so one file is open at a time, and
-//! a server that mixes namespaces costs reopening, not memory.
+//! Owns the layout `resources/cluster/…` and `resources/ns/<namespace>/…`. Holds one object at a time. Every server that
+//! uses etcd returns the objects of a kind sorted by namespace, so only one file is open; a server that mixes namespaces
+//! costs reopening files, not memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -22,25 +22,25 @@ use base::kube::{Resource, Selector};
 /// Lists one kind.
 pub(super) struct Listing {
     pub(super) resource: Resource,
-    /// The namespace to list; empty for all of them and for what lives in none.
+    /// The namespace to list; empty for all of them and for cluster-scoped objects.
     pub(super) namespace: String,
-    /// When all are listed: the namespaces to keep.
+    /// If all are listed: the namespaces to keep.
     pub(super) only: Option<Arc<Scope>>,
     pub(super) selector: Selector,
 }
 
-/// The namespaces that are wanted.
+/// The selected namespaces.
 pub(super) struct Scope {
-    /// By name; one that comes into being in between is wanted, too.
+    /// By name; one created in the meantime is selected, too.
     pub(super) wanted: Regex,
-    /// Those that were there in the beginning.
+    /// Those that existed at the start.
     pub(super) known: BTreeSet<String>,
 }
 
 impl Listing {
     pub(super) fn fetch(&self, query: &Query<'_>) -> Result<Answer, Fault> {
         match (self.list(query, &self.namespace), &self.only) {
-            // Who may not list everywhere may still be allowed to list here and there.
+            // Without the right to list everywhere, we may still be allowed to list some namespaces.
             (Err(Fault::Forbidden(why)), Some(scope)) => self.piecemeal(query, scope, why),
             (found, _) => found,
         }
@@ -85,7 +85,7 @@ impl Listing {
         let mut answer = Answer::default();
         let mut files = Files::new(query.folder, &self.resource);
         let mut take = |mut object: Value| {
-            // Only a list of everything says where things are.
+            // Only a list of everything says where objects are.
             let place = match namespace {
                 "" => object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned(),
                 asked => asked.to_owned(),
@@ -102,7 +102,7 @@ impl Listing {
         };
         let listed = query.client.each(&self.resource, namespace, &self.selector, &mut take);
         let version = listed.as_ref().map(|meta| meta.version.clone()).unwrap_or_default();
-        // What came before a list broke off is worth keeping; the error says that it is not all.
+        // If a list breaks off, the first part is worth keeping; the error says that it is incomplete.
         files.finish(&version).map_err(Fault::Disk)?;
         listed?;
         Ok(answer)

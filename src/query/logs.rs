@@ -1,7 +1,7 @@
-//! Logs of pods: which are wanted, and each as a stream into its file.
+//! Pod logs: which to take, and streaming each into its file.
 //!
-//! Owns `podlogs/<namespace>/<pod>/logs/<container>.txt` and every limit of `Limits.PodLogs`. Init and ephemeral
-//! containers are taken like the others. Lines that look like errors are counted on the way.
+//! Owns `podlogs/<namespace>/<pod>/logs/<container>.txt` and all settings in `Limits.PodLogs`. Init and ephemeral
+//! containers are included. Lines that look like errors are counted on the way.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,18 +22,18 @@ use base::pattern;
 
 /// Longer lines are handled in pieces of this size.
 const PIECE: u64 = 64 << 10;
-/// A log that is not followed ends by itself; a kubelet that is silent for so long in the middle of one is ill.
+/// A log that is not followed ends by itself; a kubelet that is silent for this long in the middle of one is broken.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// No log of a container that is rotated takes longer or is larger; one that does not end is cut there.
+/// No rotated container log takes longer or is larger; an endless one is cut off here.
 const LOG_TIMEOUT: Duration = Duration::from_secs(600);
 const MAX_LOG_BYTES: u64 = 1 << 30;
 
-/// What the kubelet answers about a container that has not started yet as far as it knows, which is looked at so often.
+/// The kubelet's response for a container that has not started yet as far as it knows, and how often to try again.
 const NOT_STARTED: u16 = 400;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const LOOKS: usize = 3;
 
-/// Which pods' logs are wanted.
+/// Which pods' logs to take.
 pub(super) struct Choice {
     namespaces: Option<Regex>,
     labels: Selector,
@@ -45,15 +45,15 @@ pub(super) struct Log {
     pub(super) namespace: String,
     pub(super) pod: String,
     pub(super) container: String,
-    /// Where it runs; empty for nowhere.
+    /// The node it runs on; empty for none.
     pub(super) node: String,
     request: Request,
-    /// According to the cluster it is just being created.
+    /// According to the cluster it is still being created.
     starting: bool,
 }
 
 impl Choice {
-    /// What the settings say; `None` if no log is wanted.
+    /// Reads the settings; `None` if they select no logs.
     pub(super) fn new(config: &config::Run) -> anyhow::Result<Option<Self>> {
         let limits = &config.limits.pod_logs;
         if limits.since_seconds.is_some() && limits.since_time.is_some() {
@@ -80,7 +80,7 @@ impl Choice {
         Ok(wanted.then_some(Self { namespaces, labels: Selector::labels(labels), fields }))
     }
 
-    /// Finds the pods, each once, and makes a question of each container.
+    /// Finds the pods, each once, and creates a query for each container.
     pub(super) fn tasks(
         &self,
         query: &Query<'_>,
@@ -113,8 +113,8 @@ struct Pods {
 }
 
 impl Pods {
-    /// Takes the pods of all namespaces that are `wanted`: few are asked one by one, else all at once; who may not
-    /// list them all lists those that are known.
+    /// Finds the pods of all namespaces that are `wanted`: a few are listed one by one, more all at once; without the right to
+    /// list all, the known ones are listed.
     fn of_namespaces(
         &mut self,
         query: &Query<'_>,
@@ -166,7 +166,7 @@ impl Pods {
         let limits = &config.limits.pod_logs;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (pod_spec, status) = (&pod["spec"], &pod["status"]);
-        // The kubelet has removed everything of an evicted pod.
+        // The kubelet has removed everything belonging to an evicted pod.
         let evicted = status["phase"] == "Failed" && status["reason"] == "Evicted";
         let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
         if evicted || !self.seen.insert((namespace.clone(), name.clone())) {
@@ -180,11 +180,11 @@ impl Pods {
                 let container = text(&container["name"]);
                 let mut known = states.iter().flat_map(|key| status[key].as_array().into_iter().flatten());
                 let state = known.find(|state| state["name"] == container.as_str());
-                // A container that was never restarted has no earlier log, one that never ran has none at all.
+                // A container that was never restarted has no earlier log; one that never ran has none at all.
                 let restarted =
                     state.is_some_and(|state| state["restartCount"].as_u64().unwrap_or_default() > 0);
                 let waiting = state.map_or(&Value::Null, |state| &state["state"]["waiting"]);
-                // What a cluster tells is seconds old: a quick plugin may have done all its work meanwhile.
+                // The cluster's view is seconds old: a quick plugin may have finished in the meantime.
                 let starting = ours
                     && (waiting["reason"] == "ContainerCreating" || waiting["reason"] == "PodInitializing");
                 let ran = state
@@ -225,7 +225,7 @@ fn request(namespace: &str, pod: &str, container: &str, limits: &config::PodLogs
 }
 
 impl Log {
-    /// The log as a stream; `None` if the container was being created and still is.
+    /// The log as a stream; `None` if the container is still being created.
     fn open(&self, client: &Client, silence: Duration) -> Result<Option<impl Read>, kube::Error> {
         for _ in 0..LOOKS {
             match client.stream(&self.request, Some(silence)) {
@@ -258,7 +258,7 @@ impl Log {
         let mut file = BufWriter::new(File::create(&path).map_err(writing)?);
         let mut answer = Answer::default();
         let mut filter = query.redactor.map(super::Redactor::lines);
-        // The server keeps to the limit; one that does not must not fill the disk.
+        // The server should enforce the limit; one that does not must not fill the disk.
         let limit = query.config.limits.pod_logs.limit_bytes.and_then(|bytes| u64::try_from(bytes).ok());
         let mut stream = BufReader::new(stream).take(limit.unwrap_or(MAX_LOG_BYTES));
         let (mut line, mut begins) = (Vec::new(), true);
@@ -267,7 +267,7 @@ impl Log {
             let read = (&mut stream).take(PIECE).read_until(b'\n', &mut line);
             if !line.is_empty() {
                 let text = String::from_utf8_lossy(&line);
-                // A line of many pieces is one line.
+                // A line in several pieces is one line.
                 if begins {
                     answer.health.see_line(&place, &text);
                 }
@@ -296,7 +296,7 @@ impl Log {
             }
         };
         file.flush().map_err(writing)?;
-        // What came before is worth keeping.
+        // The first part is worth keeping.
         answer.troubles.extend(broken.map(|error| Trouble {
             queryobj: "PodLogs".into(),
             namespace: self.namespace.clone(),

@@ -1,10 +1,9 @@
-//! The snapshot of the cluster: every object that can be listed, logs of pods, what nodes and the server say of
-//! themselves.
+//! The snapshot of the cluster: every object that can be listed, pod logs, what nodes and the server say about themselves.
 //!
-//! Owns what is asked for, the files that hold the answers, and the records of what could not be had. One failing
-//! group, node or log never stops the rest: it is recorded, and only a folder that cannot be written to ends a
-//! snapshot. Knows nothing of plugins or of archives: it fills a folder. Threads: [`WORKERS`] that take one
-//! question after the other, and one that waits for the end of the time; the rate is the client's.
+//! Owns what to query, the files with the answers, and the records of what could not be retrieved. A failing group, node
+//! or log never stops the rest: it is recorded, and only a folder that is not writable ends a snapshot. Knows nothing
+//! about plugins or archives: it fills a folder. Threads: [`WORKERS`], which take one query after the other, and one that
+//! waits for the end of the time; the client limits the rate.
 
 mod health;
 mod hosts;
@@ -37,58 +36,58 @@ use health::Health;
 use kubelets::{Kubelets, Times};
 pub(crate) use redact::Redactor;
 
-/// Questions under way at once; the rate limit of the client keeps the server from harm.
+/// Concurrent queries; the client's rate limit protects the server.
 pub(crate) const WORKERS: usize = 16;
-/// A question is asked again for so long. A server that restarts is back by then; a group whose server is away for
-/// good must not hold up the rest.
+/// How long a query is retried. A server that restarts is back by then; a group whose server is gone for good must not
+/// hold up the rest.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
-/// Between two words about progress.
+/// Between two progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// The longest name that is used for a file as it is; file systems take 255 bytes with the ending.
+/// Longer names are shortened for files; file systems allow 255 bytes including the extension.
 const MAX_NAME_BYTES: usize = 200;
-/// Bounds answers that are kept whole: versions, groups, settings of a kubelet.
+/// Limits responses that are held in memory: versions, groups, settings of a kubelet.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
 
-/// How a snapshot is taken.
+/// How to take a snapshot.
 #[derive(Clone, Copy)]
 pub(crate) struct Query<'a> {
-    /// The way to the cluster, at the rate that is allowed.
+    /// Access to the cluster, at the permitted rate.
     pub client: &'a kube::Client,
-    /// What is asked for.
+    /// What to query.
     pub config: &'a config::Run,
-    /// What is hidden, if anything.
+    /// What to hide, if anything.
     pub redactor: Option<&'a Redactor>,
-    /// The folder that is filled.
+    /// The folder to fill.
     pub folder: &'a Path,
-    /// Questions under way at once: [`WORKERS`] but for measuring.
+    /// Concurrent queries: [`WORKERS`], except for benchmarks.
     pub workers: usize,
 }
 
-/// What became of it.
+/// The outcome of a snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
-    /// Questions that were answered.
+    /// Successful queries.
     pub answered: usize,
-    /// Questions that were not, each with its reason.
+    /// Failed queries, each with its reason.
     pub errors: Vec<Trouble>,
 }
 
-/// A question that could not be answered.
+/// A failed query.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Trouble {
-    /// What was asked for: a plural, `Nodes`, `PodLogs`, ….
+    /// What was queried: a plural, `Nodes`, `PodLogs`, ….
     pub queryobj: String,
-    /// The namespace, if it has one.
+    /// The namespace, if any.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// The node, or pod and container.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Why not.
+    /// Why it failed.
     pub error: String,
 }
 
-/// One question.
+/// One query.
 enum Task {
     List(list::Listing),
     Host(String),
@@ -97,37 +96,37 @@ enum Task {
     ServerGroups,
 }
 
-/// Why a question has no answer.
+/// Why a query has no answer.
 enum Fault {
-    /// We lack the right; recorded.
+    /// Missing rights; recorded.
     Forbidden(String),
-    /// Anything else on the side of the cluster; recorded.
+    /// Any other failure of the cluster; recorded.
     Refused(String),
-    /// Not asked, or with no answer that only concerns this question; what was learned of the node is told once.
+    /// Not sent, or failed because of the node, which is reported once.
     LeftOut,
-    /// Ends the snapshot: the folder cannot be written to.
+    /// Ends the snapshot: the folder is not writable.
     Disk(anyhow::Error),
 }
 
-/// What a question brought.
+/// The result of a query.
 #[derive(Default)]
 struct Answer {
     health: Health,
     troubles: Vec<Trouble>,
 }
 
-/// A question with what came of it.
+/// A query with its outcome.
 struct Outcome {
     timing: Timing,
     name: String,
     came: Came,
 }
 
-/// What came of a question.
+/// The outcome of a query.
 enum Came {
     Answer(Answer),
     Error(String),
-    /// Told with all else that is left out of its node.
+    /// Reported together with everything else left out for its node.
     LeftOut,
 }
 
@@ -146,7 +145,7 @@ struct Timing {
 }
 
 impl Query<'_> {
-    /// Takes the snapshot. `Err` only if nothing could be asked or the folder could not be written to.
+    /// Takes the snapshot. `Err` only if nothing could be queried or the folder is not writable.
     pub(crate) fn run(&self, stop: &Stop) -> anyhow::Result<Summary> {
         let meta = self.folder.join(layout::META);
         fs::create_dir_all(&meta).with_context(|| format!("creating `{}`", meta.display()))?;
@@ -174,7 +173,7 @@ impl Query<'_> {
                 fs::create_dir_all(&folder).with_context(|| format!("creating `{}`", folder.display()))?;
             }
         }
-        // What fails for good ends what is under way, too, and so does the time.
+        // A fatal failure also ends what is under way, and so does the end of the time.
         let end = stop.child();
         let client = self.client.under(&end).patience(RETRY_TIMEOUT);
         let query = Query { client: &client, ..*self };
@@ -207,7 +206,7 @@ impl Query<'_> {
         Ok(Summary { answered: records.answered, errors: records.troubles })
     }
 
-    /// Carries out all tasks, several at once; what comes back is in the order of the tasks, whatever the timing.
+    /// Carries out all tasks, several at once; results are in the order of the tasks, whatever the timing.
     fn carry_out(&self, tasks: Vec<Task>, kubelets: &Kubelets, stop: &Stop) -> anyhow::Result<Vec<Outcome>> {
         let next = AtomicUsize::new(0);
         let total = tasks.len();
@@ -231,7 +230,7 @@ impl Query<'_> {
                 let started =
                     std::thread::Builder::new().name(format!("query {number}")).spawn_scoped(scope, work);
                 if let Err(error) = started {
-                    // One thread is enough to get through.
+                    // One thread is enough to make progress.
                     log::debug!("starting a thread: {error}");
                 }
             }
@@ -264,14 +263,14 @@ impl Query<'_> {
                     }
                 }
             }
-            // Workers that still have something to say end when nobody listens.
+            // Workers that still have something to send end when nobody receives it.
             drop(done);
         });
         if let Some(error) = broken {
             return Err(error);
         }
         let timed = tasks.iter().zip(outcomes).map(|(task, outcome)| {
-            // Whoever was not asked was left out by the time.
+            // Whatever was not queried was left out for lack of time.
             let (time, came) = outcome.unwrap_or_else(|| match task.node().filter(|node| !node.is_empty()) {
                 Some(node) => {
                     kubelets.leave_out(node);
@@ -306,7 +305,7 @@ impl Query<'_> {
         }
     }
 
-    /// Keeps one JSON answer as it is, keys sorted.
+    /// Stores one JSON response unchanged, with sorted keys.
     fn document(
         &self,
         path: &str,
@@ -320,7 +319,7 @@ impl Query<'_> {
         Ok(answer)
     }
 
-    /// The groups as the client library of the original lists them: the core group first, without a name.
+    /// The groups as the original's client library lists them: the core group first, without a name.
     fn server_groups(&self) -> Result<Answer, Fault> {
         let core = self.client.send(&kube::Request::raw(kube::Method::Get, "/api"))?;
         let mut found = self.client.send(&kube::Request::raw(kube::Method::Get, "/apis"))?;
@@ -342,7 +341,7 @@ impl Query<'_> {
 }
 
 impl Task {
-    /// What it is called in `meta/query-time.json`, and its namespace.
+    /// Its name in `meta/query-time.json`, and its namespace.
     fn subject(&self) -> (String, String) {
         match self {
             Self::List(listing) => (listing.resource.plural.to_string(), listing.namespace.clone()),
@@ -362,7 +361,7 @@ impl Task {
         }
     }
 
-    /// The node or the container it asks about.
+    /// The node or container that it is about.
     fn name(&self) -> String {
         match self {
             Self::Host(node) => node.clone(),
@@ -382,7 +381,7 @@ impl From<kube::Error> for Fault {
     }
 }
 
-/// What is written into `meta` at the end.
+/// What is written to `meta` at the end.
 #[derive(Default)]
 struct Records {
     timings: Vec<Timing>,
@@ -429,7 +428,7 @@ impl Records {
     }
 }
 
-/// A name from the cluster as the name of a file or folder: as it is, unless it could lead elsewhere.
+/// A name from the cluster as the name of a file or folder: unchanged, unless it could lead elsewhere.
 fn component(name: &str) -> String {
     let plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | '%');
     if name.len() <= MAX_NAME_BYTES && !matches!(name, "" | "." | "..") && name.chars().all(plain) {
@@ -444,7 +443,7 @@ fn component(name: &str) -> String {
         }
     }
     if name.is_empty() || out.len() > MAX_NAME_BYTES {
-        // Cut at a character; the digest keeps apart what begins alike.
+        // Cut off between characters; the digest distinguishes names with the same beginning.
         let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
         let end = (0..=MAX_NAME_BYTES.min(out.len())).rev().find(|at| out.is_char_boundary(*at));
         out.truncate(end.unwrap_or_default());
@@ -454,7 +453,7 @@ fn component(name: &str) -> String {
     out
 }
 
-/// Writes a small file and the folders above it.
+/// Writes a small file and creates its parent folders.
 fn keep(path: &Path, content: &[u8]) -> Result<(), Fault> {
     let write = || {
         if let Some(folder) = path.parent() {

@@ -1,8 +1,8 @@
-//! Which questions a snapshot asks: kinds, namespaces, nodes.
+//! What a snapshot queries: kinds, namespaces, nodes.
 //!
-//! Owns the reading of `Resources`: none stands for everything but secrets, an entry names a plural (`pods`), a
-//! plural with its group (`deployments.apps`), a group (`apps`), a group and version (`apps/v1`) or a kind (`Pod`).
-//! Kinds of different groups that share a plural are all kept.
+//! Owns the meaning of `Resources`: none means everything but secrets, an entry names a plural (`pods`), a plural with its
+//! group (`deployments.apps`), a group (`apps`), a group and version (`apps/v1`) or a kind (`Pod`). Kinds of different
+//! groups that share a plural are all included.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use super::list::{Listing, Scope};
 use super::{Query, Task, Trouble};
 use base::kube::{Discovery, Kind, Resource, Selector};
 
-/// Up to so many namespaces are asked one by one; more are asked at once, and what is not wanted is dropped.
+/// Up to this many namespaces are queried one by one; more are queried at once, dropping the others' objects.
 pub(super) const FEW: usize = 5;
 
-/// The questions.
+/// The queries of a snapshot.
 pub(super) struct Plan {
     pub(super) tasks: Vec<Task>,
     /// The namespaces that match.
     pub(super) namespaces: BTreeSet<String>,
     /// All namespaces, as far as known.
     pub(super) known: BTreeSet<String>,
-    /// Whether anything that lives in a namespace is wanted.
+    /// Whether anything in a namespace is wanted.
     pub(super) namespaced: bool,
     /// Whether pod logs are wanted.
     pub(super) logs: bool,
-    /// What could not even be asked.
+    /// What could not even be queried.
     pub(super) troubles: Vec<Trouble>,
 }
 
-/// Makes the plan; `Err` only if the server cannot be talked to at all.
+/// Makes the plan; `Err` only if the server is not reachable at all.
 pub(super) fn make(query: &Query<'_>, wanted: &Regex, labels: String) -> anyhow::Result<Plan> {
     let chosen = query.config.resources.as_deref();
     let mut plan = Plan {
@@ -95,7 +95,7 @@ impl Plan {
     }
 }
 
-/// Whether one of the things that are not a kind of object is wanted.
+/// Whether one of the items that are not a kind of object is wanted.
 fn named(chosen: Option<&[String]>, name: &str) -> bool {
     chosen.is_none_or(|chosen| chosen.iter().any(|entry| entry == name))
 }
@@ -116,7 +116,7 @@ fn select(discovery: &Discovery, chosen: Option<&[String]>, plan: &mut Plan) -> 
     named.map(|kind| kind.resource.clone()).collect()
 }
 
-/// Whether an entry of `Resources` means this kind. Secrets are only ever meant by name, never through their group.
+/// Whether an entry of `Resources` matches this kind. Secrets are only matched by name, never by their group.
 fn names(entry: &str, resource: &Resource) -> bool {
     let group: &str = &resource.group;
     let by_name = entry == resource.plural
@@ -126,7 +126,7 @@ fn names(entry: &str, resource: &Resource) -> bool {
     by_name || (by_group && !group.is_empty() && resource.plural != "secrets")
 }
 
-/// Finds the namespaces that match; true if those are all there are.
+/// Finds the namespaces that match; true if these are all of them.
 fn name_namespaces(query: &Query<'_>, wanted: &Regex, plan: &mut Plan) -> bool {
     let mut every = true;
     let mut keep = |object: serde_json::Value| {

@@ -1,8 +1,8 @@
 //! Hides secrets before they reach a file.
 //!
-//! Owns the rules: values of environment variables whose names say so, the values of Secrets, copies of both in
-//! `last-applied-configuration`, and in logs bearer tokens and private keys. The run's configuration adds to them.
-//! What is hidden is replaced by [`HIDDEN`] and counted by rule, so that a reader knows that something was there.
+//! Owns the rules: values of environment variables whose names suggest a secret, the values of Secrets, copies of both in
+//! `last-applied-configuration`, and bearer tokens and private keys in logs. The run's configuration adds to them. What is
+//! hidden is replaced by [`HIDDEN`] and counted by rule, so that readers know that something was there.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,21 +17,21 @@ use base::json::json;
 use base::kube::Resource;
 use base::pattern;
 
-/// What stands in the place of something hidden.
+/// Replaces what is hidden.
 const HIDDEN: &str = "***HIDDEN***";
-/// Variables with such names hold secrets; names that only point to one, such as `TOKEN_FILE`, do not.
+/// Variables with such names contain secrets, unless the name only points to one, such as `TOKEN_FILE`.
 const ENV: &str = concat!(
     r"(?i)((^|[_.-])(pass|pwd|auth|creds?)|passw(or)?d|passphrase|secret|token|credentials?",
     r"|(api|access|private|client|signing|encryption|ssh|master|session|license|account)[_-]?key)",
     r"([_-]?(value|data|string|b64|base64|key|id|\d+))?$",
 );
-/// Such names end alike, and hold no secret: the folder that a shell is in.
+/// Names with such an ending that do not contain a secret, but a shell's folder.
 const NO_SECRETS: [&str; 2] = ["PWD", "OLDPWD"];
-/// Values that are switches and no secrets, whatever the name says.
+/// Values that are switches and not secrets, whatever the name.
 const SWITCHES: [&str; 8] = ["", "true", "false", "yes", "no", "on", "off", "none"];
-/// Only a text with a digit is such a token: "bearer authentication-failed" is not.
+/// Only text with a digit counts as such a token: "bearer authentication-failed" does not.
 const BEARER: &str = "bearer tokens";
-/// Tokens as they occur in headers, JSON web tokens, and passwords in addresses.
+/// Tokens in headers, JSON web tokens, and passwords in URLs.
 const TEXT: [(&str, &str); 4] = [
     (
         "authorization headers",
@@ -42,14 +42,14 @@ const TEXT: [(&str, &str); 4] = [
     ("passwords in addresses", r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s:/@]*:([^\s:/@]+)@"),
 ];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// What no text with a private key can lack; finding it is cheap.
+/// Occurs in every text with a private key; searching for it is cheap.
 const KEY: &str = "PRIVATE KEY";
 const KEY_BEGIN: &str = "-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----";
 const KEY_END: &str = "-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----";
-/// No key has more lines; one whose end is missing must not swallow the rest of a log.
+/// No key has more lines; a key without an end must not swallow the rest of a log.
 const KEY_LINES: u32 = 200;
 
-/// The rules, and how often each was used. Shared by all threads of a snapshot.
+/// The rules, and how often each was applied. Shared by all threads of a snapshot.
 pub(crate) struct Redactor {
     env: Vec<Regex>,
     text: Vec<Rule>,
@@ -64,7 +64,7 @@ pub(crate) struct Redactor {
 
 struct Rule {
     name: String,
-    /// Its first group is hidden; without groups, as in all rules of files, the whole match.
+    /// Its first group is hidden; without groups, as in all rules from files, the whole match.
     pattern: Regex,
     count: AtomicU64,
 }
@@ -76,7 +76,7 @@ struct Field {
 }
 
 impl Redactor {
-    /// The built-in rules and those that are asked for; none if somebody asks to see everything.
+    /// The built-in and configured rules; `None` if nothing should be hidden.
     pub(crate) fn new(asked: &Redaction) -> anyhow::Result<Option<Self>> {
         if asked.off {
             return Ok(None);
@@ -111,7 +111,7 @@ impl Redactor {
         }))
     }
 
-    /// Hides what an object must not show; true if anything was.
+    /// Hides secrets in an object; true if there were any.
     pub(crate) fn object(&self, resource: &Resource, object: &mut Value) -> bool {
         let mut hidden = false;
         if resource.plural == "secrets" {
@@ -144,7 +144,7 @@ impl Redactor {
         Lines { rules: self, key_lines: 0 }
     }
 
-    /// How often each rule was used.
+    /// How often each rule was applied.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let fixed = [
             ("environment variables", &self.variables),
@@ -164,7 +164,7 @@ impl Redactor {
         counts
     }
 
-    /// Variables at any depth (pods, templates, custom resources), and texts that hold keys or tokens.
+    /// Variables at any depth (pods, templates, custom resources), and texts that contain keys or tokens.
     fn values(&self, value: &mut Value) -> bool {
         let mut hidden = false;
         match value {
@@ -205,21 +205,21 @@ impl Redactor {
         !NO_SECRETS.contains(&name) && self.env.iter().any(|env| env.is_match(name))
     }
 
-    /// Whether a text is worth being looked at line by line.
+    /// Whether a text is worth examining line by line.
     fn is_suspicious(&self, text: &str) -> bool {
         text.contains(KEY) || self.text.iter().any(|rule| rule.pattern.is_match(text))
     }
 }
 
-/// Hides what the lines of one log must not show; a private key spans several.
+/// Hides secrets in the lines of one log; a private key spans several.
 pub(crate) struct Lines<'a> {
     rules: &'a Redactor,
-    /// How many lines of a key may still come.
+    /// How many more lines of a key to expect.
     key_lines: u32,
 }
 
 impl Lines<'_> {
-    /// The line as it may be kept.
+    /// The line without secrets.
     pub(crate) fn line<'a>(&mut self, line: &'a str) -> Cow<'a, str> {
         if self.key_lines > 0 {
             self.key_lines -= 1;
@@ -233,7 +233,7 @@ impl Lines<'_> {
         {
             count(&self.rules.keys);
             let (before, rest) = (&line[..begin.start()], &line[begin.end()..]);
-            // A key on one line, with its line ends written as \n, ends there as well.
+            // A key on one line, with line ends written as \n, also ends there.
             let tail = match self.rules.key_end.find(rest) {
                 Some(end) => self.line(&rest[end.end()..]).into_owned(),
                 None => {
@@ -248,7 +248,7 @@ impl Lines<'_> {
 }
 
 impl Redactor {
-    /// The rules that look at one line alone.
+    /// The rules that look at a single line.
     fn plain<'a>(&self, line: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(line);
         for rule in &self.text {

@@ -1,4 +1,4 @@
-//! Which texts are label selectors. An unreadable one would fail every list: it is said once, and left out.
+//! Checks label selectors. An invalid one would fail every list, so it is reported once and ignored.
 
 use std::sync::LazyLock;
 

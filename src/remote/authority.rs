@@ -6,16 +6,24 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
+use super::state;
 use crate::names::{AUTHORITY_KEY, AUTHORITY_MAP, RUN_KEY};
 use crate::plugin;
 use base::kube::{Client, Resource};
+use base::small;
 use base::sys::{self, Open as _};
 
 /// The folder's name in the user's.
 const FOLDER: &str = "authorities";
+/// An aggregator whose image is on its node has started by then.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// A pod that fits somewhere has a node by then.
+const SCHEDULE_TIMEOUT: Duration = Duration::from_millis(500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// No certificate is larger.
 const MAX_CERTIFICATE_BYTES: u64 = 64 << 10;
 
@@ -64,6 +72,24 @@ impl Authorities {
         }
     }
 
+    /// Keeps that of a run that was just begun: its aggregator shows it as soon as it starts, and nobody waits long for
+    /// one that does not start at once. Later calls look for it again.
+    pub(crate) fn learn_soon(&self, client: &Client, namespace: &str) {
+        let client = client.clone().patience(Duration::ZERO).within(START_TIMEOUT);
+        let began = Instant::now();
+        while !self.learn(&client, namespace) {
+            let waited = began.elapsed();
+            let starts = || {
+                state::find(&client, namespace)
+                    .is_ok_and(|pod| pod.is_some_and(|pod| pod["spec"]["nodeName"].is_string()))
+            };
+            let hopeless = waited > START_TIMEOUT || waited > SCHEDULE_TIMEOUT && !starts();
+            if hopeless || client.stop().wait(LOOK_INTERVAL) {
+                return;
+            }
+        }
+    }
+
     /// Keeps that of the run in a namespace, as far as the namespace shows it; whether it is kept now.
     pub(crate) fn learn(&self, client: &Client, namespace: &str) -> bool {
         let Some((run, certificate)) = shown(client, namespace) else { return false };
@@ -89,7 +115,7 @@ fn shown(client: &Client, namespace: &str) -> Option<(String, String)> {
 /// Reads a certificate.
 pub(crate) fn read(path: &Path) -> Result<String> {
     let describe = || format!("cannot read `{}`", path.display());
-    let content = super::seal::read_small(path, MAX_CERTIFICATE_BYTES).with_context(describe)?;
+    let content = small::read(path, MAX_CERTIFICATE_BYTES).with_context(describe)?;
     String::from_utf8(content).with_context(describe)
 }
 

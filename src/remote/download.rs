@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::landed::{Landed, archive_name};
 use super::partial::PartialFile;
-use super::retrieve::{Landed, archive_name};
 use super::service::Credentials;
-use super::{BACKOFF, IDLE_LIMIT, SILENCE_TIMEOUT};
+use super::{IDLE_LIMIT, SILENCE_TIMEOUT};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
 use crate::{layout, status};
 use base::kube::{self, Method, Request};
+use base::retry::Attempts;
 use base::stop::Stop;
 
 /// The service answers a question within this.
@@ -66,7 +67,7 @@ pub(super) fn download(
 /// Appends what `file` still lacks, over as many connections as that takes.
 fn rest(client: &kube::Client, archive: &status::Archive, file: &mut PartialFile, stop: &Stop) -> Result<()> {
     let tag = format!("\"{}\"", archive.sha256);
-    let mut idle = 0;
+    let mut attempts = Attempts::new(IDLE_LIMIT, stop);
     while file.size() < archive.size {
         let before = file.size();
         let request = Request::raw(Method::Get, "/results")
@@ -81,14 +82,14 @@ fn rest(client: &kube::Client, archive: &status::Archive, file: &mut PartialFile
         if file.size() >= archive.size {
             break;
         }
-        idle = if file.size() > before { 0 } else { idle + 1 };
-        if idle >= IDLE_LIMIT {
+        let again = attempts.again(file.size() > before);
+        if stop.stopped() {
+            bail!("interrupted");
+        }
+        if !again {
             bail!("the transfer was cut and could not go on: {why}");
         }
         log::warn!("the transfer was cut after {} bytes, going on there: {why}", file.size());
-        if stop.wait(BACKOFF * 2_u32.pow(idle)) {
-            bail!("interrupted");
-        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 pub(crate) mod authority;
 mod download;
+mod landed;
 mod partial;
 mod retrieve;
 pub(crate) mod seal;
@@ -18,5 +19,3 @@ use std::time::Duration;
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often in a row a transfer may stop without having got any further.
 const IDLE_LIMIT: u32 = 6;
-/// Before the first attempt to go on; doubled with each.
-const BACKOFF: Duration = Duration::from_millis(250);

@@ -180,9 +180,6 @@ fn joined(folder: &Path, name: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::os::unix::fs::symlink;
-
     use super::*;
 
     #[test]
@@ -199,11 +196,14 @@ mod tests {
         }
     }
 
+    #[cfg(unix)] // its links and modes
     #[test]
     fn nothing_that_exists_is_written_to() {
+        use base::sys;
         let folder = std::env::temp_dir().join(format!("sonobuoy-partial-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).unwrap();
+        let mode = |name: &Path| sys::mode(&folder.join(name).metadata().unwrap()) & 0o777;
         let of = |content: &str, force| {
             let mut file = PartialFile::create(&folder, "a", force).unwrap();
             file.write(content.as_bytes()).unwrap();
@@ -213,12 +213,12 @@ mod tests {
         // The first two names are taken, one of them by a link to a file of somebody.
         fs::write(folder.join("precious"), "precious").unwrap();
         let taken = |number| folder.join(format!(".a.{}-{number}.partial", std::process::id()));
-        symlink(folder.join("precious"), taken(0)).unwrap();
+        sys::symlink(&folder.join("precious"), &taken(0)).unwrap();
         fs::write(taken(1), "other").unwrap();
         let file = of("one", false);
-        assert_eq!(fs::metadata(taken(2)).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(mode(&taken(2)), 0o600);
         assert_eq!(file.commit().unwrap(), folder.join("a"));
-        assert_eq!(fs::metadata(folder.join("a")).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(mode(Path::new("a")), 0o600);
         // The same again is no harm, anything else is.
         of("one", false).commit().unwrap();
         for content in ["two", "more than one"] {
@@ -232,7 +232,7 @@ mod tests {
         // A link is replaced, never followed.
         fs::remove_file(folder.join("a")).unwrap();
         for target in ["precious", "nowhere"] {
-            symlink(folder.join(target), folder.join("a")).unwrap();
+            sys::symlink(&folder.join(target), &folder.join("a")).unwrap();
             assert!(of("precious", false).commit().is_err(), "{target}");
             of("three", true).commit().unwrap();
             assert!(folder.join("a").symlink_metadata().unwrap().is_file());

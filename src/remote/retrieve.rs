@@ -19,17 +19,18 @@ use serde_json::Value;
 
 use super::authority::Authorities;
 use super::download::download;
+use super::landed::{Landed, archive_name};
 use super::partial::PartialFile;
 use super::seal;
 use super::service::Credentials;
-use super::{BACKOFF, IDLE_LIMIT, SILENCE_TIMEOUT, state};
+use super::{IDLE_LIMIT, SILENCE_TIMEOUT, state};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
 use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, RUNS_DIR, SONOBUOY};
 use crate::{layout, status};
 use base::archive::{self, Gunzip, Kind, Reader};
 use base::kube;
+use base::retry::Attempts;
 use base::stop::Stop;
-use base::sys;
 
 /// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
 const MAX_QUEUED_PIECES: usize = 16;
@@ -40,8 +41,6 @@ const MAX_RATIO: u64 = 16;
 const MAX_START_BYTES: u64 = 64 << 20;
 /// The seals of a folder's archives, packed: one run has one.
 const MAX_SEALS_BYTES: u64 = 256 << 10;
-/// The longest name of an archive; what a partial file adds to it still fits into a folder.
-const MAX_NAME_BYTES: usize = 200;
 /// How often everything is fetched again when going on is impossible or what came is not what was packed.
 const RESTARTS: u32 = 5;
 
@@ -65,12 +64,6 @@ pub(crate) struct Retrieval<'a> {
     pub force: bool,
     /// Whether the seal is kept beside the archive.
     pub keep_seal: bool,
-}
-
-/// An archive that is here and not yet under its name, with the name that it was sent under.
-pub(super) struct Landed {
-    pub(super) name: String,
-    pub(super) file: PartialFile,
 }
 
 /// Why there is nothing.
@@ -110,7 +103,7 @@ impl Retrieval<'_> {
         if self.partial {
             return self.fetch_partial(pod, stop).map(|path| vec![path]);
         }
-        let mut restarts = 0;
+        let mut attempts = Attempts::new(RESTARTS + 1, stop);
         loop {
             let landing =
                 Landing { into: self.into, name: self.name, known: known.as_ref(), force: self.force };
@@ -123,12 +116,10 @@ impl Retrieval<'_> {
                 Ok(landed) => return Ok(landed),
                 Err(Again::Never(failure)) => return Err(failure),
                 Err(Again::Perhaps(error)) => {
-                    restarts += 1;
-                    if restarts > RESTARTS || stop.stopped() {
+                    if !attempts.again(false) {
                         return Err(Failure::Transfer(error));
                     }
                     log::warn!("{error:#}; fetching everything again");
-                    stop.wait(BACKOFF * 2_u32.pow(restarts));
                 }
             }
         }
@@ -268,7 +259,7 @@ impl Retrieval<'_> {
     /// Hands the stream on, piece by piece, going on after cuts.
     fn receive(&self, pod: &str, sender: &SyncSender<Vec<u8>>, stop: &Stop) -> Result<(), Cut> {
         let mut received = 0_u64;
-        let mut idle = 0;
+        let mut attempts = Attempts::new(IDLE_LIMIT, stop);
         loop {
             let before = received;
             let offset = received.to_string();
@@ -303,14 +294,14 @@ impl Retrieval<'_> {
                 }
                 Err(error) => error.to_string(),
             };
-            idle = if received > before { 0 } else { idle + 1 };
-            if idle >= IDLE_LIMIT {
+            let again = attempts.again(received > before);
+            if stop.stopped() {
+                return Err(Cut::Here(anyhow!("interrupted")));
+            }
+            if !again {
                 return Err(if received == 0 { Cut::Refused(why) } else { Cut::Line(why) });
             }
             log::warn!("the transfer was cut after {received} bytes, going on there: {why}");
-            if stop.wait(BACKOFF * 2_u32.pow(idle)) {
-                return Err(Cut::Here(anyhow!("interrupted")));
-            }
         }
     }
 
@@ -418,16 +409,6 @@ impl Landing<'_> {
     }
 }
 
-/// The name under which an archive may stand in a folder of the user's: nothing that leads elsewhere, that is hidden, or
-/// that a shell or a program takes for more than a name. Old aggregators' begin with `./`.
-pub(super) fn archive_name(sent: &str) -> Option<&str> {
-    let name = sent.strip_prefix("./").unwrap_or(sent);
-    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte));
-    let first = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-    let fits = name.len() <= MAX_NAME_BYTES && name.ends_with(layout::ARCHIVE) && sys::can_have(name);
-    (plain && first && fits).then_some(name)
-}
-
 /// Reads the seals in what an aggregator sends.
 fn read_seals(packed: &[u8], seals: &mut BTreeMap<String, Seal>) -> anyhow::Result<()> {
     let mut reader = Reader::new(Gunzip::new(packed));
@@ -486,40 +467,6 @@ impl Read for Chunks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_archive_has_a_plain_name_or_none() {
-        let uuid = "202401010000_sonobuoy_11111111-2222-4333-8444-555555555555.tar.gz";
-        for name in [uuid, "a.tar.gz", "A+b_1.tar.gz"] {
-            assert_eq!(archive_name(name), Some(name));
-            assert_eq!(archive_name(&format!("./{name}")), Some(name));
-        }
-        for name in [
-            "",
-            ".tar.gz",
-            ".bashrc",
-            ".a.tar.gz",
-            "a.tgz",
-            "a.tar.gz.sig",
-            "authorized_keys",
-            "../a.tar.gz",
-            "/a.tar.gz",
-            "b/a.tar.gz",
-            "././a.tar.gz",
-            "b\\a.tar.gz",
-            "c:a.tar.gz",
-            "-a.tar.gz",
-            "a b.tar.gz",
-            "a\n.tar.gz",
-            "a\0.tar.gz",
-            "$(a).tar.gz",
-            "\u{202e}.tar.gz",
-            "\u{e9}.tar.gz",
-        ] {
-            assert_eq!(archive_name(name), None, "{name:?}");
-        }
-        assert_eq!(archive_name(&format!("{}.tar.gz", "a".repeat(300))), None);
-    }
 
     #[test]
     fn further_archives_are_numbered_before_their_ending() {

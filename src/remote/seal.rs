@@ -1,7 +1,5 @@
 //! Whether an archive is what its seal says, and the seal that of its run.
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -10,6 +8,7 @@ use super::authority::Authorities;
 use super::partial;
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement};
 use crate::layout;
+use base::small;
 
 /// What was found out about an archive that is what its seal says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +54,7 @@ pub(crate) fn check(seal: &Seal, size: u64, sha256: &str, certificate: Option<&s
 pub(crate) fn check_file(archive: &Path, authority: Option<&Path>) -> Result<Checked> {
     let [statement, signature] = layout::seal(archive);
     let part = |path: &Path, most| {
-        read_small(path, most)
+        small::read(path, most)
             .with_context(|| format!("cannot read `{}`, a part of the seal", path.display()))
     };
     let seal = Seal {
@@ -70,14 +69,4 @@ pub(crate) fn check_file(archive: &Path, authority: Option<&Path>) -> Result<Che
     let size = archive.metadata().with_context(describe)?.len();
     let sha256 = partial::sha256(archive).with_context(describe)?;
     check(&seal, size, &sha256, certificate.as_deref())
-}
-
-/// All of a file that must not have more than so many bytes.
-pub(super) fn read_small(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    File::open(path)?.take(most + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > most {
-        return Err(io::Error::other(format!("it is larger than {most} bytes")));
-    }
-    Ok(content)
 }

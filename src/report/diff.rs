@@ -10,14 +10,14 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use super::facts::Facts;
+use super::column::{self, Column};
 use super::health;
 use super::json::SCHEMA_VERSION;
 use super::leaf::{self, Leaf};
+use super::look::{Look, fit};
 use super::open::Opened;
-use super::overview::FAILED_CODE;
+use super::overview::{FAILED_CODE, Overview};
 use super::snapshot::Objects;
-use super::survey::Survey;
 use super::times::spoken;
 use super::words::count;
 use crate::item::{FAILED, PASSED, TIMEOUT};
@@ -28,6 +28,9 @@ use base::visible;
 /// How many times as long a test takes that is much slower, and how many seconds at least.
 const SLOWER: f32 = 3.0;
 const SLOW: f32 = 1.0;
+/// How much is kept of why a test fails now, and of all.
+const WHY: usize = 4 << 10;
+const ALL_WHY: usize = 500 << 10;
 /// How many tests of a kind the text lists.
 const LISTED: usize = 200;
 
@@ -51,7 +54,8 @@ pub(crate) enum Kind {
     Slower,
 }
 
-const KINDS: [(Kind, &str, &str); 7] = [
+/// Each with its name for programs and for people.
+pub(crate) const KINDS: [(Kind, &str, &str); 7] = [
     (Kind::NewlyFailing, "newlyFailing", "Newly failing"),
     (Kind::StillFailing, "stillFailing", "Still failing"),
     (Kind::Fixed, "fixed", "Fixed"),
@@ -65,33 +69,32 @@ const KINDS: [(Kind, &str, &str); 7] = [
 #[derive(Debug, Serialize)]
 pub(crate) struct Change {
     #[serde(skip)]
-    kind: Kind,
-    plugin: String,
+    pub kind: Kind,
+    pub plugin: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<String>,
-    test: String,
+    pub node: Option<String>,
+    pub test: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<String>,
+    pub before: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<String>,
+    pub after: Option<String>,
+    /// Why it fails now, for the page.
+    #[serde(skip)]
+    pub why: String,
 }
 
 /// Everything that is not as it was, and how many tests are.
 #[derive(Debug, Default)]
 pub(crate) struct Diff {
     changes: Vec<Change>,
-    unchanged: u64,
+    /// How many tests are as they were.
+    pub unchanged: u64,
     /// Facts of nodes that are not as they were.
-    facts: Vec<String>,
-}
-
-/// How the text is printed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
-    /// With colours.
-    pub colour: bool,
-    /// Lines are cut at so many columns.
-    pub width: Option<usize>,
+    pub facts: Vec<String>,
+    /// The two runs, in few words.
+    pub runs: [Column; 2],
+    /// How much may still be kept of why tests fail.
+    room: usize,
 }
 
 /// Numbers tests, so that two of one name are told apart, and makes one number of all that tells a test.
@@ -134,7 +137,7 @@ impl Diff {
             old.insert(keys.of(plugin, leaf), Before { status, met: false, seconds: seconds(leaf) });
         })?;
         let status_of = |before: &Before| statuses[before.status as usize].clone();
-        let mut diff = Self::default();
+        let mut diff = Self { room: ALL_WHY, ..Self::default() };
         each(after, |keys, plugin, leaf| {
             let before = old.get_mut(&keys.of(plugin, leaf)).map(|before| {
                 before.met = true;
@@ -149,7 +152,9 @@ impl Diff {
                 diff.changes.push(change(Kind::Vanished, plugin, leaf, status, None));
             }
         })?;
-        diff.facts = Facts::read(&before.source)?.changes(&Facts::read(&after.source)?);
+        diff.facts = before.facts.changes(&after.facts);
+        let run = |opened| anyhow::Ok(Column::of(&Overview::read(opened, None)?));
+        diff.runs = [run(before)?, run(after)?];
         diff.changes.sort_by(|a, b| {
             (a.kind, &a.plugin, &a.test, &a.node).cmp(&(b.kind, &b.plugin, &b.test, &b.node))
         });
@@ -177,7 +182,15 @@ impl Diff {
             Some(before) if failing(before) && after == PASSED => Kind::Fixed,
             Some(_) => Kind::Changed,
         };
-        self.changes.push(change(kind, plugin, leaf, before, Some(after.to_owned())));
+        let mut change = change(kind, plugin, leaf, before, Some(after.to_owned()));
+        if failing(after) && self.room > 0 {
+            let text = leaf.complaint();
+            let end =
+                text.char_indices().map(|(at, _)| at).take_while(|at| *at <= WHY).last().unwrap_or_default();
+            change.why = if text.len() > WHY { format!("{}…", &text[..end]) } else { text };
+            self.room = self.room.saturating_sub(change.why.len());
+        }
+        self.changes.push(change);
     }
 
     /// The exit code of a command that was told `--fail-on limit`, with the reason: only what newly fails counts.
@@ -187,7 +200,8 @@ impl Diff {
         (limit != "never" && failing > 0).then(told)
     }
 
-    fn of(&self, kind: Kind) -> impl Iterator<Item = &Change> {
+    /// What became of a kind.
+    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(move |change| change.kind == kind)
     }
 
@@ -213,6 +227,17 @@ impl Diff {
         if let Some(objects) = objects {
             writeln!(out, "\"objects\": {},", serde_json::to_string(objects)?)?;
         }
+        let [was, is] = &self.runs;
+        let versions: Vec<_> = column::changed(was, is)
+            .into_iter()
+            .map(|(name, before, after)| json!({"name": name, "before": before, "after": after}))
+            .collect();
+        writeln!(out, "\"versions\": {},", json!(versions))?;
+        let durations: Vec<_> = self
+            .durations()
+            .map(|(plugin, before, after)| json!({"plugin": plugin, "before": before, "after": after}))
+            .collect();
+        writeln!(out, "\"durations\": {},", json!(durations))?;
         writeln!(out, "\"facts\": {},", json!(self.facts))?;
         Ok(writeln!(out, "\"unchanged\": {}\n}}", self.unchanged)?)
     }
@@ -240,6 +265,7 @@ impl Diff {
             }
             writeln!(out)?;
         }
+        self.write_runs(out)?;
         if !self.facts.is_empty() {
             writeln!(out, "Facts of nodes that changed: {}", self.facts.len())?;
             for change in self.facts.iter().take(LISTED) {
@@ -262,6 +288,46 @@ impl Diff {
             writeln!(out, "{}: {}", visible::line(plugin), counts.collect::<Vec<_>>().join(", "))?;
         }
         Ok(writeln!(out, "Unchanged: {}", self.unchanged)?)
+    }
+}
+
+impl Diff {
+    /// How long the run and each plugin took before and after; the run has no name.
+    pub(crate) fn durations(&self) -> impl Iterator<Item = (Option<&str>, f64, f64)> {
+        let [before, after] = &self.runs;
+        let run = before.duration.zip(after.duration).map(|(before, after)| (None, before, after));
+        let plugins = before.plugins.iter().filter_map(|(name, cell)| {
+            let now = after.plugins.get(name)?;
+            Some((Some(name.as_str()), cell.duration?, now.duration?))
+        });
+        run.into_iter().chain(plugins)
+    }
+
+    /// What the two runs were made with, and how long they took, where that is not about the same.
+    fn write_runs(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let [before, after] = &self.runs;
+        let known =
+            |version: &str| if version.is_empty() { "unknown".to_owned() } else { version.to_owned() };
+        let versions = column::changed(before, after)
+            .into_iter()
+            .map(|(name, before, after)| format!("{name}: {} -> {}", known(before), known(after)));
+        let durations = self
+            .durations()
+            .filter(|(_, before, after)| before.max(*after) > column::LONGER * before.min(*after) + 1.0);
+        let durations = durations.map(|(plugin, before, after)| {
+            format!("{}: {} -> {}", plugin.unwrap_or("the run"), spoken(before), spoken(after))
+        });
+        for (title, lines) in [
+            ("Versions that changed", versions.collect::<Vec<_>>()),
+            ("Durations that changed", durations.collect()),
+        ] {
+            if !lines.is_empty() {
+                writeln!(out, "{title}: {}", lines.len())?;
+                lines.iter().try_for_each(|line| writeln!(out, "  {}", visible::line(line)))?;
+                writeln!(out)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -292,6 +358,7 @@ fn change(
         test: leaf.item.name.clone(),
         before,
         after,
+        why: String::new(),
     }
 }
 
@@ -303,26 +370,14 @@ fn seconds(leaf: &Leaf<'_>) -> f32 {
 /// Every leaf of every plugin.
 fn each(opened: &Opened, mut visit: impl FnMut(&mut Keys, &str, &Leaf<'_>)) -> anyhow::Result<()> {
     let mut keys = Keys::default();
-    let survey = Survey::read(&opened.source, &opened.plugins)?;
     for plugin in opened.plugins.iter().filter(|plugin| *plugin != health::NAME) {
         if opened.files.has(&layout::tree(plugin)) {
             leaf::each(&opened.files, plugin, None, |leaf| {
-                let duration = leaf.duration.or_else(|| survey.duration(plugin, leaf));
+                let duration = leaf.took(plugin, &opened.survey);
                 visit(&mut keys, plugin, &Leaf { duration, ..*leaf });
                 Ok(())
             })?;
         }
     }
     Ok(())
-}
-
-/// Cuts a line to a width.
-pub(super) fn fit(line: &str, width: Option<usize>) -> String {
-    match width {
-        Some(width) if width > 20 && line.chars().count() > width => {
-            let cut: String = line.chars().take(width - 1).collect();
-            format!("{cut}…")
-        }
-        _ => line.to_owned(),
-    }
 }

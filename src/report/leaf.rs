@@ -1,8 +1,9 @@
 //! Every leaf of a tree with where it stands: the second pass of every view but text.
 
 use super::overview::{Overview, Plugin, open_tree};
+use super::select::Select;
 use super::source::Files;
-use super::text::Select;
+use super::survey::Survey;
 use serde_json::Value;
 
 use crate::causes::Failure;
@@ -40,6 +41,11 @@ impl<'a> Leaf<'a> {
 }
 
 impl Leaf<'_> {
+    /// How long it took: as its result says, else as its run's files say.
+    pub(crate) fn took(&self, plugin: &str, survey: &Survey) -> Option<f64> {
+        self.duration.or_else(|| survey.duration(plugin, self.file?, &self.item.name))
+    }
+
     /// What is said about a failure: the parts that tell a reason, else all details.
     pub(crate) fn complaint(&self) -> String {
         let details = &self.item.details;
@@ -86,7 +92,7 @@ impl Overview<'_> {
         mut visit: impl FnMut(&Leaf<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         each(&self.opened.files, &plugin.name, self.node, |leaf| {
-            let duration = leaf.duration.or_else(|| self.survey.duration(&plugin.name, leaf));
+            let duration = leaf.took(&plugin.name, &self.opened.survey);
             visit(&Leaf { duration, ..*leaf })
         })
     }

@@ -1,18 +1,14 @@
 //! The ends of the pod logs in an archive, for the page: of a gigabyte of logs it shows what helps.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::Read as _;
 
 use super::overview::{Overview, Verdict};
-use super::spool::Spool;
+use super::tails::Tails;
 use crate::{layout, names};
 
-/// How much of the end of one log is shown.
-const TAIL: usize = 12 << 10;
 /// How much of all logs together is shown.
-const ALL: usize = 300 << 10;
-/// How large the list of a namespace's pods may be.
-const PODS: u64 = 64 << 20;
+const ALL: usize = 200 << 10;
 /// How many logs are listed that are not shown.
 const LISTED: usize = 500;
 
@@ -39,11 +35,9 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Reads them: those of pods of failed plugins before others, among them those with most errors.
+    /// Chooses what is shown: logs of pods of failed plugins before others, among them those with most errors.
     pub(crate) fn read(overview: &Overview<'_>) -> anyhow::Result<Self> {
-        let mut tails = Spool::default();
-        let mut logs = Vec::<Log>::new();
-        let mut pods = BTreeMap::new();
+        let Tails { ends, found, pods } = &overview.opened.tails;
         let counted = overview.health.as_ref().map(|health| &health.error_summary);
         let errors: BTreeMap<&String, u64> = counted
             .and_then(|kinds| kinds.get("Errors"))
@@ -51,18 +45,11 @@ impl Logs {
             .flatten()
             .map(|(f, n)| (f, *n))
             .collect();
-        overview.opened.source.each(|name, stat, content| {
-            if layout::below_pod_logs(name).is_some() && stat.size > 0 {
-                tails.add(name, &tail(content)?[..])?;
-                let errors = errors.get(&name.to_owned()).copied().unwrap_or_default();
-                logs.push(Log { name: name.to_owned(), size: stat.size, errors, node: None, tail: None });
-            }
-            // Only the pods of runs are looked for, and their namespace is one that has logs of them.
-            if layout::resource_file(name).is_some_and(|(_, file)| file == "core_v1_pods.json") {
-                pods.extend(nodes_of_pods(content));
-            }
-            Ok(())
-        })?;
+        let logs = found.iter().map(|(name, size)| {
+            let errors = errors.get(name).copied().unwrap_or_default();
+            Log { name: name.clone(), size: *size, errors, node: None, tail: None }
+        });
+        let mut logs: Vec<Log> = logs.collect();
         for log in &mut logs {
             log.node = pods.get(log.pod()).cloned();
         }
@@ -75,7 +62,7 @@ impl Logs {
         let mut left = ALL;
         for log in &mut logs {
             let mut bytes = Vec::new();
-            if let Some(mut tail) = tails.open(&log.name) {
+            if let Some(mut tail) = ends.open(&log.name) {
                 tail.read_to_end(&mut bytes)?;
             }
             if bytes.len() > left {
@@ -118,59 +105,4 @@ impl Log {
         let file = self.name.rsplit('/').next().unwrap_or_default();
         file.strip_suffix(".txt").unwrap_or(file)
     }
-}
-
-/// On which node each pod of a namespace is; none of them if the file is not what it should be.
-fn nodes_of_pods(content: &mut dyn Read) -> BTreeMap<String, String> {
-    #[derive(serde::Deserialize)]
-    struct Pods {
-        items: Vec<Pod>,
-    }
-    #[derive(serde::Deserialize)]
-    struct Pod {
-        metadata: Metadata,
-        #[serde(default)]
-        spec: Spec,
-    }
-    #[derive(serde::Deserialize)]
-    struct Metadata {
-        name: String,
-    }
-    #[derive(Default, serde::Deserialize)]
-    struct Spec {
-        #[serde(default, rename = "nodeName")]
-        node: String,
-    }
-    let pods = serde_json::from_reader::<_, Pods>(io::BufReader::new(content.take(PODS)));
-    let pods = pods.map(|pods| pods.items).unwrap_or_default();
-    pods.into_iter()
-        .map(|pod| (pod.metadata.name, pod.spec.node))
-        .filter(|(_, node)| !node.is_empty())
-        .collect()
-}
-
-/// The last lines of a stream.
-fn tail(content: &mut dyn Read) -> anyhow::Result<Vec<u8>> {
-    let mut tail = Vec::new();
-    let mut buffer = vec![0; 64 << 10];
-    let mut cut = false;
-    loop {
-        match content.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => {
-                tail.extend_from_slice(&buffer[..count]);
-                if tail.len() > TAIL {
-                    tail.drain(..tail.len() - TAIL);
-                    cut = true;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    // A line without its beginning misleads.
-    if let (true, Some(end)) = (cut, tail.iter().position(|byte| *byte == b'\n')) {
-        tail.drain(..=end);
-    }
-    Ok(tail)
 }

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use serde::Serialize;
-
-use super::diff::{self, Look};
+use super::column::Column;
 use super::json::SCHEMA_VERSION;
-use super::overview::{Overview, columns};
+use super::look::{Look, fit, table};
+use super::overview::Overview;
 use super::times::spoken;
 use crate::item::{FAILED, TIMEOUT};
 use base::visible;
@@ -16,27 +15,6 @@ use base::visible;
 const LISTED: usize = 50;
 /// How many are remembered.
 const REMEMBERED: usize = 20_000;
-
-/// One archive.
-#[derive(Serialize)]
-struct Column {
-    archive: String,
-    started: Option<String>,
-    status: &'static str,
-    duration: Option<f64>,
-    /// By plugin.
-    plugins: BTreeMap<String, Cell>,
-}
-
-/// A plugin in an archive.
-#[derive(Serialize)]
-struct Cell {
-    status: String,
-    passed: u64,
-    failed: u64,
-    skipped: u64,
-    duration: Option<f64>,
-}
 
 /// The archives, in the order given.
 #[derive(Default)]
@@ -50,23 +28,7 @@ impl Many {
     /// Takes the next archive in.
     pub(crate) fn add(&mut self, overview: &Overview<'_>) -> anyhow::Result<()> {
         let at = self.columns.len();
-        let seconds = |plugin: Option<&str>| {
-            let span =
-                plugin.map_or_else(|| overview.times.whole(), |plugin| overview.times.of(plugin, None));
-            span.map(|span| span.length().as_secs_f64())
-        };
-        let plugins = overview.plugins.iter().map(|plugin| {
-            let [(_, failed), _, (_, passed), _, (_, skipped)] = columns(&plugin.counts);
-            let duration = seconds(Some(&plugin.name));
-            (plugin.name.clone(), Cell { status: plugin.status.clone(), passed, failed, skipped, duration })
-        });
-        self.columns.push(Column {
-            archive: overview.opened.source.label().to_owned(),
-            started: overview.times.run.as_ref().map(|(from, _)| from.clone()),
-            status: overview.verdict().word(),
-            duration: seconds(None),
-            plugins: plugins.collect(),
-        });
+        self.columns.push(Column::of(overview));
         for plugin in overview.plugins.iter().filter(|plugin| plugin.error.is_none()) {
             overview.leaves(plugin, |leaf| {
                 let key =
@@ -88,7 +50,7 @@ impl Many {
             let took = column.duration.map(|seconds| format!(", {}", spoken(seconds))).unwrap_or_default();
             let started = column.started.as_deref().unwrap_or("unknown start");
             let line = format!("{:>3}  {}  ({started}{took})", at + 1, column.archive);
-            writeln!(out, "{}", diff::fit(&visible::line(&line), look.width))?;
+            writeln!(out, "{}", fit(&visible::line(&line), look.width))?;
         }
         writeln!(out)?;
         let numbers = (1..=self.columns.len()).map(|number| number.to_string());
@@ -108,6 +70,24 @@ impl Many {
             rows.push(std::iter::once(name.clone()).chain(cells).collect());
         }
         table(&rows, look, out)?;
+        // Versions only where they tell archives apart.
+        let numbers = (1..=self.columns.len()).map(|number| number.to_string());
+        let mut rows = vec![std::iter::once("VERSION".to_owned()).chain(numbers).collect::<Vec<_>>()];
+        let mut versions: Vec<&String> =
+            self.columns.iter().flat_map(|column| column.versions.keys()).collect();
+        versions.sort_unstable();
+        versions.dedup();
+        for name in versions {
+            let cells = self.columns.iter().map(|column| column.versions.get(name));
+            if cells.clone().any(|cell| cell != self.columns[0].versions.get(name)) {
+                let cells = cells.map(|cell| cell.map_or("-", String::as_str).to_owned());
+                rows.push(std::iter::once(name.clone()).chain(cells).collect());
+            }
+        }
+        if rows.len() > 1 {
+            writeln!(out)?;
+            table(&rows, look, out)?;
+        }
         if self.failed.is_empty() {
             return Ok(());
         }
@@ -120,7 +100,7 @@ impl Many {
                 .collect();
             let node = if node.is_empty() { String::new() } else { format!(" [{node}]") };
             let line = format!("  {marks}  {plugin}{node}: {}", test.trim());
-            writeln!(out, "{}", diff::fit(&visible::line(&line), look.width))?;
+            writeln!(out, "{}", fit(&visible::line(&line), look.width))?;
         }
         if failed.len() > LISTED {
             writeln!(out, "  and {} more", failed.len() - LISTED)?;
@@ -143,17 +123,4 @@ impl Many {
         });
         Ok(writeln!(out, "{document:#}")?)
     }
-}
-
-/// Columns as wide as what they hold.
-fn table(rows: &[Vec<String>], look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{:width$}", visible::line(cell)));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        writeln!(out, "{}", diff::fit(line.trim_end(), look.width))?;
-    }
-    Ok(())
 }

@@ -5,38 +5,45 @@
 //! what was taken out of it, `read` tells a tree item by item to whoever shows it (`text`, with `health`). Works on
 //! folders and archives; does not know how the files got there. Everything that grows with the input streams.
 
+mod column;
 mod compact;
 mod diff;
 mod facts;
 mod failed;
+mod headline;
 mod health;
 mod json;
 mod leaf;
 mod logs;
+mod look;
 mod many;
 mod missing;
 mod open;
 mod overview;
 mod page;
 mod people;
+mod select;
 mod snapshot;
 mod source;
 mod spool;
 mod suites;
 mod survey;
+mod tails;
 mod text;
 mod times;
 mod words;
 
-pub(crate) use diff::{Diff, Look};
+pub(crate) use diff::Diff;
 pub(crate) use facts::Facts;
 pub(crate) use failed::failed;
 pub(crate) use json::write as write_json;
+pub(crate) use look::Look;
 pub(crate) use many::Many;
 pub(crate) use open::{Depth, Opened, open};
 pub(crate) use overview::Overview;
-pub(crate) use page::write as write_html;
+pub(crate) use page::{write as write_html, write_diff as write_diff_html};
 pub(crate) use people::write as write_people;
 pub(crate) use snapshot::Objects;
+pub(crate) use source::{Files, Source};
 pub(crate) use suites::write as write_junit;
 pub(crate) use text::{Mode, View, show};

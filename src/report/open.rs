@@ -2,9 +2,14 @@
 
 use serde::Deserialize;
 
+use super::facts::Facts;
 use super::health;
-use super::source::{Files, Source, absent};
-use crate::layout::{self, CONFIG, HEALTH, INFO, PLUGINS, QUERY_ERRORS, RUN_LOG, SERVER_VERSION, is_tree};
+use super::source::{Files, Source, Stat, absent};
+use super::survey::Survey;
+use super::tails::Tails;
+use crate::layout::{
+    self, CONFIG, HEALTH, INFO, PLUGINS, QUERY_ERRORS, RUN_LOG, SERVER_VERSION, is_definition, is_tree,
+};
 
 /// An archive whose trees are at hand.
 pub(crate) struct Opened {
@@ -14,6 +19,12 @@ pub(crate) struct Opened {
     pub files: Files,
     /// The plugins that are asked for, in the order in which they were stored, the cluster's health last.
     pub plugins: Vec<String>,
+    /// What its other files tell, as far as the depth goes.
+    pub survey: Survey,
+    /// Facts of its nodes, where the depth goes that far.
+    pub facts: Facts,
+    /// The ends of its logs, where the depth goes that far.
+    pub tails: Tails,
 }
 
 #[derive(Default, Deserialize)]
@@ -22,20 +33,26 @@ struct Info {
     plugins: Option<Vec<String>>,
 }
 
-/// How much of an archive is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How much of an archive is looked at; each goes further than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     /// What the original shows, and plugins only where the archive lists them.
     Trees,
     /// Also what is known of the run, to its end; plugins that are not listed are found by their trees.
-    Whole,
+    Run,
+    /// Also how long each test took.
+    Tests,
+    /// Also facts of nodes, in tables.
+    Nodes,
+    /// Also every fact, and logs of pods.
+    Page,
 }
 
 /// Reads what is needed for `plugin`, or for all and the health of the cluster.
 pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow::Result<Opened> {
     let source = Source::open(archive)?;
-    if depth == Depth::Whole {
-        return whole(source, plugin);
+    if depth > Depth::Trees {
+        return whole(source, plugin, depth);
     }
     let tree = plugin.map(layout::tree);
     let only_health = plugin == Some(health::NAME);
@@ -81,12 +98,47 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
             note_age(&files);
         }
     }
-    Ok(Opened { source, files, plugins })
+    Ok(Opened {
+        source,
+        files,
+        plugins,
+        survey: Survey::default(),
+        facts: Facts::default(),
+        tails: Tails::default(),
+    })
 }
 
-fn whole(source: Source, plugin: Option<&str>) -> anyhow::Result<Opened> {
-    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, layout::ARRIVALS];
-    let files = source.collect(|name| about.contains(&name) || is_tree(name), |_| false)?;
+fn whole(source: Source, plugin: Option<&str>, depth: Depth) -> anyhow::Result<Opened> {
+    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, layout::RECEIVED];
+    let mut survey = Survey::default();
+    let mut facts = Facts::new(depth == Depth::Page);
+    let mut tails = Tails::default();
+    let mut packed = None;
+    let wanted = |name: &str, stat: Stat| {
+        packed = packed.or(stat.modified.filter(|_| name == INFO));
+        about.contains(&name) || is_tree(name) || is_definition(name)
+    };
+    let files = source.pass(wanted, |name, stat, content| {
+        if let Some(found) = layout::delivered(name) {
+            if plugin.is_some_and(|plugin| plugin != found.plugin) {
+                return Ok(());
+            }
+            survey.arrived(found, stat);
+            if depth >= Depth::Nodes {
+                facts.see(found, content)?;
+            }
+            if depth >= Depth::Tests {
+                survey.tests(found, content);
+            }
+        } else if depth == Depth::Page && Tails::wants(name) {
+            tails.see(name, stat, content)?;
+        } else if depth >= Depth::Nodes {
+            facts.see_cluster(name, content);
+        }
+        Ok(())
+    })?;
+    survey.packed = packed;
+    facts.complete();
     let mut all = plugins(&files)?;
     for name in files.folders(PLUGINS)? {
         if !all.contains(&name) && files.has(&layout::tree(&name)) {
@@ -100,7 +152,7 @@ fn whole(source: Source, plugin: Option<&str>) -> anyhow::Result<Opened> {
         }
         all = vec![plugin.to_owned()];
     }
-    Ok(Opened { source, files, plugins: all })
+    Ok(Opened { source, files, plugins: all, survey, facts, tails })
 }
 
 /// The error for a plugin without results, with those that have some.

@@ -7,10 +7,9 @@ use serde_json::Value;
 
 use super::health::{self, Health};
 use super::open::Opened;
+use super::select::Select;
 use super::source;
 use super::source::Files;
-use super::survey::Survey;
-use super::text::Select;
 use super::times::Times;
 use super::words::count;
 use crate::causes::{Cause, Causes};
@@ -51,8 +50,6 @@ pub(crate) struct Overview<'a> {
     pub kubernetes: String,
     /// When it all began and ended.
     pub times: Times,
-    /// What its files tell.
-    pub survey: Survey,
     /// Each plugin.
     pub plugins: Vec<Plugin>,
     /// The cluster.
@@ -90,13 +87,6 @@ pub(crate) struct Node {
 }
 
 impl<'a> Overview<'a> {
-    /// The same with all times, for which the whole archive is read.
-    pub(crate) fn whole(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
-        let survey = Survey::read(&opened.source, &opened.plugins)?;
-        let times = Times::read(&opened.files, &survey);
-        Ok(Self { times, survey, ..Self::read(opened, node)? })
-    }
-
     /// Reads every tree once; one that cannot be read is noted, not an error.
     pub(crate) fn read(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
         let files = &opened.files;
@@ -116,8 +106,7 @@ impl<'a> Overview<'a> {
             version: text(&config, "Version"),
             run: text(&config, "UUID"),
             kubernetes,
-            times: Times::default(),
-            survey: Survey::default(),
+            times: Times::read(files, &opened.survey),
             plugins: plugins.map(|plugin| Plugin::read(files, plugin, node)).collect(),
             health,
         })
@@ -272,8 +261,8 @@ impl Plugin {
         let Some((&likeness, &count)) = alike.iter().max_by_key(|(_, count)| **count) else {
             return (0, Vec::new());
         };
-        // Two kinds of equally many: none is odd.
-        if alike.values().filter(|other| **other == count).count() > 1 {
+        // Without a majority none is odd.
+        if count * 2 <= self.nodes.len() {
             return (count, Vec::new());
         }
         (count, self.nodes.iter().filter(|node| node.likeness != likeness).collect())

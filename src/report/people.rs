@@ -5,10 +5,11 @@
 
 use std::io::Write;
 
-use super::diff::Look;
+use super::headline::headline;
+use super::look::{Look, fit};
 use super::overview::{Overview, Plugin, Verdict, columns};
 use super::times::spoken;
-use super::words::{count, headline, number};
+use super::words::{count, number, shown};
 use crate::causes::Cause;
 
 /// How many causes are shown.
@@ -37,7 +38,15 @@ pub(crate) fn write(overview: &Overview<'_>, look: Look, out: &mut dyn Write) ->
             let missing = part.total_nodes.saturating_sub(part.healthy_nodes);
             if let Ok(missing @ 1..) = u64::try_from(missing) {
                 let total = u64::try_from(part.total_nodes).unwrap_or_default();
-                page.line(out, &format!("{} of {} not healthy", number(missing), count(total, name)))?;
+                page.line(
+                    out,
+                    &format!(
+                        "{} of {} {} not healthy",
+                        number(missing),
+                        count(total, name),
+                        if missing == 1 { "is" } else { "are" }
+                    ),
+                )?;
             }
         }
     }
@@ -59,7 +68,7 @@ impl Page {
     }
 
     fn fit(&self, text: &str) -> String {
-        super::diff::fit(&plain(text), self.look.width)
+        fit(&plain(text), self.look.width)
     }
 
     fn verdict(&self, overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -108,7 +117,7 @@ impl Page {
             self.line(out, &format!("{times:>6}{}  ({})", cause.cause, cause.extent()))?;
             let node = cause.example.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
             let example = &cause.example;
-            let line = self.fit(&format!("       {}{node}: {}", example.plugin, example.test.trim()));
+            let line = self.fit(&format!("       {}{node}: {}", example.plugin, shown(&example.test)));
             writeln!(out, "{}", self.paint(SOFT, &line))?;
             // One that only repeats the cause says nothing.
             let repeats = example.lines.len() == 1 && example.lines[0].trim() == cause.cause;

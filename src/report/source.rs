@@ -92,6 +92,25 @@ impl Source {
         Ok(files)
     }
 
+    /// Reads all of it once: takes out the files that are `wanted`, and tells `visit` of the others, as [`Self::each`] does.
+    pub(crate) fn pass(
+        &self,
+        mut wanted: impl FnMut(&str, Stat) -> bool,
+        mut visit: impl FnMut(&str, Stat, &mut dyn Read) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Files> {
+        let folder = match &self.place {
+            Place::Folder(path) => Some(path.clone()),
+            Place::File(_) => None,
+        };
+        let mut files = Files { folder, spool: Spool::default() };
+        self.each(|name, stat, content| match wanted(name, stat) {
+            true if files.folder.is_none() => files.spool.add(name, content).map_err(broken),
+            true => Ok(()),
+            false => visit(name, stat, content),
+        })?;
+        Ok(files)
+    }
+
     /// Tells `visit` of every file in the order of the archive, or sorted for a folder, with its content.
     pub(crate) fn each(
         &self,
@@ -126,8 +145,12 @@ impl Source {
         let mut head = [0; 2];
         let count = file.read(&mut head)?;
         if count < 2 || head != [0x1f, 0x8b] {
-            let reason = if count < 2 { "EOF" } else { "gzip: invalid header" };
-            anyhow::bail!("could not make a gzip reader: {reason}");
+            if count < 2 {
+                anyhow::bail!(
+                    "the file is empty, or has only begun to be written; fetch it again with `sonobuoy retrieve`"
+                );
+            }
+            anyhow::bail!("could not make a gzip reader: gzip: invalid header");
         }
         file.seek(SeekFrom::Start(0))?;
         Ok(Walk { reader: Reader::new(Gunzip::new(BufReader::with_capacity(128 << 10, file))) })

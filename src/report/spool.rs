@@ -9,8 +9,10 @@ use anyhow::Context as _;
 use base::sys;
 use base::temp;
 
-/// How much is kept in memory. The results of 20,000 tests are 5 MiB.
-const MEMORY: u64 = 8 << 20;
+/// How much is kept in memory; the results of 20,000 tests are 5 MiB.
+const MEMORY: u64 = 512 << 10;
+/// How much where no file can be made.
+const MEMORY_ALONE: u64 = 8 << 20;
 
 /// Named contents, all in one place one after the other.
 #[derive(Default)]
@@ -59,11 +61,17 @@ impl Spool {
     }
 
     fn write(&mut self, data: &[u8]) -> io::Result<()> {
-        if self.file.is_none() && self.end + data.len() as u64 > MEMORY {
-            let mut file = temporary()?;
-            file.write_all(&self.memory)?;
-            self.memory = Vec::new();
-            self.file = Some(file);
+        let end = self.end + data.len() as u64;
+        if self.file.is_none() && end > MEMORY {
+            match temporary() {
+                Ok(mut file) => {
+                    file.write_all(&self.memory)?;
+                    self.memory = Vec::new();
+                    self.file = Some(file);
+                }
+                Err(error) if end > MEMORY_ALONE => return Err(error),
+                Err(_) => {}
+            }
         }
         match &mut self.file {
             Some(file) => file.write_all(data)?,

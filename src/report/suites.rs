@@ -16,7 +16,8 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     let broken = overview.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
     let all =
         Suite { seconds: overview.times.whole().map(|span| span.length().as_secs_f64()), ..Suite::default() };
-    writeln!(out, "<testsuites name=\"sonobuoy\"{}{}>", sums(&overview.counts(), broken), all.attributes())?;
+    let counts = sums(&overview.counts(), broken, "");
+    writeln!(out, "<testsuites name=\"sonobuoy\"{counts}{}>", all.attributes())?;
     for plugin in &overview.plugins {
         write_plugin(overview, plugin, out)?;
     }
@@ -25,7 +26,12 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
 
 fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(error) = &plugin.error {
-        writeln!(out, "<testsuite name=\"{}\"{}>", attribute(&plugin.name), sums(&plugin.counts, 1))?;
+        writeln!(
+            out,
+            "<testsuite name=\"{}\"{}>",
+            attribute(&plugin.name),
+            sums(&plugin.counts, 1, SKIPPED)
+        )?;
         let name = attribute(&plugin.name);
         writeln!(
             out,
@@ -50,7 +56,7 @@ fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -
                 leaf.node.map_or_else(|| plugin.name.clone(), |node| format!("{}/{node}", plugin.name));
             let counts = of_node.unwrap_or(&plugin.counts);
             let about = suites.next().unwrap_or_default().attributes();
-            writeln!(out, "<testsuite name=\"{}\"{}{about}>", attribute(&name), sums(counts, 0))?;
+            writeln!(out, "<testsuite name=\"{}\"{}{about}>", attribute(&name), sums(counts, 0, SKIPPED))?;
         }
         write_test(&plugin.name, leaf, out)
     })?;
@@ -75,7 +81,7 @@ impl Suite {
         overview.leaves(plugin, |leaf| {
             if suites.last().is_none_or(|suite| suite.node.as_deref() != leaf.node) {
                 let stamp = leaf.file.and_then(|file| {
-                    overview.survey.stamps.get(&(plugin.name.clone(), file.to_owned())).cloned()
+                    overview.opened.survey.stamps.get(&(plugin.name.clone(), file.to_owned())).cloned()
                 });
                 let began = || {
                     let span = overview.times.of(&plugin.name, Some(leaf.node.unwrap_or(GLOBAL)))?;
@@ -93,7 +99,10 @@ impl Suite {
     }
 
     fn attributes(&self) -> String {
-        let mut text = self.seconds.map(|seconds| format!(" time=\"{}\"", time(seconds))).unwrap_or_default();
+        // To the millisecond: schemas take no more digits of a suite.
+        let whole = |seconds: f64| (seconds * 1e3).round() / 1e3;
+        let mut text =
+            self.seconds.map(|seconds| format!(" time=\"{}\"", whole(seconds))).unwrap_or_default();
         // In UTC and without a zone, as readers of JUnit want it.
         if let Some(stamp) = self.began.as_deref().and_then(moment) {
             let stamp = base::clock::rfc3339(stamp);
@@ -116,14 +125,15 @@ fn time(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 
-fn sums(counts: &Counts, broken: u64) -> String {
+/// The sums of a suite, or of all suites: schemas have no sum of what was `skipped` there.
+fn sums(counts: &Counts, broken: u64, skipped_as: &str) -> String {
     let [(_, failed), (_, unknown), _, (_, other), (_, skipped)] = columns(counts);
     let total = counts.values().sum::<u64>() + broken;
-    format!(
-        " tests=\"{total}\" failures=\"{failed}\" errors=\"{}\" skipped=\"{}\"",
-        unknown + broken,
-        skipped + other
-    )
+    let mut text = format!(" tests=\"{total}\" failures=\"{failed}\" errors=\"{}\"", unknown + broken);
+    if !skipped_as.is_empty() {
+        text.push_str(&format!(" {skipped_as}=\"{}\"", skipped + other));
+    }
+    text
 }
 
 fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -1,5 +1,4 @@
-//! What the files of an archive tell beside its trees, read in one pass: how long each test of a JUnit file took, and
-//! when results came.
+//! What the files of an archive tell beside its trees: how long each test of a JUnit file took, and when results came.
 //!
 //! The trees leave durations out, since readers of the original compare them whole. A file that cannot be read tells
 //! nothing; why is in its plugin's tree. Memory grows with the tests that took any time.
@@ -8,9 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufReader, Read};
 
-use super::leaf::Leaf;
-use super::source::Source;
-use crate::layout::{self, Delivered, INFO};
+use super::source::Stat;
+use crate::layout::Delivered;
 use base::xml::{Lexer, Token};
 
 /// How many tests are remembered; each costs about 20 bytes.
@@ -36,30 +34,20 @@ fn key(plugin: &str, file: &str, test: &str) -> u64 {
 }
 
 impl Survey {
-    /// Reads an archive once, all of it.
-    pub(crate) fn read(source: &Source, plugins: &[String]) -> anyhow::Result<Self> {
-        let mut survey = Self::default();
-        source.each(|name, stat, content| {
-            if name == INFO {
-                survey.packed = stat.modified;
-            }
-            let Some(Delivered { plugin, node, file, is_result }) = layout::delivered(name) else {
-                return Ok(());
-            };
-            if !plugins.iter().any(|wanted| wanted == plugin) {
-                return Ok(());
-            }
-            if let Some(modified) = stat.modified {
-                let last = survey.written.entry((plugin.to_owned(), node.to_owned())).or_default();
-                *last = modified.max(*last);
-            }
-            if is_result && file.ends_with(".xml") {
-                // What was understood until an error is worth having.
-                let _ = survey.junit(plugin, file, content);
-            }
-            Ok(())
-        })?;
-        Ok(survey)
+    /// Notes when a file came.
+    pub(crate) fn arrived(&mut self, found: Delivered<'_>, stat: Stat) {
+        if let Some(modified) = stat.modified {
+            let place = (found.plugin.to_owned(), found.node.to_owned());
+            let last = self.written.entry(place).or_default();
+            *last = modified.max(*last);
+        }
+    }
+
+    /// Reads how long tests took, if a file tells; what was understood until an error is worth having.
+    pub(crate) fn tests(&mut self, found: Delivered<'_>, content: &mut dyn Read) {
+        if found.is_result && found.file.ends_with(".xml") {
+            let _ = self.junit(found.plugin, found.file, content);
+        }
     }
 
     fn junit(&mut self, plugin: &str, file: &str, content: &mut dyn Read) -> Result<(), base::xml::Error> {
@@ -91,8 +79,8 @@ impl Survey {
     }
 
     /// How long a test took, as its file says.
-    pub(crate) fn duration(&self, plugin: &str, leaf: &Leaf<'_>) -> Option<f64> {
-        let seconds = *self.durations.get(&key(plugin, leaf.file?, &leaf.item.name))?;
+    pub(crate) fn duration(&self, plugin: &str, file: &str, test: &str) -> Option<f64> {
+        let seconds = *self.durations.get(&key(plugin, file, test))?;
         // Not the digits that a longer number makes of a shorter one.
         seconds.to_string().parse().ok()
     }

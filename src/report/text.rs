@@ -1,15 +1,16 @@
 //! The modes in which the original shows an archive: report, detailed, dump, readable.
 
 use std::collections::HashMap;
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Write};
 
 use serde_json::Value;
 
 use super::compact;
 use super::health::{self, Health};
 use super::leaf;
+use super::select::{NoSuchItem, Select};
 use super::source::{self, Fetch, Files, Source, absent};
-use crate::item::read::{self, Visit, Writer};
+use crate::item::read::Visit;
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
 use base::visible::line;
@@ -85,18 +86,6 @@ pub(crate) fn show(
     }
 }
 
-/// An item that was asked for by name and is not in a tree.
-#[derive(Debug)]
-struct NoSuchItem(String);
-
-impl std::fmt::Display for NoSuchItem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "node named {:?} not found", self.0)
-    }
-}
-
-impl std::error::Error for NoSuchItem {}
-
 /// Which nodes could have been asked for.
 fn known_nodes(files: &Files, plugins: &[String]) -> String {
     let mut nodes = std::collections::BTreeSet::new();
@@ -161,62 +150,6 @@ fn show_health(files: &Files, mode: Mode, out: &mut dyn Write) -> anyhow::Result
             Health::read(files)?.unwrap_or_default().write_yaml(&mut text)?;
             readable(text.as_slice(), out)
         }
-    }
-}
-
-/// Passes on the first item of a name and what is below it, or everything.
-pub(crate) struct Select<'a, V> {
-    name: Option<&'a str>,
-    depth: u32,
-    done: bool,
-    /// Who sees it.
-    pub inner: V,
-}
-
-impl<'a, V: Visit> Select<'a, V> {
-    /// Selects the item `name`.
-    pub(crate) fn new(name: Option<&'a str>, inner: V) -> Self {
-        Self { name: name.filter(|name| !name.is_empty()), depth: 0, done: false, inner }
-    }
-
-    /// Reads a tree; it is an error if the item is not there.
-    pub(crate) fn run(&mut self, input: impl Read + Seek) -> anyhow::Result<()> {
-        read::read(input, Writer::Aggregator, self)?;
-        match self.name {
-            Some(name) if !self.done => Err(NoSuchItem(name.to_owned()).into()),
-            _ => Ok(()),
-        }
-    }
-
-    fn begins(&self, item: &Item) -> bool {
-        self.depth > 0 || !self.done && self.name.is_none_or(|name| name == item.name)
-    }
-}
-
-impl<V: Visit> Visit for Select<'_, V> {
-    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
-        if !self.begins(&item) {
-            return Ok(());
-        }
-        self.depth += 1;
-        self.inner.enter(item)
-    }
-
-    fn leave(&mut self) -> anyhow::Result<()> {
-        if self.depth == 0 {
-            return Ok(());
-        }
-        self.depth -= 1;
-        self.done = self.depth == 0;
-        self.inner.leave()
-    }
-
-    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
-        if !self.begins(&item) {
-            return Ok(());
-        }
-        self.done |= self.depth == 0;
-        self.inner.leaf(item)
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::source::Files;
 use super::survey::Survey;
-use crate::layout::{ARRIVALS, RUN_LOG};
+use crate::layout::{RECEIVED, RUN_LOG};
 use base::clock;
 
 /// When one result was asked for and came. Texts are RFC 3339, empty where nothing is known.
@@ -60,7 +60,7 @@ impl Times {
     pub(crate) fn read(files: &Files, survey: &Survey) -> Self {
         let mut run = log_times(files);
         let mut arrivals: Vec<Arrival> = files
-            .small(ARRIVALS)
+            .small(RECEIVED)
             .ok()
             .flatten()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
@@ -97,10 +97,13 @@ impl Times {
 
     /// From when to when a plugin went, on one node or on all.
     pub(crate) fn of(&self, plugin: &str, node: Option<&str>) -> Option<Span> {
-        let spans = self
-            .arrivals
+        // They are sorted, and a large run has many.
+        let from = self.arrivals.partition_point(|arrival| {
+            (arrival.plugin.as_str(), arrival.node.as_str()) < (plugin, node.unwrap_or_default())
+        });
+        let spans = self.arrivals[from..]
             .iter()
-            .filter(|arrival| arrival.plugin == plugin && node.is_none_or(|node| arrival.node == node));
+            .take_while(|arrival| arrival.plugin == plugin && node.is_none_or(|node| arrival.node == node));
         spans.filter_map(Arrival::span).reduce(|a, b| Span { from: a.from.min(b.from), to: a.to.max(b.to) })
     }
 }
@@ -151,7 +154,7 @@ fn log_times(files: &Files) -> Option<(String, String)> {
     log.lines().find_map(time).zip(log.lines().rev().find_map(time))
 }
 
-/// How long something took, for people: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`.
+/// How long something took, for people: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`, `3 d 4 h`.
 pub(crate) fn spoken(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {
@@ -160,7 +163,8 @@ pub(crate) fn spoken(seconds: f64) -> String {
         (0, 0, _) if seconds < 9.95 => format!("{seconds:.1} s"),
         (0, 0, seconds) => format!("{seconds} s"),
         (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
-        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+        (hours @ ..48, minutes, _) => format!("{hours} h {minutes} min"),
+        (hours, ..) => format!("{} d {} h", hours / 24, hours % 24),
     }
 }
 
@@ -178,6 +182,7 @@ mod tests {
             (59.4, "59 s"),
             (185.2, "3 min 5 s"),
             (3725.0, "1 h 2 min"),
+            (7_795_800.0, "90 d 5 h"),
         ] {
             assert_eq!(spoken(seconds), text);
         }

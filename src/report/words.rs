@@ -1,25 +1,4 @@
-//! How the report for people and the page say things: the run in one sentence, numbers, sizes, spans.
-
-use super::overview::{Overview, Verdict, columns};
-
-/// The run in one sentence.
-pub(crate) fn headline(overview: &Overview<'_>) -> String {
-    let [(_, failed), (_, unknown), (_, passed), (_, other), (_, skipped)] = columns(&overview.counts());
-    let ran = failed + unknown + passed + other;
-    let unread = overview.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
-    let rest = if skipped > 0 { format!(" ({} skipped)", number(skipped)) } else { String::new() };
-    match overview.verdict() {
-        Verdict::Failed if failed == 0 => "Failed".into(),
-        Verdict::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),
-        Verdict::Unknown if unread > 0 => "Not all results could be read".into(),
-        Verdict::Unknown if ran + skipped == 0 => "No results".into(),
-        Verdict::Unknown => format!("{} of {} unknown{rest}", number(unknown), count(ran, "test")),
-        Verdict::Passed if ran == 0 => format!("Nothing ran{rest}"),
-        Verdict::Passed if other > 0 => format!("Nothing failed of {} that ran{rest}", number(ran)),
-        Verdict::Passed if ran == 1 => format!("The one test that ran passed{rest}"),
-        Verdict::Passed => format!("All {} that ran passed{rest}", number(ran)),
-    }
-}
+//! How the report for people and the page say numbers, sizes and names of tests.
 
 /// `1 test`, `2,000 tests`.
 pub(crate) fn count(count: u64, one: &str) -> String {
@@ -46,4 +25,9 @@ pub(crate) fn size(bytes: u64) -> String {
         1024..1_048_576 => format!("{} KiB", bytes >> 10),
         _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
     }
+}
+
+/// A test's name without what every test of its framework begins with.
+pub(crate) fn shown(name: &str) -> &str {
+    name.trim().strip_prefix("[It]").unwrap_or(name).trim()
 }

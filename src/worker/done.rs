@@ -16,7 +16,7 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecursiveMode, Watcher as _};
 
 use base::stop::{Hook, Stop};
-use base::sys;
+use base::sys::Opened;
 use client::protocol::DONE_FILE;
 
 /// The longest time between two looks.
@@ -87,6 +87,7 @@ pub(super) struct Named {
 
 impl Named {
     /// Where it lies.
+    #[cfg(test)]
     pub(super) fn real(&self) -> PathBuf {
         match &self.inside {
             Some((folder, relative)) => folder.join(relative),
@@ -94,11 +95,11 @@ impl Named {
         }
     }
 
-    /// Opens it, if it is a file. One that became a link since it was looked at is an error.
-    pub(super) fn open(&self) -> std::io::Result<File> {
+    /// Opens it. What became a link since it was looked at is an error.
+    pub(super) fn open(&self) -> std::io::Result<Opened> {
         match &self.inside {
-            Some((folder, relative)) => sys::open_beneath(folder, relative),
-            None => File::open(&self.path),
+            Some((folder, relative)) => Opened::beneath(folder, relative),
+            None => Opened::at(&self.path),
         }
     }
 }
@@ -436,13 +437,26 @@ mod tests {
     #[test]
     fn a_result_that_becomes_a_link_after_the_look_is_not_followed() {
         let folder = Folder::new();
-        fs::write(folder.0.join("report"), "x").unwrap();
-        fs::write(folder.0.join(DONE_FILE), "report\n").unwrap();
-        let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
-        let Found::Result(named) = found else { panic!("{found:?}") };
-        fs::remove_file(folder.0.join("report")).unwrap();
-        base::sys::symlink(Path::new("/etc/passwd"), &folder.0.join("report")).unwrap();
-        assert!(named.open().is_err());
+        fs::create_dir_all(folder.0.join("out/reports")).unwrap();
+        fs::write(folder.0.join("out/report"), "x").unwrap();
+        for (text, elsewhere) in [("out/report\n", "/etc/passwd"), ("out/reports\n", "/etc")] {
+            fs::write(folder.0.join(DONE_FILE), text).unwrap();
+            let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
+            let Found::Result(named) = found else { panic!("{found:?}") };
+            let path = folder.0.join(text.trim());
+            fs::rename(&path, folder.0.join("away")).unwrap();
+            base::sys::symlink(Path::new(elsewhere), &path).unwrap();
+            named.open().unwrap_err();
+            // Nor is a link on the way.
+            fs::remove_file(&path).unwrap();
+            fs::rename(folder.0.join("away"), &path).unwrap();
+            named.open().unwrap();
+            fs::rename(folder.0.join("out"), folder.0.join("moved")).unwrap();
+            base::sys::symlink(Path::new("moved"), &folder.0.join("out")).unwrap();
+            named.open().unwrap_err();
+            fs::remove_file(folder.0.join("out")).unwrap();
+            fs::rename(folder.0.join("moved"), folder.0.join("out")).unwrap();
+        }
     }
 
     #[test]

@@ -1,29 +1,110 @@
-//! Tells the aggregator every 15 seconds that this worker is alive.
+//! Tells the aggregator every 15 seconds that this worker is alive, and the log why it cannot be told.
 
+use std::fmt::Display;
 use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
+use crate::causes;
 use base::stop::Stop;
 use client::{Client, Error};
 
 /// Often enough that a lost worker is noticed within a minute.
 const PERIOD: Duration = Duration::from_secs(15);
+/// Until there is a way to the aggregator, it is looked for so often.
+const PROBE_PERIOD: Duration = Duration::from_secs(3);
+/// A neighbour that does not take a connection within this is behind something that drops it.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends heartbeats until `stop`. The first comes at a random moment of the first period, so that the workers of
-/// a large cluster, which start together, do not beat together.
-pub(super) fn run(client: &Client, stop: &Stop) {
+/// Sends heartbeats to `aggregator` until `stop`. The first comes at a random moment of the first period, so that the
+/// workers of a large cluster, which start together, do not beat together; whether there is a way at all is tried at once,
+/// for that takes nothing.
+pub(super) fn run(client: &Client, aggregator: &str, stop: &Stop) {
+    let mut contact = Contact::default();
+    while let Err(error) = probe(aggregator) {
+        contact.failed(&format_args!("`{aggregator}`: {error}"));
+        if stop.wait(PROBE_PERIOD) {
+            return;
+        }
+    }
     let share = RandomState::new().hash_one(0) % 1000;
     let mut pause = PERIOD.mul_f64(share as f64 / 1000.0);
     while !stop.wait(pause) {
         pause = PERIOD;
         match client.heartbeat() {
-            Ok(()) => log::trace!("heartbeat"),
+            Ok(()) => contact.made(),
             Err(Error::Refused { status: 404 | 405, .. }) => {
                 log::debug!("this aggregator knows no heartbeats");
                 return;
             }
-            // One that is missed is not news: the next follows soon, and the result is sent with retries.
-            Err(error) => log::debug!("{error}"),
+            // It is there, and has too much to do.
+            Err(Error::Refused { status: 429 | 503, text, .. }) => log::debug!("{text}"),
+            Err(error) => contact.failed(&error),
         }
+    }
+}
+
+/// Whether the aggregator was ever reached, and what was said last about why not.
+#[derive(Default)]
+struct Contact {
+    made: bool,
+    said: String,
+}
+
+impl Contact {
+    fn made(&mut self) {
+        if !std::mem::replace(&mut self.made, true) && !self.said.is_empty() {
+            log::info!("the aggregator is within reach");
+        }
+    }
+
+    /// Whoever cannot hear this worker finds the reason in its log.
+    fn failed(&mut self, why: &dyn Display) {
+        let why = causes::unreached(&why.to_string());
+        if self.made {
+            // One that is missed is not news: the next follows soon, and the result is sent with retries.
+            log::debug!("{why}");
+        } else if self.said != why {
+            log::error!("{why}");
+            self.said = why;
+        }
+    }
+}
+
+/// Whether a connection can be made to where `url` points.
+fn probe(url: &str) -> io::Result<()> {
+    let authority = url.strip_prefix("https://").unwrap_or(url).split('/').next().unwrap_or_default();
+    let port = |text: &str| text.parse::<u16>().ok();
+    let (host, port) = authority
+        .rsplit_once(':')
+        .and_then(|(host, text)| Some((host, port(text)?)))
+        .unwrap_or((authority, 443));
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in (host.trim_matches(['[', ']']), port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PROBE_TIMEOUT) {
+            Ok(_) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn the_way_to_the_aggregator_is_tried() {
+        for host in ["127.0.0.1", "[::1]"] {
+            let Ok(listener) = TcpListener::bind((host.trim_matches(['[', ']']), 0)) else { continue };
+            let url = format!("https://{host}:{}/a/path", listener.local_addr().unwrap().port());
+            probe(&url).unwrap();
+            drop(listener);
+            assert_eq!(probe(&url).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        }
+        assert!(probe("https://there-is-no.such-host.invalid:1").is_err());
     }
 }

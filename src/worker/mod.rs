@@ -7,6 +7,7 @@
 mod done;
 mod heartbeat;
 mod relay;
+mod senders;
 mod settings;
 
 use std::thread;
@@ -31,6 +32,7 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
     let talk = Client::new(&settings.access, settings.id.clone())?;
     let client = talk.clone().with_retry(retry).with_stop(over.clone());
     let relays = relay::listen(settings.progress_port);
+    let senders = std::sync::Mutex::default();
     relay::announce(settings.progress_port, &relays)?;
     thread::scope(|scope| {
         let work = || {
@@ -43,9 +45,10 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
                     over.stop();
                 }
             })?;
-            spawn("heartbeat").spawn_scoped(scope, || heartbeat::run(&talk, &over))?;
+            spawn("heartbeat")
+                .spawn_scoped(scope, || heartbeat::run(&talk, &settings.access.aggregator_url, &over))?;
             for relay in &relays {
-                spawn("relay").spawn_scoped(scope, || relay.run(&talk, &over))?;
+                spawn("relay").spawn_scoped(scope, || relay.run(&talk, &senders, &over))?;
             }
             wait_and_submit(settings, &client, others, &over)
         };
@@ -101,12 +104,8 @@ fn wait_and_submit(
 }
 
 fn submit(client: &Client, named: &Named) -> Result<client::Submitted, client::Error> {
-    let real = named.real();
-    if real.is_dir() {
-        return client.submit_directory(&real);
-    }
-    let file = named.open().map_err(|source| client::Error::File { path: named.path.clone(), source })?;
-    client.submit_open(&named.path, file)
+    let opened = named.open().map_err(|source| client::Error::File { path: named.path.clone(), source })?;
+    client.submit_opened(&named.path, opened)
 }
 
 /// Tells the aggregator, so that nobody waits for a result that will not come; then fails with the same words.

@@ -1,11 +1,13 @@
 //! Takes progress from the plugin on loopback and hands it on to the aggregator.
 //!
-//! Listens on loopback only, which the containers of a pod share: a port of the node that anybody may post to
+//! What several senders tell is summed by `senders`. Listens on loopback only, which the containers of a pod share: a port of the node that anybody may post to
 //! would be worse than none. A port that is taken is no reason to end, since progress is not the result.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::senders::Senders;
 use base::http::{Request, Response, Server};
 use base::stop::Stop;
 use client::Client;
@@ -54,14 +56,14 @@ pub(super) fn announce(wanted: Option<u16>, relays: &[Relay]) -> io::Result<()> 
 
 impl Relay {
     /// Serves until `stop`.
-    pub(super) fn run(&self, client: &Client, stop: &Stop) {
-        if let Err(error) = self.0.run(stop, |request| answer(request, client)) {
+    pub(super) fn run(&self, client: &Client, senders: &Mutex<Senders>, stop: &Stop) {
+        if let Err(error) = self.0.run(stop, |request| answer(request, client, senders)) {
             log::warn!("progress of the plugin is not relayed any more: {error:#}");
         }
     }
 }
 
-fn answer(request: &mut Request<'_>, client: &Client) -> Response {
+fn answer(request: &mut Request<'_>, client: &Client, senders: &Mutex<Senders>) -> Response {
     if request.path == CLOCK && request.method == "GET" {
         return match client.clock() {
             Ok(clock) => Response::json(200, &clock),
@@ -77,7 +79,12 @@ fn answer(request: &mut Request<'_>, client: &Client) -> Response {
         Ok(_) => {}
         Err(error) => return Response::text(400, error),
     }
-    match client.relay_progress(&body) {
+    let connection = Arc::clone(&request.peer.open);
+    let lock = || senders.lock().unwrap_or_else(PoisonError::into_inner);
+    let sum = lock().take(&connection, &body);
+    let told = client.relay_progress(sum.as_deref().unwrap_or(&body));
+    lock().answered(&connection);
+    match told {
         Ok(answer) if answer.text.is_empty() => Response::empty(answer.status),
         Ok(answer) => Response::text(answer.status, answer.text),
         Err(error) => {

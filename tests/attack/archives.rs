@@ -1,10 +1,10 @@
 //! Archives as results: whatever their entries are called, nothing lies outside the folder of the result.
 
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::channel::{files, put_bytes, with_aggregator};
+use crate::support::system::mode;
 use sonobuoy::outside::Limits;
 
 pub(super) const CASES: usize = 30;
@@ -71,7 +71,7 @@ fn is_sound(folder: &Path, root: &Path) {
             is_sound(&path, root);
         } else {
             assert!(metadata.is_file(), "{path:?} is special");
-            assert_eq!(metadata.permissions().mode() & 0o7000, 0, "{path:?} is privileged");
+            assert_eq!(mode(&path, 0) & 0o7000, 0, "{path:?} is privileged");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! Limits that take minutes to reach are those of the benchmarks; the parsers are fuzzed, see `fuzz/`.
 
 mod archives;
+mod budgets;
 mod peers;
 mod screen;
 mod servers;
@@ -13,6 +14,7 @@ mod texts;
 /// The suite shall not shrink unnoticed.
 #[test]
 fn there_are_a_hundred_of_them() {
-    let cases = archives::CASES + peers::CASES + screen::CASES + servers::CASES + texts::CASES;
+    let cases =
+        archives::CASES + budgets::CASES + peers::CASES + screen::CASES + servers::CASES + texts::CASES;
     assert!(cases >= 100, "{cases}");
 }

@@ -1,6 +1,7 @@
 //! A whole run around the fake API server: the aggregator's own process, a controller of DaemonSets, and workers that
 //! write every byte by hand.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::Ipv4Addr;
 use std::process::{Child, Stdio};
@@ -161,32 +162,36 @@ impl Cluster {
         list.into_iter().filter(|pod| pod["metadata"]["labels"]["sonobuoy-plugin"] == plugin).collect()
     }
 
-    /// Waits for the pods of a plugin, and speaks as its workers do.
-    pub fn worker(&self, plugin: &str) -> Worker {
-        self.api.wait(|_| !self.pods(plugin).is_empty());
-        let pod = self.pods(plugin).remove(0);
+    /// The environment that a kubelet gives to the worker of a pod: values, and what secrets hold.
+    pub fn environment(&self, pod: &Value) -> BTreeMap<String, String> {
         let containers = pod["spec"]["containers"].as_array().unwrap();
         let worker = containers.iter().find(|container| container["name"] == "sonobuoy-worker").unwrap();
-        let env = |name: &str| {
-            let entry = worker["env"].as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap();
-            entry.clone()
+        let value = |entry: &Value| {
+            let Some(of) = entry["valueFrom"]["secretKeyRef"].as_object() else {
+                return entry["value"].as_str().map(ToOwned::to_owned);
+            };
+            let (secret, key) = (of["name"].as_str().unwrap(), of["key"].as_str().unwrap());
+            let path = format!("/api/v1/namespaces/{}/secrets/{secret}", self.namespace);
+            let secret = self.api.get(&path).unwrap();
+            let plain = || secret["stringData"][key].as_str().map(ToOwned::to_owned);
+            let coded =
+                || String::from_utf8(BASE64_STANDARD.decode(secret["data"][key].as_str()?).unwrap()).ok();
+            plain().or_else(coded)
         };
-        let secret = env("CLIENT_CERT")["valueFrom"]["secretKeyRef"]["name"].as_str().unwrap().to_owned();
-        let secret =
-            self.api.get(&format!("/api/v1/namespaces/{}/secrets/{secret}", self.namespace)).unwrap();
-        let text = |key: &str| {
-            secret["stringData"][key].as_str().map_or_else(
-                || {
-                    let coded = secret["data"][key].as_str().unwrap();
-                    String::from_utf8(BASE64_STANDARD.decode(coded).unwrap()).unwrap()
-                },
-                ToOwned::to_owned,
-            )
-        };
-        let url = env("AGGREGATOR_URL")["value"].as_str().unwrap().to_owned();
-        let authority = env("CA_CERT")["value"].as_str().unwrap().to_owned();
+        let entries = worker["env"].as_array().unwrap().iter();
+        entries.filter_map(|entry| Some((entry["name"].as_str()?.to_owned(), value(entry)?))).collect()
+    }
+
+    /// Waits for the pods of a plugin, and speaks as its workers do.
+    pub fn worker(&self, plugin: &str) -> Worker {
+        let pod = self.pod_on(plugin, "global");
+        let env = self.environment(&pod);
         Worker {
-            peer: Peer::new(&url, &authority, Some((&text("tls.crt"), &text("tls.key")))),
+            peer: Peer::new(
+                &env["AGGREGATOR_URL"],
+                &env["CA_CERT"],
+                Some((&env["CLIENT_CERT"], &env["CLIENT_KEY"])),
+            ),
             plugin: plugin.into(),
             session: pod["metadata"]["labels"]["sonobuoy-run"].as_str().unwrap().into(),
         }
@@ -293,6 +298,7 @@ impl Aggregator {
         assert_eq!(code, 0, "{said}");
     }
 
+    #[cfg(unix)]
     pub fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }

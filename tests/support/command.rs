@@ -1,8 +1,9 @@
 //! Runs the program: a chain that says what goes in and what must come out.
 //!
-//! The program gets a folder of its own as working directory and HOME, and no other environment than PATH. One that
-//! does not end within the limit is killed and fails the test. `SONOBUOY_TEST_PROGRAM` names another build of it, behind
-//! what runs it here: `qemu-s390x-static /path/sonobuoy`, `wine /path/sonobuoy.exe`.
+//! The program gets a folder of its own as working directory and HOME, and no other environment than PATH and what its
+//! system demands. One that does not end within the limit is killed and fails the test. `SONOBUOY_TEST_PROGRAM` names
+//! another build of it, behind what runs it here: `qemu-s390x-static /path/sonobuoy`; `SONOBUOY_TEST_AGGREGATOR` and
+//! `SONOBUOY_TEST_WORKER` do so for one command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -13,8 +14,9 @@ use super::diff::{assert_golden, assert_same};
 use super::folder::Folder;
 use super::watchdog::{LIMIT, Watchdog};
 
-/// What wine and qemu are told by.
-const RUNNERS_OWN: &[&str] = &["WINEPREFIX", "WINEDEBUG", "QEMU_LD_PREFIX"];
+/// What wine and qemu are told by, and what no program of Windows can do without.
+const ALWAYS: &[&str] =
+    &["WINEPREFIX", "WINEDEBUG", "QEMU_LD_PREFIX", "SystemRoot", "SystemDrive", "TEMP", "TMP", "COMSPEC"];
 
 /// One call of the program.
 #[must_use = "nothing runs before `.run()`"]
@@ -130,12 +132,15 @@ impl Sonobuoy {
 
     /// The plain command, for tests that need the process itself; the folder must be kept as long as it runs.
     pub fn command(self) -> (Command, Folder) {
-        let other = std::env::var("SONOBUOY_TEST_PROGRAM").unwrap_or_default();
+        let role = self.args.first().map(|arg| arg.to_string_lossy().to_uppercase()).unwrap_or_default();
+        let other = std::env::var(format!("SONOBUOY_TEST_{role}"))
+            .or_else(|_| std::env::var("SONOBUOY_TEST_PROGRAM"))
+            .unwrap_or_default();
         let mut words = other.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or(env!("CARGO_BIN_EXE_sonobuoy")));
         command.args(words).args(&self.args).current_dir(self.folder.path()).env_clear();
         command.env("HOME", self.folder.path());
-        for name in RUNNERS_OWN {
+        for name in ALWAYS {
             command.envs(std::env::var_os(name).map(|value| (*name, value)));
         }
         if let Some(path) = std::env::var_os("PATH") {
@@ -195,8 +200,7 @@ impl Sonobuoy {
         assert!(!hung, "still running after {LIMIT:?}: {story}");
         assert!(!stderr.contains("this is a bug"), "a panic: {story}");
         // Windows has other signs between folders; which ones is not what these tests are about.
-        let windows = std::env::var("SONOBUOY_TEST_PROGRAM").is_ok_and(|program| program.ends_with(".exe"));
-        let paths = |text: &str| if windows { text.replace('\\', "/") } else { text.to_owned() };
+        let paths = |text: &str| if cfg!(windows) { text.replace('\\', "/") } else { text.to_owned() };
         for check in &checks {
             match check {
                 Check::Stdout(text) => {

@@ -13,7 +13,7 @@ impl Folder {
         let name = format!("sonobuoy-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
-        Self(path.canonicalize().unwrap())
+        Self(plain(path.canonicalize().unwrap()))
     }
 
     pub fn path(&self) -> &Path {
@@ -51,6 +51,14 @@ impl Folder {
             .collect();
         names.sort();
         names
+    }
+}
+
+/// Without the mark by which Windows tells a path that nothing may be made of: its own shell does not take it.
+fn plain(path: PathBuf) -> PathBuf {
+    match path.to_str().and_then(|path| path.strip_prefix(r"\\?\")) {
+        Some(plain) => plain.into(),
+        None => path,
     }
 }
 

@@ -15,6 +15,7 @@ pub mod peer;
 pub mod receiver;
 pub mod registry;
 pub mod skip;
+pub mod system;
 pub mod watchdog;
 pub mod web;
 

@@ -69,6 +69,12 @@ impl Talk {
         self.0.write_all(bytes.as_ref()).and_then(|()| self.0.flush()).is_ok()
     }
 
+    /// Whether an answer begins so.
+    pub fn hears(&mut self, start: &str) -> bool {
+        let mut heard = vec![0; start.len()];
+        self.0.read_exact(&mut heard).is_ok() && heard == start.as_bytes()
+    }
+
     /// Says it and returns all that comes, or why nothing came.
     pub fn say(mut self, bytes: impl AsRef<[u8]>) -> String {
         self.begin(bytes);

@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use super::system::kill;
 
 /// Long enough for a busy machine, short enough to find a hang.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -18,12 +18,12 @@ pub struct Watchdog {
 
 impl Watchdog {
     pub fn over(child: &Child) -> Self {
-        let pid = Pid::from_child(child);
+        let id = child.id();
         let (ended, end) = sync_channel(0);
         let thread = std::thread::spawn(move || {
             let hangs = end.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout);
             if hangs {
-                let _ = kill_process(pid, Signal::KILL);
+                kill(id);
             }
             hangs
         });

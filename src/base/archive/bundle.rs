@@ -1,4 +1,4 @@
-//! Finished archives as one stream, the same bytes each time, so that a reader who lost the line can go on.
+//! Finished archives as one stream, the same bytes each time, so that a reader can resume after losing the connection.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _, Write};
@@ -8,7 +8,7 @@ use flate2::{Compression, GzBuilder};
 
 use super::at;
 
-/// What finished archives are called. Unfinished ones end differently.
+/// How the names of finished archives end. Unfinished ones end differently.
 const ENDING: &str = ".tar.gz";
 
 /// The finished archives in a folder, by name.
@@ -24,8 +24,8 @@ pub fn finished(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Writes `files` to `out` as one gzip tar under their base names, leaving out the first `skip` bytes. What is
-/// compressed already is not compressed again.
+/// Writes `files` to `out` as one gzip tar under their base names, without the first `skip` bytes. What is already
+/// compressed is not compressed again.
 pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
     let gzip = GzBuilder::new().mtime(0).write(Skipping { left: skip, out }, Compression::none());
     let mut tar = tar::Builder::new(gzip);
@@ -36,7 +36,7 @@ pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
             let mut header = tar::Header::new_gnu();
             header.set_size(size);
             header.set_mode(0o644);
-            // What has grown meanwhile is not part of what was promised.
+            // Whatever was appended in the meantime was not announced.
             tar.append_data(
                 &mut header,
                 path.file_name().unwrap_or_default(),
@@ -50,7 +50,7 @@ pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
     tar.into_inner()?.finish()?.out.flush()
 }
 
-/// Leaves out the first bytes of what passes.
+/// Drops the first bytes that pass through.
 struct Skipping<W> {
     left: u64,
     out: W,

@@ -1,4 +1,4 @@
-//! A folder into an archive file that is there whole or not at all.
+//! Packs a folder into an archive file that is either complete or absent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -8,17 +8,17 @@ use super::at;
 use super::pack::pack_parallel;
 use crate::sys::{self, Open as _};
 
-/// What an archive turned out to be.
+/// A finished archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
     /// Its length in bytes.
     pub size: u64,
-    /// Its SHA-256 in lower-case hexadecimal digits.
+    /// Its SHA-256 in lower-case hexadecimal.
     pub sha256: String,
 }
 
 /// Packs `dir` as `pack` does into the file `path`. It is written under a temporary name in the same folder,
-/// flushed to the disk, and renamed when it is complete; after an error neither name exists.
+/// flushed to disk, and renamed when it is complete; after an error neither name exists.
 pub fn pack_file(dir: &Path, path: &Path) -> io::Result<Packed> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
@@ -38,7 +38,7 @@ pub fn pack_file(dir: &Path, path: &Path) -> io::Result<Packed> {
 }
 
 fn write(dir: &Path, partial: &Path) -> io::Result<Packed> {
-    // What it holds is nobody's business but its owner's.
+    // The contents are only for its owner.
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(partial)?;
     let out = Digesting { file, digest: ring::digest::Context::new(&ring::digest::SHA256), size: 0 };
     let out = pack_parallel(dir, Some(partial), BufWriter::with_capacity(64 << 10, out))?;
@@ -49,7 +49,7 @@ fn write(dir: &Path, partial: &Path) -> io::Result<Packed> {
     Ok(Packed { size: out.size, sha256 })
 }
 
-/// Digests what it passes on.
+/// Digests what passes through.
 struct Digesting {
     file: File,
     digest: ring::digest::Context,

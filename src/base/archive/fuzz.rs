@@ -1,21 +1,20 @@
-//! What must hold of archives of any bytes; called by the fuzzer and, with its corpus, by a test.
+//! What must hold for any bytes as an archive; called by the fuzzer and, with its corpus, by a test.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
 use super::{Limits, unpack};
+use crate::temp;
 
-/// A gzip tar of any bytes, and a gzip of a tar of any bytes, are unpacked inside their folder or refused, within
-/// the limits.
+/// Any bytes are unpacked inside their folder and within the limits, or refused, both as a gzip tar and as a tar inside
+/// gzip.
 pub fn consistent(bytes: &[u8]) {
     let mut stored = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
     stored.write_all(bytes).expect("memory");
-    let shm = Path::new("/dev/shm");
-    let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
-    let outer = base.join(format!("sonobuoy-fuzz-{}-{:?}", std::process::id(), std::thread::current().id()));
     let limits = Limits { entries: 50, total: 1 << 20, file: 1 << 19 };
     for archive in [bytes, &stored.finish().expect("memory")] {
+        let outer = temp::Folder::in_memory().expect("a folder");
         let into = outer.join("in");
         fs::create_dir_all(&into).expect("a folder");
         let done = unpack(archive, &into, &limits);
@@ -25,11 +24,10 @@ pub fn consistent(bytes: &[u8]) {
         if let Ok(done) = done {
             assert!(done.bytes <= limits.total && done.files <= limits.entries);
         }
-        fs::remove_dir_all(&outer).expect("no folder");
     }
 }
 
-/// How many files there are and their bytes; nothing leads out and nothing is locked or privileged.
+/// The number of files and their bytes; checks that nothing leads out and nothing is locked or privileged.
 fn inside(dir: &Path, root: &Path) -> (u64, u64) {
     let (mut files, mut size) = (0, 0);
     for entry in fs::read_dir(dir).expect("a folder") {

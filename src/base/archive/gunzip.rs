@@ -1,4 +1,4 @@
-//! Decompression of gzip as the tools do it: members joined, what follows the last one ignored.
+//! Gzip decompression like the usual tools: members are joined, anything after the last one is ignored.
 
 use std::io::{self, BufRead, Read};
 
@@ -12,7 +12,7 @@ pub struct Gunzip<R: BufRead> {
 }
 
 impl<R: BufRead> Gunzip<R> {
-    /// Starts reading; the header is looked at by the first read.
+    /// Starts reading; the first read checks the header.
     pub fn new(input: R) -> Self {
         Self { member: Some(GzDecoder::new(input)) }
     }

@@ -1,7 +1,7 @@
-//! Gzip tars: a folder packed into one, and one unpacked into a folder without harm.
+//! Gzip tars: packing a folder, and safely unpacking into one.
 //!
-//! Owns the container format, its dialects and every limit on hostile input. Does not know what the files mean.
-//! Everything streams: memory does not grow with the archive.
+//! Owns the container format, its dialects and all limits on hostile input. Does not know what the files mean.
+//! Everything is streamed: memory does not grow with the archive.
 
 mod bundle;
 mod file;
@@ -20,20 +20,20 @@ pub use file::{Packed, pack_file};
 #[cfg(any(fuzzing, test))]
 pub use fuzz::consistent;
 pub use gunzip::Gunzip;
-pub use pack::pack;
+pub use pack::{pack, pack_open};
 pub use read::{Entry, Kind, Reader};
-pub use unpack::{Limits, unpack};
+pub use unpack::{Limits, unpack, unpack_within};
 
-/// Why an archive could not be read; callers tell the sender's fault from their own.
+/// Why an archive could not be read; callers distinguish the sender's fault from their own.
 #[derive(Debug)]
 pub enum Error {
-    /// It is not a gzip tar, or it is cut or damaged: its sender's fault, and sending it again may help.
+    /// It is not a gzip tar, or it is truncated or damaged: the sender's fault; sending it again may help.
     Malformed(String),
-    /// It goes beyond the [`Limits`].
+    /// It exceeds the [`Limits`].
     TooLarge(String),
-    /// Its bytes could not be fetched: the disk or connection it comes from.
+    /// It could not be read from its disk or connection.
     Input(std::io::Error),
-    /// A file of it could not be written, with the path.
+    /// One of its files could not be written; the error names the path.
     Output(std::io::Error),
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The same error with the path before it, since the system's own words leave it out.
+/// The same error with the path in front, which the system's message lacks.
 fn at(path: &std::path::Path, error: &std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
 }

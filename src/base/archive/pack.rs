@@ -1,4 +1,4 @@
-//! A folder into a gzip tar.
+//! Packs a folder into a gzip tar.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -9,82 +9,86 @@ use flate2::{Compression, write::GzEncoder};
 
 use super::at;
 use super::parallel::Parallel;
-use crate::sys::{self, FileId};
+use crate::sys::{self, FileId, Folder, Opened};
 
-/// Beyond this the disk is slower.
-const THREADS: usize = 8;
+/// With more threads, the disk becomes the bottleneck.
+const MAX_THREADS: usize = 8;
 
-/// Packs everything inside `dir` and hands `out` back, flushed to the last byte of gzip.
+/// Packs everything inside `dir` and returns `out`, flushed to the last byte of gzip.
 ///
 /// Names are relative to `dir` without `./`, in the order of a walk sorted by name; `dir` itself is not an entry.
-/// Symbolic links and special files are left out, as is the file `except`, so that an archive can lie in the
-/// folder that it is made of. A file that grows meanwhile is cut at the size it had, one that shrinks is filled
-/// with zeros, one that vanishes is left out: a folder of live logs still gives a sound archive.
+/// Symbolic links and special files are left out, as is the file `except`, so that an archive can be inside the folder
+/// it is made from. A file that grows in the meantime is cut off at its previous size, one that shrinks is padded with
+/// zeros, one that vanishes is left out: a folder of live logs still yields a valid archive.
 pub fn pack<W: Write>(dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
-    pack_into(dir, except, GzEncoder::new(out, Compression::default()))?.finish()
+    pack_open(&open(dir)?, dir, except, out)
 }
 
-/// The same with every processor there is.
+/// The same of a folder that was opened as `dir`: whatever becomes of its name, and of the names in it, nothing is packed
+/// but what lies in it.
+pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
+    pack_into(folder, dir, except, GzEncoder::new(out, Compression::default()))?.finish()
+}
+
+/// The same with all processors.
 pub(super) fn pack_parallel<W: Write>(dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS);
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MAX_THREADS);
     if threads < 2 {
         return pack(dir, except, out);
     }
-    std::thread::scope(|scope| pack_into(dir, except, Parallel::new(scope, threads, out)?)?.finish())
+    let folder = open(dir)?;
+    std::thread::scope(|scope| pack_into(&folder, dir, except, Parallel::new(scope, threads, out)?)?.finish())
 }
 
-fn pack_into<W: Write>(dir: &Path, except: Option<&Path>, gzip: W) -> io::Result<W> {
+fn open(dir: &Path) -> io::Result<Folder> {
+    Folder::open(dir).map_err(|error| at(dir, &error))
+}
+
+fn pack_into<W: Write>(folder: &Folder, dir: &Path, except: Option<&Path>, gzip: W) -> io::Result<W> {
     let id = |path| FileId::of(path).map_err(|error| at(path, &error));
     let except = except.map(id).transpose()?.flatten();
     let mut tar = tar::Builder::new(gzip);
-    pack_folder(&mut tar, dir, Path::new(""), except.as_ref())?;
+    pack_folder(&mut tar, folder, dir, Path::new(""), except.as_ref())?;
     tar.into_inner()
 }
 
+/// Packs a folder that was opened as `dir`; the paths in it are for errors alone.
 fn pack_folder<W: Write>(
     tar: &mut tar::Builder<W>,
+    folder: &Folder,
     dir: &Path,
     name: &Path,
     except: Option<&FileId>,
 ) -> io::Result<()> {
-    let read = |error| at(dir, &error);
-    let mut names = Vec::new();
-    for entry in fs::read_dir(dir).map_err(read)? {
-        names.push(entry.map_err(read)?.file_name());
-    }
+    let mut names = folder.names().map_err(|error| at(dir, &error))?;
     names.sort_unstable();
     for file_name in names {
         let (path, name) = (dir.join(&file_name), name.join(&file_name));
-        let meta = match fs::symlink_metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            other => other.map_err(|error| at(&path, &error))?,
-        };
-        if meta.is_dir() {
-            let mut header = header(&meta, tar::EntryType::Directory);
-            tar.append_data(&mut header, &name, io::empty())?;
-            pack_folder(tar, &path, &name, except)?;
-        } else if meta.is_file() && !except.is_some_and(|except| except.is(&path, &meta)) {
-            pack_file(tar, &path, &name)?;
+        match folder.entry(&file_name).map_err(|error| at(&path, &error))? {
+            Some((Opened::Folder(inner), meta)) => {
+                let mut header = header(&meta, tar::EntryType::Directory);
+                tar.append_data(&mut header, &name, io::empty())?;
+                pack_folder(tar, &inner, &path, &name, except)?;
+            }
+            Some((Opened::File(file), meta)) if !except.is_some_and(|except| except.is(&path, &meta)) => {
+                pack_file(tar, file, &meta, &name).map_err(|error| at(&path, &error))?;
+            }
+            _ => {}
         }
     }
     Ok(())
 }
 
-fn pack_file<W: Write>(tar: &mut tar::Builder<W>, path: &Path, name: &Path) -> io::Result<()> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(|error| at(path, &error))?,
-    };
-    // Of the open file, not of the name: it may have been replaced.
-    let meta = file.metadata().map_err(|error| at(path, &error))?;
-    let mut header = header(&meta, tar::EntryType::Regular);
+fn pack_file<W: Write>(
+    tar: &mut tar::Builder<W>,
+    file: File,
+    meta: &fs::Metadata,
+    name: &Path,
+) -> io::Result<()> {
+    let mut header = header(meta, tar::EntryType::Regular);
     header.set_size(meta.len());
-    tar.append_data(
-        &mut header,
-        name,
-        io::BufReader::with_capacity(64 << 10, file).chain(io::repeat(0)).take(meta.len()),
-    )
-    .map_err(|error| at(path, &error))
+    let content = io::BufReader::with_capacity(64 << 10, file).chain(io::repeat(0)).take(meta.len());
+    tar.append_data(&mut header, name, content)
 }
 
 fn header(meta: &fs::Metadata, kind: tar::EntryType) -> tar::Header {

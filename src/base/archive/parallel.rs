@@ -1,7 +1,7 @@
-//! Gzip on several processors: blocks are compressed apart and joined to one member that any reader takes.
+//! Gzip on several processors: blocks are compressed separately and joined into one member that any reader accepts.
 //!
-//! Starts the threads it is given work for, inside the scope of its caller, and ends them when it is finished. At
-//! most two blocks a thread are held, so memory does not grow with the data.
+//! Starts its threads in the caller's scope and ends them when it is finished. At most two blocks per thread are held, so
+//! memory does not grow with the data.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -11,9 +11,9 @@ use std::thread::Scope;
 
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 
-/// How much is compressed at once. Each block starts without a past, which costs about 32 KiB of context: half a
-/// percent of a block of this size.
-const BLOCK: usize = 1 << 20;
+/// The size of a block. Each one starts without history, which costs about 32 KiB of context: half a percent of a block
+/// of this size.
+const BLOCK_BYTES: usize = 1 << 20;
 /// No flags, no time, no name, an unknown system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
@@ -25,14 +25,14 @@ pub(super) struct Parallel<W> {
     out: W,
     block: Vec<u8>,
     jobs: SyncSender<Job>,
-    /// Blocks on their way, oldest first.
+    /// Blocks being compressed, oldest first.
     pending: VecDeque<Receiver<Packed>>,
     threads: usize,
     crc: Crc,
 }
 
 impl<W: Write> Parallel<W> {
-    /// Starts `threads` threads in `scope` and writes the head of the stream.
+    /// Starts `threads` threads in `scope` and writes the header of the stream.
     pub(super) fn new<'scope>(
         scope: &'scope Scope<'scope, '_>,
         threads: usize,
@@ -51,7 +51,7 @@ impl<W: Write> Parallel<W> {
                         let Ok((block, done)) = job else { break };
                         let mut crc = Crc::new();
                         crc.update(&block);
-                        // Nobody waits any more when writing has failed.
+                        // After a failed write, nobody is waiting.
                         let _ = done.send((deflate(&block), crc));
                     }
                 },
@@ -59,7 +59,7 @@ impl<W: Write> Parallel<W> {
         }
         Ok(Self {
             out,
-            block: Vec::with_capacity(BLOCK),
+            block: Vec::with_capacity(BLOCK_BYTES),
             jobs,
             pending: VecDeque::new(),
             threads,
@@ -67,13 +67,13 @@ impl<W: Write> Parallel<W> {
         })
     }
 
-    /// Writes what is left and the end of the stream; hands `out` back.
+    /// Writes what is left and the end of the stream; returns `out`.
     pub(super) fn finish(mut self) -> io::Result<W> {
         self.send()?;
         while !self.pending.is_empty() {
             self.receive()?;
         }
-        // An empty last block; those before are not marked as last.
+        // An empty last block; the blocks before are not marked as last.
         self.out.write_all(&[3, 0])?;
         self.out.write_all(&self.crc.sum().to_le_bytes())?;
         self.out.write_all(&self.crc.amount().to_le_bytes())?;
@@ -87,7 +87,7 @@ impl<W: Write> Parallel<W> {
         if self.pending.len() >= 2 * self.threads {
             self.receive()?;
         }
-        let block = std::mem::replace(&mut self.block, Vec::with_capacity(BLOCK));
+        let block = std::mem::replace(&mut self.block, Vec::with_capacity(BLOCK_BYTES));
         let (done, receiver) = sync_channel(1);
         self.pending.push_back(receiver);
         self.jobs.send((block, done)).map_err(|_| ended())
@@ -103,9 +103,9 @@ impl<W: Write> Parallel<W> {
 
 impl<W: Write> Write for Parallel<W> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let count = data.len().min(BLOCK - self.block.len());
+        let count = data.len().min(BLOCK_BYTES - self.block.len());
         self.block.extend_from_slice(&data[..count]);
-        if self.block.len() == BLOCK {
+        if self.block.len() == BLOCK_BYTES {
             self.send()?;
         }
         Ok(count)
@@ -123,7 +123,7 @@ fn deflate(block: &[u8]) -> Vec<u8> {
     loop {
         let taken = usize::try_from(compress.total_in()).unwrap_or(usize::MAX);
         let status = compress.compress_vec(&block[taken.min(block.len())..], &mut out, FlushCompress::Sync);
-        // Room to spare after a flush means that all of it came out.
+        // Free space after a flush means that everything was written.
         match status {
             Ok(Status::Ok) if out.len() < out.capacity() && compress.total_in() == block.len() as u64 => {
                 return out;
@@ -135,5 +135,5 @@ fn deflate(block: &[u8]) -> Vec<u8> {
 }
 
 fn ended() -> io::Error {
-    io::Error::other("a thread that compresses has ended")
+    io::Error::other("a compressing thread has ended")
 }

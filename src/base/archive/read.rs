@@ -1,20 +1,20 @@
-//! One entry of a tar after the other, of any dialect, with a bound on everything that must be held.
+//! The entries of a tar in any dialect, one after the other, with limits on everything held in memory.
 //!
-//! The `tar` crate reads single headers; the walk is ours because long names and extended headers of hostile
-//! archives may claim any size, and because reports read archives of a gigabyte in one pass.
+//! The `tar` crate parses single headers; the walk is our own because long names and extended headers of hostile
+//! archives may claim any size, and because reports read gigabyte archives in one pass.
 
 use std::io::{self, Read};
 
 use super::Error;
 
-/// Tars are made of blocks of this size.
-const BLOCK: u64 = 512;
-/// How large a long name or an extended header may be; systems end at 4 KiB for a path.
-const EXTENSION_LIMIT: u64 = 1 << 20;
-/// How many long names and extended headers may belong to one entry; no writer needs more than four.
-const EXTENSIONS: usize = 16;
-/// How much may follow the end marker before reading stops: padding of tapes is 10 KiB.
-const TRAILER_LIMIT: u64 = 1 << 20;
+/// Tars consist of blocks of this size.
+const BLOCK_BYTES: u64 = 512;
+/// The size of a long name or an extended header; systems limit paths to 4 KiB.
+const MAX_EXTENSION_BYTES: u64 = 1 << 20;
+/// The number of long names and extended headers for one entry; no program needs more than four.
+const MAX_EXTENSIONS: usize = 16;
+/// How much may follow the end marker: tape padding is 10 KiB.
+const MAX_TRAILER_BYTES: u64 = 1 << 20;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +25,14 @@ pub enum Kind {
     Folder,
     /// A symbolic link.
     Symlink,
-    /// A hard link, a device, a pipe: nothing that is taken from strangers.
+    /// A hard link, a device, a pipe: nothing to accept from strangers.
     Other,
 }
 
-/// The head of one entry.
+/// The header of one entry.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The name as it stands in the archive.
+    /// The name as written in the archive.
     pub name: Vec<u8>,
     /// What it is.
     pub kind: Kind,
@@ -40,16 +40,16 @@ pub struct Entry {
     pub mode: u32,
     /// Length of the content.
     pub size: u64,
-    /// When it was changed last, in seconds since 1970.
+    /// When it was last changed, in seconds since 1970.
     pub modified: u64,
     /// Where a link points.
     pub target: Vec<u8>,
 }
 
-/// Reads a tar from a stream of its uncompressed bytes. Reading from it gives the content of the current entry.
+/// Reads a tar from a stream of its uncompressed bytes. Reading from it yields the content of the current entry.
 pub struct Reader<R> {
     input: R,
-    /// Content of the current entry that was not read yet, and the padding after it.
+    /// Unread content of the current entry, and the padding after it.
     left: u64,
     padding: u64,
     /// Bytes of long names and extended headers so far.
@@ -71,50 +71,50 @@ impl<R: Read> Reader<R> {
         Self { input, left: 0, padding: 0, extensions: 0, done: false }
     }
 
-    /// How many bytes of the archive so far were not content but long names and extended headers.
+    /// How many bytes so far were not content but long names and extended headers.
     pub fn extensions(&self) -> u64 {
         self.extensions
     }
 
-    /// The next entry, after skipping what was left of the one before; `None` at the end, when the compressed
-    /// stream was read to its end too and is known to be whole.
+    /// The next entry, after skipping the rest of the previous one; `None` at the end, when the compressed stream was
+    /// read to its end too and is known to be complete.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
         let mut extended = Extended::default();
-        for _ in 0..=EXTENSIONS {
+        for _ in 0..=MAX_EXTENSIONS {
             self.skip(self.left + self.padding)?;
             (self.left, self.padding) = (0, 0);
             let Some(header) = self.header()? else { return Ok(None) };
             let size = header.entry_size().map_err(|error| damaged(&error))?;
             self.left = size;
-            self.padding = (BLOCK - size % BLOCK) % BLOCK;
+            self.padding = (BLOCK_BYTES - size % BLOCK_BYTES) % BLOCK_BYTES;
             match header.entry_type().as_byte() {
                 b'L' => extended.name = Some(until_nul(self.extension()?)),
                 b'K' => extended.target = Some(until_nul(self.extension()?)),
                 b'x' | b'X' => parse_pax(&self.extension()?, &mut extended)?,
-                // Global headers hold comments and such, nothing about names.
+                // Global headers contain comments and the like, nothing about names.
                 b'g' => drop(self.extension()?),
                 b'S' => return Err(sparse()),
                 kind => return self.entry(&header, kind, extended).map(Some),
             }
         }
-        Err(Error::Malformed(format!("more than {EXTENSIONS} extended headers before one entry")))
+        Err(Error::Malformed(format!("more than {MAX_EXTENSIONS} extended headers before one entry")))
     }
 
     fn entry(&mut self, header: &tar::Header, kind: u8, extended: Extended) -> Result<Entry, Error> {
         let name = extended.name.unwrap_or_else(|| header.path_bytes().into_owned());
         let kind = match kind {
-            // The oldest dialect marks folders by the slash alone.
+            // The oldest dialect marks folders only by a trailing slash.
             b'0' | 0 if name.ends_with(b"/") => Kind::Folder,
             b'0' | b'7' | 0 => Kind::File,
             b'5' => Kind::Folder,
             b'2' => Kind::Symlink,
             _ => Kind::Other,
         };
-        // Only files have content; a size on links is what other tars leave there.
+        // Only files have content; some programs leave a size on links.
         let size = extended.size.unwrap_or(self.left);
         (self.left, self.padding) = match kind {
             Kind::File | Kind::Other if header.entry_type() != tar::EntryType::Link => {
-                (size, (BLOCK - size % BLOCK) % BLOCK)
+                (size, (BLOCK_BYTES - size % BLOCK_BYTES) % BLOCK_BYTES)
             }
             _ => (0, 0),
         };
@@ -142,7 +142,7 @@ impl<R: Read> Reader<R> {
         while filled < header.as_bytes().len() {
             let count = retry(|| self.input.read(&mut header.as_mut_bytes()[filled..]))?;
             match (count, filled) {
-                // Some writers leave the end marker away.
+                // Some programs omit the end marker.
                 (0, 0) => {
                     self.done = true;
                     return Ok(None);
@@ -154,21 +154,21 @@ impl<R: Read> Reader<R> {
         let whole = sum(header.as_bytes());
         if whole == 0 {
             self.done = true;
-            let mut trailer = (&mut self.input).take(TRAILER_LIMIT);
+            let mut trailer = (&mut self.input).take(MAX_TRAILER_BYTES);
             io::copy(&mut trailer, &mut io::sink()).map_err(input_error)?;
             return Ok(None);
         }
-        // The field of the checksum itself counts as eight blanks.
+        // The checksum field itself counts as eight blanks.
         let blank = whole - sum(&header.as_bytes()[148..156]) + 8 * u32::from(b' ');
         match header.cksum() {
             Ok(stored) if stored == blank => Ok(Some(header)),
-            _ => Err(Error::Malformed("no tar archive: a header's checksum is wrong".into())),
+            _ => Err(Error::Malformed("not a tar archive: a header has the wrong checksum".into())),
         }
     }
 
     fn extension(&mut self) -> Result<Vec<u8>, Error> {
-        if self.left > EXTENSION_LIMIT {
-            return Err(Error::TooLarge(format!("a name in the archive claims {} bytes", self.left)));
+        if self.left > MAX_EXTENSION_BYTES {
+            return Err(Error::TooLarge(format!("a name in the archive claims to have {} bytes", self.left)));
         }
         self.extensions += self.left;
         let mut data = Vec::new();
@@ -190,22 +190,18 @@ impl<R: Read> Read for Reader<R> {
         }
         let count = self.input.read(&mut buffer[..room])?;
         if count == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the archive ends in the middle of a file",
-            ));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends inside a file"));
         }
         self.left -= count as u64;
         Ok(count)
     }
 }
 
-/// Whose fault a failed read is: what decompression says about its bytes is the sender's, the rest is the disk's
-/// or the connection's.
+/// Decides who is to blame for a failed read: the sender if decompression complains, else the disk or connection.
 pub(super) fn input_error(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
-            Error::Malformed(format!("no sound gzip stream: {error}"))
+            Error::Malformed(format!("not a valid gzip stream: {error}"))
         }
         io::ErrorKind::UnexpectedEof => cut(),
         _ => Error::Input(error),
@@ -222,21 +218,21 @@ fn retry(mut read: impl FnMut() -> io::Result<usize>) -> Result<usize, Error> {
 }
 
 fn cut() -> Error {
-    Error::Malformed("the archive ends too early".into())
+    Error::Malformed("the archive is truncated".into())
 }
 
 fn sparse() -> Error {
-    Error::Malformed("the archive holds a sparse file; pack it without `--sparse`".into())
+    Error::Malformed("the archive contains a sparse file; pack it without `--sparse`".into())
 }
 
 fn damaged(error: &io::Error) -> Error {
-    Error::Malformed(format!("no tar archive: {error}"))
+    Error::Malformed(format!("not a tar archive: {error}"))
 }
 
-/// The sum of the bytes of a header, eight at a time: a million of them shall not cost seconds.
+/// The sum of a header's bytes, eight at a time, so that a million headers do not take seconds.
 fn sum(bytes: &[u8]) -> u32 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
-    // Four sums side by side, each of two bytes of every word: 64 words stay far below what 16 bits hold.
+    // Four sums side by side, each of two bytes of every word: with 64 words, 16 bits are plenty.
     let add = |sums: u64, word: &[u8; 8]| {
         let word = u64::from_ne_bytes(*word);
         sums + (word & EVEN) + (word >> 8 & EVEN)
@@ -252,9 +248,9 @@ fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Records of the form `<length> <key>=<value>\n`, the length counting the record itself.
+/// Parses records of the form `<length> <key>=<value>\n`, where the length includes the whole record.
 fn parse_pax(mut data: &[u8], extended: &mut Extended) -> Result<(), Error> {
-    let bad = || Error::Malformed("no tar archive: an extended header is damaged".into());
+    let bad = || Error::Malformed("not a tar archive: an extended header is damaged".into());
     while !data.is_empty() && data[0] != 0 {
         let blank = data.iter().position(|byte| *byte == b' ').ok_or_else(bad)?;
         let length = std::str::from_utf8(&data[..blank]).ok().and_then(|text| text.parse::<usize>().ok());

@@ -1,4 +1,4 @@
-//! Packing and unpacking against each other and against hostile archives, written header by header.
+//! Packing and unpacking against each other, and unpacking of hostile archives written header by header.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -76,6 +76,13 @@ fn check(case: &str, tar: &[Vec<u8>], expected: &[(&str, &str)], skipped: u64) {
     assert_eq!(tree(&outer.0).len(), expected.len() + 1, "{case}: something lies outside");
 }
 
+/// Whether this user may make links: not everybody on Windows may, and wine only says that it has made one.
+fn makes_links() -> bool {
+    let folder = Folder::new();
+    let link = folder.0.join("link");
+    symlink(Path::new("nowhere"), &link).is_ok() && link.is_symlink()
+}
+
 /// Unpacks `archive` as it is, which must be refused with a reason that holds `words`.
 fn refused(case: &str, archive: &[u8], limits: &Limits, words: &str) {
     let dir = Folder::new();
@@ -149,7 +156,9 @@ fn odd_but_honest_archives_unpack() {
     let pax = entry("x", b'x', 0o644, "", b"18 path=deep/name\n");
     check("extended header", &[pax, file("short", "1")], &[("deep", "/"), ("deep/name", "1")], 0);
     let links = [entry("l", b'2', 0o777, "k", b""), entry("k", b'2', 0o777, "a", b""), file("a", "1")];
-    check("links inside", &links, &[("a", "1"), ("k", "-> a"), ("l", "-> k")], 0);
+    if makes_links() {
+        check("links inside", &links, &[("a", "1"), ("k", "-> a"), ("l", "-> k")], 0);
+    }
 }
 
 #[test]
@@ -195,7 +204,9 @@ fn nothing_leaves_the_folder() {
     }
     let chain =
         [entry("d/l", b'2', 0o777, "..", b""), entry("x", b'2', 0o777, "d/l/..", b""), file("d/y", "1")];
-    check("a chain of links", &chain, &[("d", "/"), ("d/l", "-> .."), ("d/y", "1")], 1);
+    if makes_links() {
+        check("a chain of links", &chain, &[("d", "/"), ("d/l", "-> .."), ("d/y", "1")], 1);
+    }
     let special = [
         entry("h", b'1', 0o644, "/etc/passwd", b""),
         entry("c", b'3', 0o644, "", b""),
@@ -213,8 +224,8 @@ fn what_is_cut_or_damaged_is_an_error() {
     for end in 0..whole.len() {
         refused("cut gzip", &whole[..end], &limits, "");
     }
-    refused("cut inside a file", &gzip(&tar[..700]), &limits, "too early");
-    refused("cut inside a header", &gzip(&tar[..300]), &limits, "too early");
+    refused("cut inside a file", &gzip(&tar[..700]), &limits, "truncated");
+    refused("cut inside a header", &gzip(&tar[..300]), &limits, "truncated");
     refused("no gzip", &tar, &limits, "gzip");
     refused("no tar", &gzip(&[b'x'; 2000]), &limits, "checksum");
     refused("sparse", &gzip(&entry("s", b'S', 0o644, "", b"")), &limits, "sparse");
@@ -231,7 +242,7 @@ fn limits_hold() {
     refused("many entries", &gzip(&bytes(1).repeat(4)), &limits, "more than 3 entries");
     let long = |kind| entry("", kind, 0o644, "", "n".repeat(1 << 20).as_bytes());
     let links = [long(b'K'), entry("l", b'2', 0o777, "", b"")].concat().repeat(65);
-    refused("long links", &gzip(&links), &Limits::default(), "bytes of names of links");
+    refused("long links", &gzip(&links), &Limits::default(), "bytes of link names");
     let named = [long(b'L'), bytes(1)].concat();
     refused("long names", &gzip(&named), &Limits { total: 1 << 20, ..limits }, "more than 1048576 bytes");
     refused("names alone", &gzip(&long(b'L').repeat(17)), &limits, "more than 16 extended headers");

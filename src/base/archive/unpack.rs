@@ -1,5 +1,6 @@
-//! A gzip tar of a stranger into a folder, without harm.
+//! Safely unpacks an untrusted gzip tar into a folder.
 
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -8,9 +9,9 @@ use super::read::{Entry, Kind, Reader, input_error};
 use super::{Error, Gunzip, at};
 use crate::sys::{self, Open as _};
 
-/// Links are made when all else is there; until then their names may take this much memory.
-const LINK_NAMES: usize = 64 << 20;
-/// So many names may differ in nothing that the file system looks at.
+/// Links are created last; until then their names may take this much memory.
+const MAX_LINK_NAME_BYTES: usize = 64 << 20;
+/// How many names may be the same to the file system.
 const MAX_NAMESAKES: u32 = 1_000;
 
 /// How much an archive may unpack to.
@@ -18,7 +19,7 @@ const MAX_NAMESAKES: u32 = 1_000;
 pub struct Limits {
     /// Entries of any kind.
     pub entries: u64,
-    /// Bytes of all files together.
+    /// Total bytes of all files.
     pub total: u64,
     /// Bytes of one file.
     pub file: u64,
@@ -30,49 +31,65 @@ impl Default for Limits {
     }
 }
 
-/// What came out of an archive.
+/// What was unpacked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unpacked {
     /// Regular files written.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Entries left out because they would have left the folder or are neither file, folder nor harmless link.
+    /// Entries left out because they lead out of the folder or are neither file, folder nor harmless link.
     pub skipped: u64,
-    /// Files that got another name, since this system cannot have theirs or takes it for another file's.
+    /// Files that were renamed, because this system does not allow their name or takes it for another file's.
     pub renamed: u64,
 }
 
 /// Unpacks the gzip tar `input` into the existing folder `into`, which should be empty.
 ///
-/// Nothing is written outside `into`: names are cleaned (`./x` and `/x` become `x`), an entry that climbs out with
-/// `..` is skipped, and so are hard links, devices and pipes. Symbolic links are made last, and only when they
-/// lead to something inside. Set-user-id bits and owners are dropped; everything stays writable for its owner.
-/// A later entry replaces an earlier file of the same name; where case makes no difference, a name that differs in
-/// case alone gets an ending. What a system cannot have in a name is escaped. On an error the folder holds what was unpacked so far.
+/// Nothing is written outside `into`: names are cleaned (`./x` and `/x` become `x`); entries that climb out with `..`,
+/// hard links, devices and pipes are skipped. Symbolic links are created last, and only if they lead to something inside.
+/// Set-user-id bits and owners are dropped; everything stays writable for its owner. A later entry replaces an earlier
+/// file of the same name; if the file system ignores case, a name that differs only in case gets a suffix. Characters
+/// that the system does not allow are escaped. After an error the folder contains what was unpacked so far.
 pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<Unpacked, Error> {
+    unpack_within(input, into, limits, |_| true)
+}
+
+/// The same, but asks `room` before creating a file of so many bytes, a folder or a link, and stops if it says no. It
+/// knows best why.
+pub fn unpack_within(
+    input: impl Read,
+    into: &Path,
+    limits: &Limits,
+    room: impl Fn(u64) -> bool,
+) -> Result<Unpacked, Error> {
+    let room = Place { into, room: &room, entries: Cell::new(0), most: limits.entries };
+    let into = &room;
     let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)));
     let mut done = Unpacked::default();
-    let (mut entries, mut total) = (0_u64, 0_u64);
-    // Name and target of each link, a NUL behind both: an archive can have a million of them.
+    let mut total = 0_u64;
+    // Name and target of each link, each followed by a NUL: an archive can have a million of them.
     let mut links = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     while let Some(entry) = reader.next_entry()? {
-        entries += 1;
         total = total.saturating_add(entry.size);
-        check_limits(&entry, entries, total.saturating_add(reader.extensions()), limits)?;
+        check_limits(&entry, total.saturating_add(reader.extensions()), limits)?;
         let Some((name, escaped)) = clean(&entry.name) else {
-            skip(&mut done, &entry.name, "its name leaves the folder");
+            into.count()?;
+            skip(&mut done, &entry.name, "its name leads out of the folder");
             continue;
         };
         if name.as_os_str().is_empty() {
-            // The packed folder itself, as `./`; its mode is not ours to take over.
+            // The packed folder itself, as `./`; its mode does not apply here.
+            into.count()?;
             continue;
         }
-        let path = into.join(&name);
+        let path = into.into.join(&name);
         match entry.kind {
-            Kind::Folder => make_folder(&path, entry.mode)?,
+            Kind::Folder => into.make_folder(&path, entry.mode)?,
             Kind::File => {
+                into.make_way(&path)?;
+                into.take(entry.size)?;
                 let mut file = create(&path, &name, entry.mode)?;
                 let kept = file.name.as_deref().unwrap_or(&name);
                 if escaped || file.name.is_some() {
@@ -83,24 +100,90 @@ pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<Unpacked
                 done.bytes += entry.size;
             }
             Kind::Symlink => {
-                if links.len() + entry.name.len() + entry.target.len() > LINK_NAMES {
-                    return Err(Error::TooLarge(format!("more than {LINK_NAMES} bytes of names of links")));
+                into.take(0)?;
+                if links.len() + entry.name.len() + entry.target.len() > MAX_LINK_NAME_BYTES {
+                    return Err(Error::TooLarge(format!(
+                        "more than {MAX_LINK_NAME_BYTES} bytes of link names"
+                    )));
                 }
-                // Where a target has a NUL it ends, here as in every system.
+                // A NUL ends a target, as on every system.
                 let target = entry.target.split(|byte| *byte == 0).next().unwrap_or_default();
                 links.extend([&entry.name, &b"\0"[..], target, b"\0"].concat());
             }
-            Kind::Other => skip(&mut done, &entry.name, "it is a hard link or a special file"),
+            Kind::Other => {
+                into.count()?;
+                skip(&mut done, &entry.name, "it is a hard link or a special file");
+            }
         }
     }
     make_links(into, &links, &mut done)?;
     Ok(done)
 }
 
-fn check_limits(entry: &Entry, entries: u64, total: u64, limits: &Limits) -> Result<(), Error> {
-    if entries > limits.entries {
-        return Err(Error::TooLarge(format!("more than {} entries", limits.entries)));
+/// The folder to unpack into, and the space that may be used.
+struct Place<'a> {
+    into: &'a Path,
+    room: &'a dyn Fn(u64) -> bool,
+    entries: Cell<u64>,
+    most: u64,
+}
+
+impl Place<'_> {
+    /// Counts one more entry, or a folder that an entry implies.
+    fn count(&self) -> Result<(), Error> {
+        self.entries.set(self.entries.get() + 1);
+        if self.entries.get() > self.most {
+            return Err(Error::TooLarge(format!("more than {} entries", self.most)));
+        }
+        Ok(())
     }
+
+    /// Called before creating something of so many bytes.
+    fn take(&self, bytes: u64) -> Result<(), Error> {
+        self.count()?;
+        if (self.room)(bytes) {
+            return Ok(());
+        }
+        Err(Error::Output(io::Error::other("there is no room for it")))
+    }
+
+    /// Creates the missing parent folders of `path`: archives need not list them.
+    fn make_way(&self, path: &Path) -> Result<(), Error> {
+        let mut missing = Vec::new();
+        for folder in path.ancestors().skip(1) {
+            if self.is_made(folder)? {
+                break;
+            }
+            missing.push(folder);
+        }
+        for folder in missing.into_iter().rev() {
+            self.take(0)?;
+            fs::create_dir(folder).map_err(|error| output_error(folder, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a folder exists, as all parents of `into` do.
+    fn is_made(&self, folder: &Path) -> Result<bool, Error> {
+        match folder.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(folder == self.into),
+            Err(error) => Err(output_error(folder, &error)),
+            Ok(_) => Ok(true),
+        }
+    }
+
+    fn make_folder(&self, path: &Path, mode: u32) -> Result<(), Error> {
+        self.make_way(path)?;
+        if self.is_made(path)? {
+            self.count()?;
+        } else {
+            self.take(0)?;
+        }
+        make_folder(path, mode)
+    }
+}
+
+fn check_limits(entry: &Entry, total: u64, limits: &Limits) -> Result<(), Error> {
     if entry.size > limits.file {
         return Err(Error::TooLarge(format!(
             "`{}` has {} bytes, more than {}",
@@ -115,8 +198,8 @@ fn check_limits(entry: &Entry, entries: u64, total: u64, limits: &Limits) -> Res
     Ok(())
 }
 
-/// The name as a path below the folder, and whether anything in it had to be escaped; empty for the folder itself,
-/// `None` if it leads out of it.
+/// The name as a path below the folder, and whether anything in it had to be escaped; empty for the folder itself, `None`
+/// if it leads out.
 fn clean(name: &[u8]) -> Option<(PathBuf, bool)> {
     if name.contains(&0) {
         return None;
@@ -142,13 +225,13 @@ fn clean(name: &[u8]) -> Option<(PathBuf, bool)> {
 }
 
 fn make_folder(path: &Path, mode: u32) -> Result<(), Error> {
-    // Owner bits are added so that what belongs inside can be written, whatever the archive says.
+    // Owner bits are added so that its contents can be written, whatever the archive says.
     let mode = mode & 0o777 | 0o700;
     let made = sys::dir_builder(0o755).recursive(true).create(path);
     made.and_then(|()| sys::set_mode(path, mode)).map_err(|error| output_error(path, &error))
 }
 
-/// A file to be written, and its name if that is not the one that was asked for.
+/// A file to write, and its name if that is not the requested one.
 struct Created {
     file: File,
     name: Option<PathBuf>,
@@ -165,14 +248,7 @@ fn create(path: &Path, name: &Path, mode: u32) -> Result<Created, Error> {
         };
         options.open(path)
     };
-    let file = match (open(path, true), path.parent()) {
-        // Archives need not list the folders of their files.
-        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(parent).and_then(|()| open(path, true))
-        }
-        (other, _) => other,
-    };
-    let created = match file {
+    let created = match open(path, true) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             if path.canonicalize().map_or(true, |real| real.ends_with(name)) {
                 open(path, false).map(|file| Created { file, name: None })
@@ -185,7 +261,7 @@ fn create(path: &Path, name: &Path, mode: u32) -> Result<Created, Error> {
     created.map_err(|error| output_error(path, &error))
 }
 
-/// A file beside the one whose name this system takes for the same.
+/// A file under another name, next to one whose name is the same to this system.
 fn namesake(path: &Path, name: &Path, open: impl Fn(&Path) -> io::Result<File>) -> io::Result<Created> {
     for number in 1..=MAX_NAMESAKES {
         let numbered = |path: &Path| {
@@ -212,53 +288,59 @@ fn write_file(reader: &mut impl Read, file: &mut File, path: &Path, buffer: &mut
     }
 }
 
-/// Makes the links that lead to something inside. A link may lead through another one, so there is a second round;
-/// since links are made last and replace nothing, no file is ever written through one.
-fn make_links(into: &Path, links: &[u8], done: &mut Unpacked) -> Result<(), Error> {
+/// Creates the links that lead to something inside. A link may lead through another one, so there is a second round;
+/// since links are created last and replace nothing, no file is ever written through one.
+fn make_links(place: &Place<'_>, links: &[u8], done: &mut Unpacked) -> Result<(), Error> {
     if links.is_empty() {
         return Ok(());
     }
+    let into = place.into;
     let root = into.canonicalize().map_err(|error| output_error(into, &error))?;
     for last in [false, true] {
         let mut words = links.split(|byte| *byte == 0);
         while let (Some(name), Some(target)) = (words.next(), words.next()) {
             let Some(path) = clean(name).map(|(name, _)| into.join(name)) else { continue };
             let made = last && path.symlink_metadata().is_ok_and(|found| found.is_symlink());
-            if !made && !make_link(&root, &path, target) && last {
-                skip(done, name, "it leads to nothing inside the folder");
+            if !made && !make_link(place, &root, &path, target) && last {
+                skip(done, name, "it does not lead to anything inside the folder");
             }
         }
     }
     Ok(())
 }
 
-fn make_link(root: &Path, path: &Path, target: &[u8]) -> bool {
+fn make_link(place: &Place<'_>, root: &Path, path: &Path, target: &[u8]) -> bool {
     let target = sys::path(target);
     let Some(parent) = path.parent() else { return false };
-    if target.has_root() || fs::create_dir_all(parent).is_err() {
+    if target.has_root() || place.make_way(path).is_err() {
         return false;
     }
-    // Both ends are resolved for real: a chain of links can lead out although each name looks harmless.
+    // Both ends are actually resolved: a chain of links can lead out although each name looks harmless.
     let inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(root));
     inside(parent) && inside(&parent.join(&target)) && sys::symlink(&target, path).is_ok()
 }
 
 fn output_error(path: &Path, error: &io::Error) -> Error {
-    match error.kind() {
+    let contradiction = match error.kind() {
         io::ErrorKind::NotADirectory
         | io::ErrorKind::IsADirectory
         | io::ErrorKind::AlreadyExists
-        | io::ErrorKind::InvalidFilename => {
-            Error::Malformed(format!("the archive contradicts itself at {}", at(path, error)))
-        }
-        _ => Error::Output(at(path, error)),
+        | io::ErrorKind::InvalidFilename => true,
+        // What Windows says of a folder that is a file.
+        io::ErrorKind::NotFound => path.ancestors().any(Path::is_file),
+        _ => false,
+    };
+    if contradiction {
+        Error::Malformed(format!("the archive contradicts itself at {}", at(path, error)))
+    } else {
+        Error::Output(at(path, error))
     }
 }
 
 fn skip(done: &mut Unpacked, name: &[u8], reason: &str) {
-    // A hostile archive shall not flood the log.
+    // A hostile archive must not flood the log.
     if done.skipped < 5 {
-        log::warn!("left out `{}` of an archive: {reason}", show(name));
+        log::warn!("skipped `{}` in an archive: {reason}", show(name));
     }
     done.skipped += 1;
 }
@@ -266,7 +348,7 @@ fn skip(done: &mut Unpacked, name: &[u8], reason: &str) {
 fn rename(done: &mut Unpacked, name: &[u8], kept: &Path) {
     if done.renamed < 5 {
         log::warn!(
-            "`{}` of an archive is `{}` here: this system cannot have its name",
+            "`{}` in an archive was renamed to `{}`: this system does not allow its name",
             show(name),
             kept.display()
         );

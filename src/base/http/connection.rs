@@ -158,6 +158,7 @@ fn answer(
         response = Response::text(status, describe(kind));
     }
     if body.failure().is_some() && turn.meter.dismissed() {
+        turn.refused(peer, &request.path);
         response = Response::text(503, "others were waiting and this brought next to nothing; come again")
             .header("retry-after", "5");
     }

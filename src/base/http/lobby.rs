@@ -23,6 +23,8 @@ use super::{Limits, Peer, Principal, Response};
 
 /// How long somebody who has its answer may take to hear it.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How much a peer may say until hands are shaken. Its certificate is the most of it, and has less than 1 KiB.
+const GREETING_BYTES: usize = 24 * 1024;
 /// As long as so many wait for their turn, no more hands are shaken.
 const QUICK_WAITING: usize = 512;
 
@@ -48,7 +50,7 @@ pub(super) struct Lobby<'a> {
     tls: Option<&'a Arc<rustls::ServerConfig>>,
     principal: Option<Principal>,
     pub(super) poller: Poller,
-    slots: &'a Slots,
+    slots: &'a Slots<'a>,
     state: Mutex<State>,
     due: Condvar,
 }
@@ -58,7 +60,7 @@ impl<'a> Lobby<'a> {
         limits: &'a Limits,
         tls: Option<&'a Arc<rustls::ServerConfig>>,
         principal: Option<Principal>,
-        slots: &'a Slots,
+        slots: &'a Slots<'a>,
     ) -> io::Result<Self> {
         let poller = Poller::new()?;
         Ok(Self { limits, tls, principal, poller, slots, state: Mutex::default(), due: Condvar::new() })
@@ -172,7 +174,7 @@ impl<'a> Lobby<'a> {
         let mut wanted = state.begin.len();
         while wanted > 0 && state.shaking >= self.limits.handshakes {
             let shaking = &state.waiting[Sort::Handshake as usize];
-            let Some(id) = shaking.yields(self.limits.yields, now) else { break };
+            let Some(id) = shaking.yields(self.limits.handshake_yields, now) else { break };
             let Some(guest) = state.remove(id) else { break };
             state.forget(&guest);
             wanted -= 1;
@@ -329,7 +331,7 @@ impl<'a> Lobby<'a> {
         let mut socket = Socket::new(Arc::clone(&tcp), self.limits.stall)?;
         let Some(config) = self.tls else {
             let input = Input::new(Box::new(socket));
-            let peer = Peer { address, certificate: None };
+            let peer = Peer { address, certificate: None, open: Arc::default() };
             return Ok(Stage::Session(Box::new(Session::new(tcp, input, peer, None))));
         };
         let mut first = [0];
@@ -340,13 +342,14 @@ impl<'a> Lobby<'a> {
             drained(&tcp);
             return Ok(Stage::Farewell(tcp));
         }
+        socket.bound_greeting(Some(GREETING_BYTES));
         Ok(Stage::Handshake(Box::new(Tls::begin(Arc::clone(config))?), socket))
     }
 
     fn session(&self, connection: ServerConnection, socket: Socket, address: SocketAddr) -> Session {
         let tcp = socket.shared();
         let tls = Tls::new(connection, socket);
-        let peer = Peer { address, certificate: tls.certificate() };
+        let peer = Peer { address, certificate: tls.certificate(), open: Arc::default() };
         let principal = self.principal.and_then(|principal| principal(peer.certificate.as_ref()?));
         let nameless = peer.certificate.is_none();
         let session = Session::new(tcp, Input::new(Box::new(tls)), peer, principal.map(Into::into));

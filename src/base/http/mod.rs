@@ -17,6 +17,7 @@ mod guest;
 mod head;
 mod listen;
 mod lobby;
+mod meter;
 mod response;
 #[cfg(any(test, fuzzing))]
 mod script;
@@ -27,10 +28,11 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -76,8 +78,13 @@ pub struct Limits {
     pub large: usize,
     /// Requests with a large body that wait for their turn; more are told to come again.
     pub parked: usize,
+    /// How many principals share all that alike, where that is known; none gets more than three quarters.
+    pub principals: usize,
     /// How long a peer may keep us waiting until hands are shaken.
     pub handshake: Duration,
+    /// Who has kept us waiting so long with a handshake makes room for others. An honest crowd on a busy machine needs
+    /// seconds for its own part.
+    pub handshake_yields: Duration,
     /// For a whole head from its first byte, and for that byte after shaking hands.
     pub head: Duration,
     /// The longest head, in bytes.
@@ -101,14 +108,16 @@ impl Default for Limits {
         Self {
             strangers: 16_384,
             handshakes: 2_048,
-            known: 6_144,
+            known: 4_096,
             ready: 160,
             small: 96,
             large: 256,
             parked: 4_096,
+            principals: 0,
             handshake: Duration::from_secs(10),
+            handshake_yields: Duration::from_secs(3),
             head: Duration::from_secs(15),
-            head_bytes: 64 * 1024,
+            head_bytes: 16 * 1024,
             idle: Duration::from_secs(60),
             stall: Duration::from_secs(60),
             rate: 512,
@@ -129,6 +138,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// What it has shown, verified; `None` without TLS.
     pub certificate: Option<CertificateDer<'static>>,
+    /// The same for all requests of a connection; nobody else holds it when the connection is gone.
+    pub open: Arc<()>,
 }
 
 /// A request whose body is still to be read.
@@ -159,6 +170,33 @@ impl<'a> Request<'a> {
     }
 }
 
+/// A request that was told to come again for want of a turn.
+#[derive(Clone, Debug)]
+pub struct TurnedAway {
+    /// Who sent it.
+    pub peer: Peer,
+    /// What it asked for.
+    pub path: String,
+    /// Whether it had its turn and brought next to nothing; else too many were waiting.
+    pub dawdled: bool,
+}
+
+/// The last of those, so many at most.
+#[derive(Default)]
+struct Refused(Mutex<VecDeque<TurnedAway>>);
+
+impl Refused {
+    const MOST: usize = 256;
+
+    fn note(&self, peer: &Peer, path: &str, dawdled: bool) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() == Self::MOST {
+            all.pop_front();
+        }
+        all.push_back(TurnedAway { peer: peer.clone(), path: path.to_owned(), dawdled });
+    }
+}
+
 /// A server that listens already.
 pub struct Server {
     listener: TcpListener,
@@ -166,6 +204,7 @@ pub struct Server {
     tls: Option<Arc<rustls::ServerConfig>>,
     principal: Option<Principal>,
     limits: Limits,
+    refused: Refused,
 }
 
 impl Server {
@@ -182,7 +221,14 @@ impl Server {
         };
         sys::listen(&listener, BACKLOG).with_context(|| format!("cannot listen at `{address}`"))?;
         let address = listener.local_addr().context("find out the port")?;
-        Ok(Self { listener, address, tls: None, principal: None, limits: Limits::default() })
+        Ok(Self {
+            listener,
+            address,
+            tls: None,
+            principal: None,
+            limits: Limits::default(),
+            refused: Refused::default(),
+        })
     }
 
     /// Speaks TLS.
@@ -211,6 +257,11 @@ impl Server {
         self
     }
 
+    /// The last requests that were told to come again, each once.
+    pub fn turned_away(&self) -> Vec<TurnedAway> {
+        self.refused.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+
     /// Answers requests until `stop`; then ends idle connections at once and gives the others a grace.
     pub fn run(
         &self,
@@ -218,7 +269,7 @@ impl Server {
         handler: impl Fn(&mut Request<'_>) -> Response + Sync,
     ) -> anyhow::Result<()> {
         let limits = room(self.limits.clone());
-        let slots = Slots::new(&limits);
+        let slots = Slots::new(&limits, &self.refused);
         let lobby = Lobby::new(&limits, self.tls.as_ref(), self.principal, &slots)
             .context("cannot wait for connections")?;
         self.listener.set_nonblocking(true).context("cannot wait for connections")?;

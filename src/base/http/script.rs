@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use super::connection::{self, Next};
 use super::guest::Session;
-use super::slots::{Job, Meter, Slots};
+use super::meter::Meter;
+use super::slots::{Job, Slots};
 use super::wire::{Input, Wire};
-use super::{Limits, Peer, Request, Response};
+use super::{Limits, Peer, Refused, Request, Response};
 
 /// What a handler saw of one request: method, path, body, and whether the body was complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +65,8 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen for a stand-in");
         Arc::new(TcpStream::connect(listener.local_addr().expect("its port")).expect("a stand-in"))
     });
-    let peer = Peer { address: (Ipv4Addr::LOCALHOST, 1).into(), certificate: None };
+    let peer =
+        Peer { address: (Ipv4Addr::LOCALHOST, 1).into(), certificate: None, open: std::sync::Arc::default() };
     let seen = Mutex::new(Vec::new());
     let answers = Arc::<Mutex<Vec<u8>>>::default();
     let bytes = io::Cursor::new(bytes.to_vec());
@@ -82,7 +84,8 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
         seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { method, path, body, complete });
         answer
     };
-    let slots = Slots::new(&limits);
+    let refused = Refused::default();
+    let slots = Slots::new(&limits, &refused);
     let mut session = Session::new(Arc::clone(socket), Input::new(Box::new(script)), peer, None);
     loop {
         match connection::next(&mut session, limits.head_bytes) {

@@ -2,18 +2,18 @@
 //!
 //! A request without a body, or with all of it at hand, waits for nobody once it has begun; a small body comes soon; a
 //! large one may take hours. Each sort has threads of its own, so that the slow never stand in the way of the quick. Of
-//! each sort one principal gets three quarters at most. Where others wait, who keeps us waiting and brings next to
+//! each sort a principal gets its equal part, where it is known how many there are, and three quarters at most. Where others wait, who keeps us waiting and brings next to
 //! nothing is asked to come again.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::Limits;
 use super::guest::Session;
 use super::head::{Framing, Head};
+use super::meter::Meter;
+use super::{Limits, Peer, Refused};
 
 /// A body up to this is waited for before the request gets a thread.
 pub(super) const AT_HAND: u64 = 8 * 1024;
@@ -50,67 +50,6 @@ pub(super) struct Job {
     pub(super) head: Box<Head>,
 }
 
-/// How long a peer was waited for, and what it brought.
-#[derive(Default)]
-pub(super) struct Meter {
-    waiting: Mutex<Waits>,
-    bytes: AtomicU64,
-    dismissed: AtomicBool,
-}
-
-#[derive(Default)]
-struct Waits {
-    since: Option<Instant>,
-    writing: bool,
-    all: Duration,
-}
-
-impl Meter {
-    /// Notes how long `step` takes to move how many bytes.
-    pub(super) fn time(
-        &self,
-        writing: bool,
-        step: impl FnOnce() -> std::io::Result<usize>,
-    ) -> std::io::Result<usize> {
-        let now = Instant::now();
-        let lock = || self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        {
-            let mut waiting = lock();
-            (waiting.since, waiting.writing) = (Some(now), writing);
-        }
-        let moved = step();
-        {
-            let mut waiting = lock();
-            waiting.since = None;
-            waiting.all += now.elapsed();
-        }
-        self.bytes.fetch_add(moved.as_ref().map_or(0, |&moved| moved as u64), Ordering::Relaxed);
-        moved
-    }
-
-    /// Whether it was asked to come again, since others were waiting.
-    pub(super) fn dismissed(&self) -> bool {
-        self.dismissed.load(Ordering::Relaxed)
-    }
-
-    /// Bytes a second, if it was waited for as long as `least`.
-    fn rate(&self, least: Duration) -> Option<u64> {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = waiting.all + waiting.since.map_or(Duration::ZERO, |since| since.elapsed());
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        let milliseconds = u64::try_from(all.as_millis()).unwrap_or(u64::MAX).max(1);
-        (all >= least).then(|| bytes.saturating_mul(1000) / milliseconds)
-    }
-
-    /// Ends what it is waited for with; who reads gets to tell it why.
-    fn dismiss(&self, socket: &TcpStream) {
-        self.dismissed.store(true, Ordering::Relaxed);
-        let writing = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).writing;
-        // It may have ended by itself.
-        let _ = socket.shutdown(if writing { Shutdown::Both } else { Shutdown::Read });
-    }
-}
-
 type Principal = Option<Arc<str>>;
 
 struct Running {
@@ -132,9 +71,12 @@ struct State {
 }
 
 /// All requests whose heads are here.
-pub(super) struct Slots {
+pub(super) struct Slots<'a> {
     capacity: [usize; 3],
     parked: usize,
+    /// How many principals share all that, or 0.
+    principals: usize,
+    refused: &'a Refused,
     yields: Duration,
     pressed_rate: u64,
     state: Mutex<State>,
@@ -143,17 +85,21 @@ pub(super) struct Slots {
 
 /// One request that has its turn; over when this is dropped.
 pub(super) struct Turn<'a> {
-    slots: &'a Slots,
+    slots: &'a Slots<'a>,
     id: u64,
     pub(super) meter: Arc<Meter>,
     pub(super) class: Class,
 }
 
-impl Slots {
-    pub(super) fn new(limits: &Limits) -> Self {
+impl<'a> Slots<'a> {
+    pub(super) fn new(limits: &Limits, refused: &'a Refused) -> Self {
+        // However many they are, each has one.
+        let least = 1 + limits.principals * 8 / 7;
         Self {
-            capacity: [limits.ready, limits.small, limits.large].map(|capacity| capacity.max(1)),
+            capacity: [limits.ready, limits.small, limits.large].map(|capacity| capacity.max(least)),
             parked: limits.parked,
+            principals: limits.principals,
+            refused,
             yields: limits.yields,
             pressed_rate: limits.pressed_rate,
             state: Mutex::default(),
@@ -169,11 +115,13 @@ impl Slots {
         if state.aborted {
             return Ok(());
         }
-        // Those without a name fill no more than a quarter of what they share.
-        let queue = &state.queues[class];
-        let alike = queue.iter().filter(|other| other.session.nameless == job.session.nameless).count();
-        let most = if job.session.nameless { self.parked / 4 } else { self.parked };
-        if class == Class::Large as usize && alike >= most {
+        let alike = |other: &&Job| {
+            other.session.nameless == job.session.nameless && other.session.principal == job.session.principal
+        };
+        let full =
+            || state.queues[class].iter().filter(alike).count() >= self.part(self.parked, &job.session);
+        if class == Class::Large as usize && full() {
+            self.refused.note(&job.session.peer, &job.head.path, false);
             return Err(job);
         }
         state.queues[class].push_back(job);
@@ -285,16 +233,21 @@ impl Slots {
         let capacity = self.capacity[index];
         let held = |job: &Job| {
             let held = state.held.get(&(index, job.session.principal.clone())).copied().unwrap_or(0);
-            let most = match (&job.session.principal, job.session.nameless) {
-                (_, true) => (capacity / 4).max(1),
-                (Some(_), _) => capacity - capacity / 4,
-                // Without TLS nobody has a name.
-                (None, false) => capacity,
-            };
-            (held < most).then_some(held)
+            (held < self.part(capacity, &job.session)).then_some(held)
         };
         let queue = state.queues[index].iter().enumerate();
         queue.filter_map(|(at, job)| Some((held(job)?, at))).min().map(|(_, at)| at)
+    }
+
+    /// What of `all` somebody may have: guests an eighth, those with a name the rest among them.
+    fn part(&self, all: usize, session: &Session) -> usize {
+        let rest = all - all / 8;
+        match (&session.principal, session.nameless) {
+            (_, true) => (all / 8).max(1),
+            // Without TLS nobody has a name.
+            (None, false) => all,
+            (Some(_), _) => (rest / self.principals.max(1)).min(all - all / 4).max(1),
+        }
     }
 
     fn leave(&self, state: &mut State, class: Class) {
@@ -304,6 +257,11 @@ impl Slots {
 }
 
 impl Turn<'_> {
+    /// Notes that its request was told to come again.
+    pub(super) fn refused(&self, peer: &Peer, path: &str) {
+        self.slots.refused.note(peer, path, true);
+    }
+
     /// Whether all shall end.
     pub(super) fn closing(&self) -> bool {
         self.slots.lock().closing

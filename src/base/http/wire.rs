@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConnection;
 
-use super::slots::Meter;
+use super::meter::Meter;
 
 /// How much is asked of the wire when a head or a chunk's length is looked for.
 const FILL: usize = 4 * 1024;
@@ -37,6 +37,8 @@ pub(super) struct Socket {
     applied: Option<Duration>,
     /// Who counts the time; without one nobody is waited for.
     meter: Option<Arc<Meter>>,
+    /// How much may be read of a handshake.
+    greeting: Option<usize>,
 }
 
 impl Socket {
@@ -49,7 +51,12 @@ impl Socket {
             // Only speed is lost if it cannot be.
             let _ = crate::sys::receive_buffer(&tcp, NEAR);
         }
-        Ok(Self { tcp, stall, deadline: None, applied: None, meter: None })
+        Ok(Self { tcp, stall, deadline: None, applied: None, meter: None, greeting: None })
+    }
+
+    /// Bounds what is read until hands are shaken: whoever has no certificate decides how much of it there is.
+    pub(super) fn bound_greeting(&mut self, bytes: Option<usize>) {
+        self.greeting = bytes;
     }
 
     /// The connection itself.
@@ -87,7 +94,13 @@ impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let read = match &self.meter {
-                None => (&*self.tcp).read(buffer),
+                None => {
+                    let read = (&*self.tcp).read(buffer);
+                    if let (Some(left), Ok(got)) = (&mut self.greeting, &read) {
+                        *left = left.checked_sub(*got).ok_or(io::ErrorKind::InvalidData)?;
+                    }
+                    read
+                }
                 Some(meter) => {
                     let meter = Arc::clone(meter);
                     self.limit()?;
@@ -158,7 +171,8 @@ impl Tls {
     }
 
     /// A connection whose hands were shaken.
-    pub(super) fn new(connection: ServerConnection, socket: Socket) -> Self {
+    pub(super) fn new(connection: ServerConnection, mut socket: Socket) -> Self {
+        socket.bound_greeting(None);
         Self { connection, socket }
     }
 

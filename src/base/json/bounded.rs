@@ -1,6 +1,6 @@
-//! JSON of a stranger as a tree that takes no more memory than it may: a small text can make a large one.
+//! Untrusted JSON as a tree of bounded size in memory: a small text can become a large tree.
 //!
-//! Counts what a [`Value`] takes while it is built. How long a text may be is its reader's affair.
+//! Counts the size of a [`Value`] while it is built. Limiting the length of the text is up to its reader.
 
 use std::fmt;
 use std::io::Read;
@@ -8,16 +8,16 @@ use std::io::Read;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// What one document may take. The largest object that etcd holds takes a tenth.
+/// The size of one document in memory. The largest object in etcd takes a tenth.
 pub const MAX_TREE_BYTES: usize = 128 << 20;
 
-/// What a value takes by itself, its place in a list included, which grows by doubling.
+/// The size of a value by itself, including its slot in a list, which grows by doubling.
 const VALUE_BYTES: usize = 64;
-/// What a map takes that is not empty, and each of its entries.
+/// The size of a map that is not empty, and of each of its entries.
 const MAP_BYTES: usize = 640;
 const ENTRY_BYTES: usize = 64;
 
-/// Reads a document, at most [`MAX_TREE_BYTES`] of it in memory.
+/// Reads a document that takes at most [`MAX_TREE_BYTES`] in memory.
 pub fn from_slice(text: &[u8]) -> serde_json::Result<Value> {
     document(&mut serde_json::Deserializer::from_slice(text))
 }
@@ -49,7 +49,7 @@ pub fn weight(value: &Value) -> usize {
         }
 }
 
-/// Any value, as long as what is left of the bytes is enough for it.
+/// Any value, as long as the remaining bytes are enough for it.
 pub struct Bounded<'b>(pub &'b mut usize);
 
 impl Bounded<'_> {

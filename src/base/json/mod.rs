@@ -1,7 +1,7 @@
-//! JSON written as it looks, in little machine code; JSON of strangers read into as much memory as it may take.
+//! JSON literals in little machine code; untrusted JSON read into bounded memory.
 //!
-//! Owns the macro [`json`](macro@json), which takes the place of `serde_json`'s: hundreds of keys stand in this program,
-//! and theirs unfolds each of them into a conversion that may fail, an allocation and a drop.
+//! Owns the macro [`json`](macro@json), which replaces `serde_json`'s: this program has hundreds of keys, and theirs
+//! expands each into a conversion that may fail, an allocation and a drop.
 
 mod bounded;
 mod page;
@@ -68,27 +68,27 @@ macro_rules! __json {
 
 pub use __json as json;
 
-/// One copy of this for all keys.
+/// A function, so that all keys share one copy.
 #[inline(never)]
 pub fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
     map.insert(key.to_owned(), value);
 }
 
-/// One copy of this for all elements.
+/// A function, so that all elements share one copy.
 #[inline(never)]
 pub fn add(list: &mut Vec<Value>, value: Value) {
     list.push(value);
 }
 
-/// One copy of this for each type. What JSON has no word for, a map with keys that are not text, becomes null.
+/// A function, so that there is one copy per type. What JSON cannot express becomes null: a map with keys other than text.
 #[inline(never)]
 pub fn value<T: Serialize + ?Sized>(from: &T) -> Value {
     serde_json::to_value(from).unwrap_or_default()
 }
 
-/// On one line, with the signs that Go escapes escaped: some compare the text.
+/// On one line, escaping the characters that Go escapes: some programs compare the text.
 pub fn line<T: Serialize + ?Sized>(from: &T) -> String {
-    // Nothing that is written so can fail to be: all keys are text.
+    // This cannot fail: all keys are text.
     let mut text = serde_json::to_string(from).unwrap_or_default();
     for (sign, escape) in [
         ('<', "\\u003c"),

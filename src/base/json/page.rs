@@ -1,4 +1,4 @@
-//! A list document (`metadata`, `items`), read object by object: from a server or from a file that kept it.
+//! A list document (`metadata`, `items`), read object by object: from a server, or from a file with its response.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{Bounded, MAX_TREE_BYTES};
 
-/// A list that hands its items out as they are read, for as long as they are taken. Gives its `metadata`, and whether
-/// it has items at all.
+/// A list that passes on its items as they are read, until the receiver returns false. Returns its `metadata`, and
+/// whether it has items at all.
 pub struct Page<'f>(pub &'f mut dyn FnMut(Value) -> bool);
 
 impl<'de> DeserializeSeed<'de> for Page<'_> {

@@ -1,12 +1,12 @@
-//! Sends requests and reads answers: credentials, rate, retries, time limits.
+//! Sends requests and reads responses: credentials, rate limits, retries, timeouts.
 //!
-//! Owns the rules of trying again. Knows requests only as values ([`super::request`]) and answers only as JSON or
-//! bytes. Starts no thread; may be shared by many.
+//! Owns the rules for retries. Knows requests only as values ([`super::request`]) and responses only as JSON or bytes.
+//! Starts no thread; may be shared by many.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use ureq::http;
@@ -21,38 +21,38 @@ use super::transport::{NoResolver, NotConnected, Opener};
 use crate::clock;
 use crate::json;
 use crate::proxy::{Proxy, Scheme};
+use crate::retry::Backoff;
 use crate::stop::Stop;
 
 /// An admission webhook may take 30 s, and a server may call several.
-const ANSWER_LIMIT: Duration = Duration::from_secs(90);
-/// A body that is being sent does not pause for longer.
-const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// How long a call is tried again by default, once the server was reached.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
+/// A body in transit does not pause for longer.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a call is retried by default, once the server has been reached.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
-/// A server that does not answer for longer is worth a word.
-const NOTICE: Duration = Duration::from_secs(3);
-/// Between two tries.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// If the server does not answer for longer, that is logged.
+const OUTAGE_NOTICE: Duration = Duration::from_secs(3);
+/// Between two attempts.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(5) };
 /// etcd holds no object over 1.5 MiB; aggregated APIs may serve larger ones.
-pub(super) const LARGEST_OBJECT: u64 = 16 << 20;
+pub(super) const MAX_OBJECT_BYTES: u64 = 16 << 20;
 /// Enough of a refusal to read its reason.
-const LARGEST_REFUSAL: u64 = 1 << 20;
-/// More than any program here uses at once.
-const IDLE_CONNECTIONS: usize = 16;
+const MAX_REFUSAL_BYTES: u64 = 1 << 20;
+/// More than any of our programs uses at once.
+const MAX_IDLE_CONNECTIONS: usize = 16;
 
 /// A way to talk to one API server. Clones share connections, rate and credentials.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
-    /// Replaced when a new certificate makes open connections worthless.
+    /// Replaced when a new certificate makes open connections useless.
     agent: Arc<Mutex<ureq::Agent>>,
     dialer: Dialer,
-    /// How long a call is tried again; before and after the server was reached for the first time.
+    /// How long a call is retried, before and after the server was first reached.
     patience: [Duration; 2],
-    /// How long one try of a call may take, if that is less than the settings say.
+    /// The timeout of one attempt, if that is less than the settings say.
     whole: Option<Duration>,
-    /// Codes that are not worth another try.
+    /// Status codes that are not worth a retry.
     hopeless: &'static [u16],
 }
 
@@ -63,21 +63,21 @@ struct Shared {
     config: Config,
     limiter: Limiter,
     reached: AtomicBool,
-    /// It has not answered for so long that this was said.
+    /// It has not answered for so long that this was logged.
     away: AtomicBool,
 }
 
-/// What is allowed to take how long.
+/// Timeouts.
 #[derive(Clone, Copy)]
 struct Limits {
     whole: Option<Duration>,
-    /// Until an answer begins.
+    /// Until a response starts.
     answer: Duration,
     silence: Option<Duration>,
 }
 
 impl Client {
-    /// Gets ready to talk; nothing is sent yet. All that it does ends with `stop`.
+    /// Prepares a client; nothing is sent yet. Everything it does ends with `stop`.
     pub fn new(config: Config, stop: &Stop) -> Result<Self, Error> {
         let wrong = |what: &str, why: String| Error::Config(format!("{}: {what}: {why}", config.source));
         let uri: http::Uri =
@@ -121,7 +121,7 @@ impl Client {
         })
     }
 
-    /// The same client held to `qps` requests a second after the first `burst`.
+    /// The same client, limited to `qps` requests per second after the first `burst`.
     pub fn rate(mut self, qps: f64, burst: u32) -> Self {
         let config = self.shared.config.clone();
         self.shared = Arc::new(Shared {
@@ -133,45 +133,45 @@ impl Client {
         self
     }
 
-    /// The same client that tries again for this long, the first contact included: for what runs in a cluster
-    /// and must outlive an absence of its API server.
+    /// The same client, but retrying for this long, even at first contact: for what runs in a cluster and must survive an
+    /// outage of its API server.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = [patience; 2];
         self
     }
 
-    /// The same client that takes these codes for final, although they may pass: what the server says of a third.
+    /// The same client, but taking these codes as final although they may pass: what the server says about a third party.
     pub fn hopeless(mut self, codes: &'static [u16]) -> Self {
         self.hopeless = codes;
         self
     }
 
-    /// The same client that gives one try of a call no longer than this, and a stream no longer until it begins.
+    /// The same client, with this timeout for one attempt of a call, and until a stream starts.
     pub fn within(mut self, whole: Duration) -> Self {
         self.whole = Some(whole);
         self
     }
 
-    /// The same client whose work ends with `stop`; it opens connections of its own.
+    /// The same client, but ending with `stop`; it opens its own connections.
     pub fn under(&self, stop: &Stop) -> Self {
         let dialer = Dialer { stop: stop.clone(), ..self.dialer.clone() };
         Self { agent: Arc::new(Mutex::new(agent(&dialer))), dialer, ..self.clone() }
     }
 
-    /// The settings that it was made from.
+    /// The settings that it was created from.
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// What ends all that it does.
+    /// What ends everything it does.
     pub fn stop(&self) -> &Stop {
         &self.dialer.stop
     }
 
-    /// Sends any request and reads a JSON answer.
+    /// Sends any request and reads a JSON response.
     pub fn send(&self, request: &Request) -> Result<Value, Error> {
         self.call(request, &mut |body| {
-            let mut body = body.take(LARGEST_OBJECT);
+            let mut body = body.take(MAX_OBJECT_BYTES);
             let answer = json::from_reader(io::BufReader::new(&mut body));
             match answer {
                 Err(_) if body.limit() == 0 => Err(oversized(request)),
@@ -180,7 +180,7 @@ impl Client {
         })
     }
 
-    /// Sends any request and reads its answer as text of at most `limit` bytes.
+    /// Sends any request and reads its response as text of at most `limit` bytes.
     pub fn text(&self, request: &Request, limit: u64) -> Result<String, Error> {
         self.call(request, &mut |body| {
             let mut bytes = Vec::new();
@@ -201,7 +201,7 @@ impl Client {
         self.send(&Request::create(resource, namespace, object))
     }
 
-    /// Lets the server check a creation with all that stands in its way, and store nothing.
+    /// Has the server check a creation, admission included, without storing anything.
     pub fn try_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
         self.send(&Request::create(resource, namespace, object).dry_run())
     }
@@ -222,26 +222,26 @@ impl Client {
         self.send(&Request::merge_patch(resource, namespace, name, patch))
     }
 
-    /// Opens an answer that goes on for as long as it likes: a log, a watch. A silence longer than `silence` ends
-    /// it with an error. Only the opening is tried again.
+    /// Opens a response of unlimited duration: a log, a watch. A silence longer than `silence` ends it with an error. Only
+    /// the opening is retried.
     pub fn stream(&self, request: &Request, silence: Option<Duration>) -> Result<Body, Error> {
-        let answer = self.whole.map_or(ANSWER_LIMIT, |whole| whole.min(ANSWER_LIMIT));
+        let answer = self.whole.map_or(RESPONSE_TIMEOUT, |whole| whole.min(RESPONSE_TIMEOUT));
         let limits = Limits { whole: None, answer, silence };
         self.retry(request, &mut || self.open(request, limits))
     }
 
-    /// Sends a request and has its answer read, all of it again when that breaks off and may be repeated.
+    /// Sends a request and has its response read, all over again if that breaks off and may be repeated.
     pub fn call<T>(
         &self,
         request: &Request,
         read: &mut dyn FnMut(Body) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let whole = [self.shared.config.request_timeout, self.whole].into_iter().flatten().min();
-        let limits = Limits { whole, answer: ANSWER_LIMIT, silence: Some(SILENCE_LIMIT) };
+        let limits = Limits { whole, answer: RESPONSE_TIMEOUT, silence: Some(SILENCE_TIMEOUT) };
         self.retry(request, &mut || self.open(request, limits).and_then(&mut *read))
     }
 
-    /// A fresh connection and the headers of a request, for what is not an ordinary exchange.
+    /// A new connection and the headers of a request, for anything but an ordinary exchange.
     pub(super) fn connect(&self, request: &Request) -> Result<(Stream, Headers), Error> {
         if !self.shared.limiter.take(self.stop()) {
             return Err(Error::Stopped);
@@ -252,7 +252,7 @@ impl Client {
         Ok((stream, headers))
     }
 
-    /// `host:port` and the path that every request begins with.
+    /// `host:port` and the path that every request starts with.
     pub(super) fn host_and_base(&self) -> (String, String) {
         let uri: http::Uri = self.shared.config.server.parse().unwrap_or_default();
         let host = uri.authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
@@ -270,7 +270,7 @@ impl Client {
 
     fn retry<T>(&self, request: &Request, attempt: &mut dyn FnMut() -> Result<T, Error>) -> Result<T, Error> {
         let started = Instant::now();
-        let mut pause = SHORTEST_PAUSE;
+        let mut failures = 0;
         loop {
             let error = match attempt() {
                 Ok(answer) => {
@@ -282,31 +282,31 @@ impl Client {
                 Err(_) if self.stop().stopped() => return Err(Error::Stopped),
                 Err(error) => error,
             };
+            failures += 1;
             let hopeless = error.code().is_some_and(|code| self.hopeless.contains(&code));
             let repeatable = error.is_passing() && !hopeless && (request.idempotent() || error.is_unsent());
             let wait = match &error {
-                Error::Api(refusal) => refusal.retry_after.unwrap_or_else(|| jitter(pause)),
-                _ => jitter(pause),
+                Error::Api(refusal) => refusal.retry_after.unwrap_or_else(|| BACKOFF.pause(failures)),
+                _ => BACKOFF.pause(failures),
             };
             if !repeatable || started.elapsed() + wait > self.patience[usize::from(self.reached())] {
                 return Err(error);
             }
-            if started.elapsed() > NOTICE && !self.shared.away.swap(true, Ordering::Relaxed) {
-                log::warn!("{error}; trying again until it answers");
+            if started.elapsed() > OUTAGE_NOTICE && !self.shared.away.swap(true, Ordering::Relaxed) {
+                log::warn!("{error}; retrying until it answers");
             } else {
-                log::debug!("{error}; trying again in {}", clock::duration(wait));
+                log::debug!("{error}; retrying in {}", clock::duration(wait));
             }
             if self.stop().wait(wait) {
                 return Err(Error::Stopped);
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
     fn open(&self, request: &Request, limits: Limits) -> Result<Body, Error> {
         let mut response = self.exchange(request, limits)?;
         if response.status() == http::StatusCode::UNAUTHORIZED && self.shared.config.credential.renew() {
-            // A new certificate counts for new connections only.
+            // A new certificate only applies to new connections.
             *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = agent(&self.dialer);
             response = self.exchange(request, limits)?;
         }
@@ -324,8 +324,8 @@ impl Client {
             return Ok(body);
         }
         let mut text = Vec::new();
-        // Half a reason is better than none.
-        let _ = body.take(LARGEST_REFUSAL).read_to_end(&mut text);
+        // Half an explanation is better than none.
+        let _ = body.take(MAX_REFUSAL_BYTES).read_to_end(&mut text);
         Err(Error::from_answer(status.as_u16(), retry_after, &text, &self.address(request)))
     }
 
@@ -394,7 +394,7 @@ impl Client {
     }
 }
 
-/// The body of an answer as it arrives.
+/// The body of a response as it arrives.
 pub struct Body {
     reader: ureq::BodyReader<'static>,
     stop: Stop,
@@ -411,14 +411,14 @@ impl Read for Body {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let outcome = self.reader.read(buffer);
         if self.stop.stopped() {
-            // A socket that was shut down looks like an end.
+            // A socket that was shut down looks like the end of the stream.
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "stopped"));
         }
         outcome
     }
 }
 
-/// A failure of the transport in words; one of trust is told apart.
+/// Explains a transport failure; failures of trust are distinguished.
 pub(super) fn transport(what: &str, why: &io::Error) -> Error {
     let inner = why.get_ref();
     if let Some(ureq::Error::Timeout(which)) = inner.and_then(|inner| inner.downcast_ref()) {
@@ -434,40 +434,43 @@ fn distrust(error: &rustls::Error) -> String {
     use rustls::{AlertDescription, CertificateError, Error as E};
     let hint = match error {
         E::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "; `certificate-authority-data` is not that of this server"
+            "; `certificate-authority-data` does not belong to this server"
         }
         E::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "; set `tls-server-name` to a name that it has",
+        ) => "; set `tls-server-name` to one of its names",
         E::AlertReceived(
             AlertDescription::CertificateRequired
             | AlertDescription::BadCertificate
             | AlertDescription::CertificateExpired
             | AlertDescription::UnknownCA,
-        ) => "; the server does not accept the client certificate",
+        ) => "; the server rejected the client certificate",
         _ => "",
     };
     format!("TLS: {error}{hint}")
 }
 
-/// It would not be smaller the next time.
+/// Retrying would not make it smaller.
 pub(super) fn oversized(request: &Request) -> Error {
-    Error::Decode(format!("`{request}`: an object of more than {} MiB in the answer", LARGEST_OBJECT >> 20))
+    Error::Decode(format!(
+        "`{request}`: the response contains an object of more than {} MiB",
+        MAX_OBJECT_BYTES >> 20
+    ))
 }
 
 pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
     let what = request.to_string();
     if why.is_io() || why.is_eof() {
-        Error::Transport { what, why: format!("the answer broke off: {why}"), stage: Stage::Sent }
+        Error::Transport { what, why: format!("the response broke off: {why}"), stage: Stage::Sent }
     } else {
-        Error::Decode(format!("`{what}`: the answer is not what it should be: {why}"))
+        Error::Decode(format!("`{what}`: unexpected response: {why}"))
     }
 }
 
 fn waited(which: ureq::Timeout) -> String {
     match which {
-        ureq::Timeout::Global => "no full answer within the request's time limit".into(),
-        _ => "no answer in time".into(),
+        ureq::Timeout::Global => "no complete response within the request timeout".into(),
+        _ => "timed out waiting for a response".into(),
     }
 }
 
@@ -476,11 +479,11 @@ fn agent(dialer: &Dialer) -> ureq::Agent {
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
-        // Ours is in the connector.
+        // Ours is inside the connector's.
         .proxy(None)
-        .max_idle_connections(IDLE_CONNECTIONS)
-        .max_idle_connections_per_host(IDLE_CONNECTIONS)
-        .timeout_per_write(Some(SILENCE_LIMIT))
+        .max_idle_connections(MAX_IDLE_CONNECTIONS)
+        .max_idle_connections_per_host(MAX_IDLE_CONNECTIONS)
+        .timeout_per_write(Some(SILENCE_TIMEOUT))
         .accept_encoding("")
         .build();
     ureq::Agent::with_parts(config, Opener(dialer.clone()), NoResolver)
@@ -497,12 +500,6 @@ fn limit<S: ureq::AsSendBody>(
         .timeout_recv_response(Some(limits.answer))
         .timeout_per_read(limits.silence)
         .build()
-}
-
-/// Half to all of `pause`, so that many clients do not come back at once.
-fn jitter(pause: Duration) -> Duration {
-    let random = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos() % 1000;
-    pause / 2 + pause * random / 2000
 }
 
 impl NotConnected {

@@ -1,7 +1,7 @@
-//! Who we are to the API server: tokens, passwords, and programs that hand out credentials.
+//! Our credentials for the API server: tokens, passwords, and programs that issue credentials.
 //!
-//! Owns the protocol of exec credential plugins (`client.authentication.k8s.io`) and when credentials are asked
-//! for anew. Knows nothing of requests. Runs the program as a child process, starts no thread.
+//! Owns the protocol of exec credential plugins (`client.authentication.k8s.io`) and when to renew credentials. Knows
+//! nothing about requests. Runs the program as a child process, starts no thread.
 
 use std::fmt;
 use std::io::{IsTerminal as _, Read as _};
@@ -28,14 +28,14 @@ pub enum Credential {
     Basic(String, String),
     /// A fixed token.
     Token(String),
-    /// A token that somebody else renews; read again for each request, since it is small.
+    /// A token file that something else renews; it is small, so it is read for each request.
     TokenFile(PathBuf),
-    /// A program that makes tokens or certificates.
+    /// A program that issues tokens or certificates.
     Program(Arc<Program>),
 }
 
 impl Credential {
-    /// The header's value. Asks a program only when what it said has expired; a certificate goes to `identity`.
+    /// The header's value. Runs a program only when its last credentials have expired; a certificate goes to `identity`.
     pub fn authorization(&self, identity: &Identity) -> Result<Option<String>, String> {
         Ok(match self {
             Self::None => None,
@@ -55,7 +55,7 @@ impl Credential {
         })
     }
 
-    /// After the server refused them: whether asking again may bring others.
+    /// After the server rejected them: whether there may be new ones.
     pub fn renew(&self) -> bool {
         match self {
             Self::Program(program) => {
@@ -70,7 +70,7 @@ impl Credential {
 
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Secrets stay out of messages.
+        // Keep secrets out of messages.
         f.write_str(match self {
             Self::None => "None",
             Self::Basic(..) => "Basic",
@@ -83,56 +83,56 @@ impl fmt::Debug for Credential {
 
 /// An exec credential plugin, as a kubeconfig describes it.
 pub struct Program {
-    /// Where it is described, for messages: file and field.
+    /// Where it is defined, for messages: file and field.
     pub place: String,
     /// Name or path; a path with a slash is relative to the kubeconfig.
     pub command: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Added to our own environment.
+    /// Variables added to our own environment.
     pub env: Vec<(String, String)>,
     /// `client.authentication.k8s.io/v1` or `/v1beta1`.
     pub api_version: String,
-    /// What to tell the user when it is not installed.
+    /// What to tell the user if it is not installed.
     pub install_hint: String,
-    /// Whether it may talk with the user.
+    /// Whether it may interact with the user.
     pub interactive: Interactive,
-    /// What it is told of the cluster, if it wants to know.
+    /// What it is told about the cluster, if it wants to know.
     pub cluster: Option<Value>,
-    /// The last answer.
+    /// Its last output.
     pub last: Mutex<Option<Answer>>,
 }
 
-/// Whether a program may talk with the user.
+/// Whether a program may interact with the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interactive {
-    /// Not at all.
+    /// Never.
     Never,
-    /// When there is a terminal.
+    /// If there is a terminal.
     IfAvailable,
-    /// It cannot work without.
+    /// It needs a terminal.
     Always,
 }
 
-/// What a program answered.
+/// What a program returned.
 pub struct Answer {
     token: Option<String>,
     expires: Option<SystemTime>,
 }
 
-/// An answer is a token or two certificates; more is a mistake.
-const LARGEST_ANSWER: u64 = 1 << 20;
-/// Asked anew a little early, so that a request does not arrive with what has just expired.
-const EARLY: Duration = Duration::from_secs(10);
+/// The output is a token or two certificates; anything larger is a mistake.
+const MAX_ANSWER_BYTES: u64 = 1 << 20;
+/// Credentials are renewed a little early, so that they do not expire on the way.
+const RENEWAL_MARGIN: Duration = Duration::from_secs(10);
 
 impl Program {
     fn token(&self, identity: &Identity) -> Result<Option<String>, String> {
-        // Held while the program runs: it is asked once, however many requests wait.
+        // Held while the program runs: it runs once, however many requests are waiting.
         let mut last = self.answer();
         let fresh = last.as_ref().is_some_and(|answer| {
-            answer
-                .expires
-                .is_none_or(|expires| SystemTime::now().checked_add(EARLY).is_some_and(|then| then < expires))
+            answer.expires.is_none_or(|expires| {
+                SystemTime::now().checked_add(RENEWAL_MARGIN).is_some_and(|then| then < expires)
+            })
         });
         if !fresh {
             *last = Some(self.run(identity).map_err(|why| format!("{}: {why}", self.place))?);
@@ -169,31 +169,31 @@ impl Program {
             .map_err(|why| self.not_started(&why))?;
         let mut output = Vec::new();
         let read = match child.stdout.take() {
-            Some(stdout) => stdout.take(LARGEST_ANSWER + 1).read_to_end(&mut output),
+            Some(stdout) => stdout.take(MAX_ANSWER_BYTES + 1).read_to_end(&mut output),
             None => Ok(0),
         };
-        if output.len() as u64 > LARGEST_ANSWER {
-            // It may go on for ever.
+        if output.len() as u64 > MAX_ANSWER_BYTES {
+            // It might go on forever.
             let _ = child.kill();
         }
         let ended = child.wait().map_err(|why| format!("`{name}`: {why}"))?;
-        read.map_err(|why| format!("read what `{name}` says: {why}"))?;
-        if output.len() as u64 > LARGEST_ANSWER {
-            return Err(format!("`{name}` said more than 1 MiB"));
+        read.map_err(|why| format!("failed to read the output of `{name}`: {why}"))?;
+        if output.len() as u64 > MAX_ANSWER_BYTES {
+            return Err(format!("`{name}` printed more than 1 MiB"));
         }
         if !ended.success() {
             return Err(format!("`{name}` failed ({ended}){}", self.hint()));
         }
-        self.read(&output, identity).map_err(|why| format!("what `{name}` says: {why}"))
+        self.read(&output, identity).map_err(|why| format!("invalid output of `{name}`: {why}"))
     }
 
     fn read(&self, output: &[u8], identity: &Identity) -> Result<Answer, String> {
-        let answer: Value = serde_json::from_slice(output).map_err(|why| format!("no JSON: {why}"))?;
+        let answer: Value = serde_json::from_slice(output).map_err(|why| format!("not JSON: {why}"))?;
         if answer["kind"] != "ExecCredential" {
             return Err("kind is not `ExecCredential`".into());
         }
         if answer["apiVersion"] != self.api_version.as_str() {
-            return Err(format!("apiVersion is {}, wanted `{}`", answer["apiVersion"], self.api_version));
+            return Err(format!("apiVersion is {} instead of `{}`", answer["apiVersion"], self.api_version));
         }
         let status = &answer["status"];
         let text = |field: &str| status[field].as_str().filter(|text| !text.is_empty());
@@ -218,7 +218,7 @@ impl Program {
         let name = self.command.display();
         match why.kind() {
             std::io::ErrorKind::NotFound => format!("`{name}` is not installed{}", self.hint()),
-            _ => format!("start `{name}`: {why}{}", self.hint()),
+            _ => format!("cannot start `{name}`: {why}{}", self.hint()),
         }
     }
 
@@ -230,12 +230,13 @@ impl Program {
     }
 }
 
-/// A command with a slash (or what the system has for one) is relative to the kubeconfig that names it; a bare one is looked up in PATH.
+/// A command with a slash (or the system's separator) is relative to its kubeconfig; any other is looked up in PATH.
 pub(super) fn command(text: &str, folder: &Path) -> PathBuf {
     if text.contains(std::path::is_separator) { folder.join(text) } else { PathBuf::from(text) }
 }
 
-#[cfg(test)]
+// Their programs are scripts.
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
@@ -303,7 +304,7 @@ mod tests {
             Program { command: "/nowhere/aws".into(), ..program("") },
             "is not installed; get it from the shop",
         );
-        check(program("echo hello"), "no JSON");
+        check(program("echo hello"), "not JSON");
         check(program(&says("{}")), "neither `token` nor");
         check(program(&says(r#"{"clientKeyData":"x"}"#)), "only one of");
         check(program(&says(r#"{"clientCertificateData":"x","clientKeyData":"x"}"#)), "client certificate");
@@ -313,7 +314,7 @@ mod tests {
         );
         check(
             program(r#"echo '{"kind":"ExecCredential","apiVersion":"v0"}'"#),
-            r#"apiVersion is "v0", wanted"#,
+            r#"apiVersion is "v0" instead of"#,
         );
         check(program("yes"), "more than 1 MiB");
         if !std::io::stdin().is_terminal() {

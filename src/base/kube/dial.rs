@@ -1,7 +1,7 @@
 //! A byte stream to the API server: TCP, a proxy if there is one, TLS.
 //!
-//! Owns connecting and what makes blocked reads end: a stop shuts the socket down, and keep-alive finds peers
-//! that are gone. Knows nothing of HTTP beyond a proxy's `CONNECT`. Starts no thread.
+//! Owns connecting and what ends blocked reads: a stop shuts the socket down, and keep-alive detects peers that are gone.
+//! Knows nothing about HTTP except a proxy's `CONNECT`. Starts no thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -17,12 +17,12 @@ use crate::proxy::{Proxy, Scheme};
 use crate::stop::{Hook, Stop};
 use crate::sys;
 
-/// One address that does not answer must not hold up the next for longer.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Proxy and TLS handshakes: longer than any that works, shorter than a user's patience.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(20);
-/// A silent peer is asked for life after this long, three times.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// An address that does not answer must not hold up the next one for longer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// For proxy and TLS handshakes: longer than any successful one, short enough for a user to wait.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
+/// A silent peer is probed after this long, three times.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Where to connect to, and how.
 #[derive(Clone)]
@@ -31,11 +31,11 @@ pub(super) struct Dialer {
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// TLS settings and the server's name in them; `None` speaks in the clear.
+    /// TLS settings and the server's name for them; `None` means plain text.
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// The proxy to go through.
+    /// The proxy to use.
     pub proxy: Option<(Proxy, Option<Arc<ClientConfig>>)>,
-    /// What ends connections that it opened.
+    /// What ends the connections that it opened.
     pub stop: Stop,
 }
 
@@ -50,16 +50,16 @@ trait Io: Read + Write + Send + Sync {}
 impl<T: Read + Write + Send + Sync> Io for T {}
 
 impl Dialer {
-    /// Connects; every error says which leg failed.
+    /// Connects; every error says which step failed.
     pub(super) fn dial(&self) -> io::Result<Stream> {
         let (host, port) = match &self.proxy {
             Some((proxy, _)) => (&*proxy.host, proxy.port),
             None => (&*self.host, self.port),
         };
         let (tcp, hook) =
-            self.open(host, port).map_err(|e| within(e, &format!("connect to `{host}:{port}`")))?;
-        tcp.set_read_timeout(Some(HANDSHAKE_LIMIT))?;
-        tcp.set_write_timeout(Some(HANDSHAKE_LIMIT))?;
+            self.open(host, port).map_err(|e| within(e, &format!("cannot connect to `{host}:{port}`")))?;
+        tcp.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+        tcp.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
         let mut io: Box<dyn Io> = Box::new(Shared(tcp.clone()));
         if let Some((proxy, tls)) = &self.proxy {
             io = self
@@ -87,24 +87,24 @@ impl Dialer {
         if self.stop.stopped() { Err(stopped()) } else { Err(failure) }
     }
 
-    /// Not `TcpStream::connect_timeout`: its socket cannot be reached while it waits.
+    /// Not `TcpStream::connect_timeout`: its socket cannot be shut down while it waits.
     fn open_one(&self, address: SocketAddr) -> io::Result<(Arc<TcpStream>, Hook)> {
         let tcp = Arc::new(sys::socket(address)?);
         let shared = Arc::downgrade(&tcp);
         let hook = self.stop.on_stop(move || {
             if let Some(tcp) = shared.upgrade() {
-                // An error means that it is closed already.
+                // An error means that it is already closed.
                 let _ = tcp.shutdown(Shutdown::Both);
             }
         });
-        sys::finish_connecting(&tcp, address, CONNECT_LIMIT, || self.stop.stopped()).map_err(|error| {
+        sys::finish_connecting(&tcp, address, CONNECT_TIMEOUT, || self.stop.stopped()).map_err(|error| {
             match error.kind() {
                 io::ErrorKind::TimedOut => timed_out(),
                 _ => error,
             }
         })?;
         tcp.set_nodelay(true)?;
-        sys::keep_alive(&tcp, KEEP_ALIVE, 3)?;
+        sys::keep_alive(&tcp, KEEP_ALIVE_INTERVAL, 3)?;
         Ok((tcp, hook))
     }
 
@@ -118,7 +118,7 @@ impl Dialer {
             Scheme::Socks5 => socks5(&mut io, proxy, &self.host, self.port)?,
             Scheme::Http => tunnel(&mut io, proxy, &self.host, self.port)?,
             Scheme::Https => {
-                let config = tls.ok_or_else(|| invalid("no TLS settings for it"))?;
+                let config = tls.ok_or_else(|| invalid("there are no TLS settings for it"))?;
                 let name = super::tls::server_name(&proxy.host).map_err(invalid)?;
                 io = handshake(io, config, name)?;
                 tunnel(&mut io, proxy, &self.host, self.port)?;
@@ -129,17 +129,17 @@ impl Dialer {
 }
 
 impl Stream {
-    /// How long a read may wait; `None` is for ever.
+    /// How long a read may wait; `None` means forever.
     pub(super) fn read_limit(&self, limit: Option<Duration>) -> io::Result<()> {
         self.tcp.set_read_timeout(limit)
     }
 
-    /// How long a write may wait; `None` is for ever.
+    /// How long a write may wait; `None` means forever.
     pub(super) fn write_limit(&self, limit: Option<Duration>) -> io::Result<()> {
         self.tcp.set_write_timeout(limit)
     }
 
-    /// Whether an idle connection can be used again: nothing came, and it is not closed.
+    /// Whether an idle connection can be reused: nothing has arrived, and it is not closed.
     pub(super) fn is_quiet(&self) -> bool {
         if self.tcp.set_nonblocking(true).is_err() {
             return false;
@@ -152,7 +152,7 @@ impl Stream {
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.io.read(buffer) {
-            // Servers that close without a TLS farewell; framing tells whether anything is missing.
+            // Some servers close without ending TLS; framing tells whether anything is missing.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(timed_out()),
             other => other,
@@ -242,13 +242,13 @@ fn tunnel(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
     }
 }
 
-/// Reads to the end of a head and not a byte further: what follows belongs to somebody else.
+/// Reads to the end of a head and not a byte further: what follows is not ours to read.
 pub(super) fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= 64 << 10 {
-            return Err(invalid("its head is larger than 64 KiB"));
+            return Err(invalid("the response head is larger than 64 KiB"));
         }
         io.read_exact(&mut byte)?;
         head.push(byte[0]);
@@ -272,10 +272,10 @@ fn socks5(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
             io.write_all(&login)?;
             io.read_exact(&mut answer)?;
             if answer[1] != 0 {
-                return Err(invalid("it refused the user or password"));
+                return Err(invalid("it rejected the user or password"));
             }
         }
-        _ => return Err(invalid("it offers no way to log in that we know")),
+        _ => return Err(invalid("it offers no supported login method")),
     }
     let mut wish = vec![5, 1, 0];
     match host.parse::<IpAddr>() {
@@ -311,12 +311,12 @@ fn socks5(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
             io.read_exact(&mut length)?;
             vec![0; usize::from(length[0]) + 2]
         }
-        _ => return Err(invalid("its answer is malformed")),
+        _ => return Err(invalid("its response is malformed")),
     };
     io.read_exact(&mut rest)
 }
 
-/// Says where it happened, and keeps a TLS error inside, so that it can be told from a passing failure.
+/// Says where it happened, and keeps a TLS error inside, so that it can be told apart from a temporary failure.
 fn within(error: io::Error, place: &str) -> io::Error {
     if matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>()) {
         return error;

@@ -1,8 +1,7 @@
 //! Which kinds of objects a server has, and what we may do with them.
 //!
-//! Owns reading both forms of discovery (aggregated, and group by group for servers before 1.27), the way from a
-//! manifest to its path, access reviews and the server's version. A group that does not answer is data, not an
-//! error.
+//! Owns parsing both forms of discovery (aggregated, and group by group for servers before 1.27), mapping a manifest to its
+//! path, access reviews and the server's version. A group that does not answer is data, not an error.
 
 use serde_json::Value;
 
@@ -11,11 +10,11 @@ use super::error::Error;
 use super::request::{Method, Request, Resource, segment};
 use crate::json::json;
 
-/// Aggregated discovery where the server knows it, else the plain list of groups.
+/// Aggregated discovery if the server supports it, else the plain list of groups.
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                       application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
-/// All kinds that a server has.
+/// All kinds of objects on a server.
 #[derive(Debug, Clone, Default)]
 pub struct Discovery {
     /// Every group, version and kind; within a group the preferred version comes first.
@@ -29,21 +28,21 @@ pub struct Discovery {
 pub struct Kind {
     /// Its path.
     pub resource: Resource,
-    /// What can be done: `list`, `create`, ….
+    /// Supported verbs: `list`, `create`, ….
     pub verbs: Vec<String>,
-    /// Whether this is the version that the server prefers for its group.
+    /// Whether this is the server's preferred version of its group.
     pub preferred: bool,
 }
 
 impl Kind {
-    /// Whether this can be done.
+    /// Whether this verb is supported.
     pub fn can(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 }
 
 impl Discovery {
-    /// Each kind once, in the version that the server prefers, else the first that has it.
+    /// Each kind once, in the server's preferred version, else in the first version that has it.
     pub fn preferred(&self) -> impl Iterator<Item = &Kind> {
         self.kinds.iter().enumerate().filter_map(|(index, kind)| {
             let same = |other: &&Kind| {
@@ -67,7 +66,7 @@ impl Discovery {
 }
 
 impl Client {
-    /// Asks for all kinds. Only a server that does not answer at all is an error.
+    /// Queries all kinds. It is only an error if the server does not answer at all.
     pub fn discover(&self) -> Result<Discovery, Error> {
         let mut found = Discovery::default();
         for root in ["/api", "/apis"] {
@@ -89,18 +88,18 @@ impl Client {
                         }
                     }
                 }
-                _ => return Err(Error::Decode(format!("`GET {root}`: this is not a Kubernetes API server"))),
+                _ => return Err(Error::Decode(format!("`GET {root}`: not a Kubernetes API server"))),
             }
         }
         if self.stop().stopped() { Err(Error::Stopped) } else { Ok(found) }
     }
 
-    /// What the server says of itself: `gitVersion`, `major`, `minor`, ….
+    /// The server's version: `gitVersion`, `major`, `minor`, ….
     pub fn version(&self) -> Result<Value, Error> {
         self.send(&Request::raw(Method::Get, "/version"))
     }
 
-    /// Whether we may do `verb` to a kind; an empty namespace means in all of them.
+    /// Whether we may use `verb` on a kind; an empty namespace means in all of them.
     pub fn allowed(&self, verb: &str, resource: &Resource, namespace: &str) -> Result<bool, Error> {
         let (plural, sub) = match resource.plural.split_once('/') {
             Some((plural, sub)) => (plural, sub),
@@ -127,7 +126,7 @@ impl Client {
         match self.send(&Request::raw(Method::Get, path)) {
             Ok(answer) => {
                 for entry in array(&answer["resources"]) {
-                    // A slash means a part of an object.
+                    // A slash means a subresource.
                     if !text(entry, "name").contains('/') {
                         found.kinds.push(Kind {
                             resource: Resource {

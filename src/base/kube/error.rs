@@ -1,46 +1,46 @@
-//! What can go wrong between this program and an API server, as far as a caller branches on it.
+//! What can go wrong between this program and an API server, as far as callers branch on it.
 //!
-//! Owns the reading of a `Status` document. Knows nothing of retries: it only says what a failure is.
+//! Owns parsing a `Status` document. Knows nothing about retries: it only says what a failure is.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// Why a call to the API did not give an answer.
+/// Why a call to the API failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The server answered, and the answer is a refusal.
+    /// The server refused.
     Api(Box<Refusal>),
-    /// No answer, or only a part of one: what was tried, and why it failed.
+    /// No response, or only part of one: what was tried, and why it failed.
     Transport {
         /// `GET https://host/path`.
         what: String,
         /// The cause in words.
         why: String,
-        /// How far it came.
+        /// How far it got.
         stage: Stage,
     },
-    /// The settings are wrong: names the file and field.
+    /// The settings are wrong; names the file and field.
     Config(String),
-    /// Credentials could not be had.
+    /// Credentials could not be obtained.
     Credential(String),
-    /// The answer is not what it should be.
+    /// The response is not as expected.
     Decode(String),
-    /// Somebody asked everything to stop.
+    /// A stop was requested.
     Stopped,
-    /// The caller's own receiver of the data failed, for instance a full disk.
+    /// The caller's own receiver of the data failed, for instance because the disk is full.
     Sink(String),
 }
 
-/// How far a request came before the transport failed.
+/// How far a request got before the transport failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// The server surely never saw it.
+    /// The server definitely did not see it.
     Unsent,
     /// It may have been carried out.
     Sent,
-    /// The two sides cannot trust each other; trying again is useless.
+    /// The two sides do not trust each other; retrying is useless.
     Distrusted,
 }
 
@@ -49,19 +49,19 @@ pub enum Stage {
 pub struct Refusal {
     /// The HTTP status.
     pub code: u16,
-    /// One word for machines, such as `NotFound`; empty when the server gave none.
+    /// One word for machines, such as `NotFound`; empty if the server gave none.
     pub reason: String,
-    /// The server's own words.
+    /// The server's message.
     pub message: String,
-    /// Where a list may go on after `410 Gone`.
+    /// Where a list may continue after `410 Gone`.
     pub resume: Option<String>,
-    /// When the server wants to be asked again.
+    /// How long the server wants us to wait before retrying.
     pub retry_after: Option<Duration>,
     /// The request that was refused.
     pub what: String,
 }
 
-/// What stood in the way of an object, as far as the server's words tell; its codes do not.
+/// What prevented an object, as far as the server's message says; its codes do not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
     /// The Pod Security level of the namespace.
@@ -70,18 +70,18 @@ pub enum Obstacle {
     Quota,
     /// A limit range of the namespace.
     LimitRange,
-    /// A webhook that does not answer.
+    /// A webhook does not answer.
     WebhookAway,
-    /// A webhook or policy that refuses.
+    /// A webhook or policy refuses.
     Policy,
     /// The namespace is being deleted.
     NamespaceEnds,
-    /// The account would give rights that it does not have.
+    /// The account would grant rights that it does not have.
     Escalation,
 }
 
 impl Obstacle {
-    /// Reads the words of a refusal or an event.
+    /// Classifies the message of a refusal or an event.
     pub fn of(message: &str) -> Option<Self> {
         let words = [
             ("violates PodSecurity", Self::PodSecurity),
@@ -100,7 +100,7 @@ impl Obstacle {
 }
 
 impl Error {
-    /// What stood in the way, if the server refused and its words are known.
+    /// What prevented it, if the server refused with a known message.
     pub fn obstacle(&self) -> Option<Obstacle> {
         match self {
             Self::Api(refusal) => Obstacle::of(&refusal.message),
@@ -108,7 +108,7 @@ impl Error {
         }
     }
 
-    /// Reads the body of an answer that is not a success.
+    /// Parses the body of an unsuccessful response.
     pub fn from_answer(code: u16, retry_after: Option<Duration>, body: &[u8], what: &str) -> Self {
         let mut refusal = Refusal { code, retry_after, what: what.into(), ..Refusal::default() };
         match crate::json::from_slice(body) {
@@ -118,7 +118,7 @@ impl Error {
         Self::Api(Box::new(refusal))
     }
 
-    /// Reads a `Status` that came inside a successful answer, as in a watch.
+    /// Parses a `Status` inside a successful response, as in a watch.
     pub fn from_status(status: &Value, what: &str) -> Self {
         let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
         let mut refusal = Refusal { code, what: what.into(), ..Refusal::default() };
@@ -134,17 +134,17 @@ impl Error {
         }
     }
 
-    /// Whether the object, or the whole kind, is not there.
+    /// Whether the object, or the whole kind, does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
 
-    /// Whether an object of this name exists already.
+    /// Whether an object of this name already exists.
     pub fn already_exists(&self) -> bool {
         matches!(self, Self::Api(refusal) if refusal.code == 409 && refusal.reason != "Conflict")
     }
 
-    /// Whether the object changed in between, or is being deleted.
+    /// Whether the object changed in the meantime, or is being deleted.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Api(refusal) if refusal.code == 409 && refusal.reason == "Conflict")
     }
@@ -159,7 +159,7 @@ impl Error {
         self.code() == Some(410)
     }
 
-    /// Whether the server surely did not begin to carry it out.
+    /// Whether the server definitely did not start to carry it out.
     pub fn is_unsent(&self) -> bool {
         match self {
             Self::Api(refusal) => refusal.code == 429 || refusal.retry_after.is_some(),
@@ -168,7 +168,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may well succeed a little later.
+    /// Whether the same call may succeed a little later.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Api(refusal) => {
@@ -203,9 +203,9 @@ impl fmt::Display for Refusal {
             ("", reason) => reason,
             (message, _) => message,
         };
-        // Servers give no reason, lest they help who guesses.
+        // Servers give no reason, so as not to help attackers.
         let hint =
-            if self.code == 401 { ": the credentials are not accepted, they may have expired" } else { "" };
+            if self.code == 401 { ": the credentials were rejected; they may have expired" } else { "" };
         write!(f, "{message}{hint} (`{}`: {})", self.what, self.code)
     }
 }
@@ -225,7 +225,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The beginning of a body that is no `Status`, on one line: proxies answer with pages.
+/// The start of a body that is not a `Status`, on one line: proxies answer with pages.
 fn plain(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(400)]);
     text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -253,7 +253,7 @@ mod tests {
         check(
             401,
             &status("Unauthorized", ""),
-            "no: the credentials are not accepted, they may have expired (`GET /x`: 401)",
+            "no: the credentials were rejected; they may have expired (`GET /x`: 401)",
         );
         assert!(!check(403, "", "no reason given (`GET /x`: 403)").is_passing());
         let Error::Api(gone) =

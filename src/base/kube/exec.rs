@@ -1,7 +1,7 @@
 //! Commands in containers, over WebSocket.
 //!
-//! Owns the channels of `v5.channel.k8s.io` and `v4.channel.k8s.io` and the status at their end. Knows nothing of
-//! frames ([`super::websocket`]). Starts no thread.
+//! Owns the channels of `v5.channel.k8s.io` and `v4.channel.k8s.io` and the final status. Knows nothing about frames
+//! ([`super::websocket`]). Starts no thread.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 const OUTPUT: u8 = 1;
 const ERRORS: u8 = 2;
 const STATUS: u8 = 3;
-/// What a command complains is kept up to here; the end says most.
+/// How much of a command's stderr is kept; the end matters most.
 const MAX_STDERR_BYTES: usize = 64 << 10;
 
 /// How a command ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exit {
-    /// Its exit status; -1 when it could not be started.
+    /// Its exit status; -1 if it could not be started.
     pub code: i32,
-    /// What the server says of the end; empty after a success.
+    /// What the server says about the failure; empty after a success.
     pub message: String,
     /// What it wrote to standard error.
     pub stderr: String,
@@ -39,8 +39,8 @@ impl Exit {
 }
 
 impl Client {
-    /// Runs a command and hands its standard output to `sink` as it comes. A stream that breaks off before the
-    /// status is an error; a command that fails is not. `silence` bounds the time without output.
+    /// Runs a command and passes its standard output to `sink` as it arrives. A stream that breaks off before the status is
+    /// an error; a command that fails is not. `silence` limits the time without output.
     pub fn exec(
         &self,
         (namespace, pod, container): (&str, &str, &str),
@@ -77,7 +77,7 @@ impl Client {
     }
 }
 
-/// Reads the `Status` at the end of a command.
+/// Parses the `Status` at the end of a command.
 fn exit(status: &[u8]) -> Exit {
     let status: Value = crate::json::from_slice(status).unwrap_or_default();
     if status["status"] == "Success" {

@@ -1,8 +1,9 @@
-//! What must hold of what an API server or a kubeconfig may say; called by the fuzzers and, with their corpus, by a test.
+//! What must hold for anything an API server or a kubeconfig may say; called by the fuzzers and, with their corpus, by a
+//! test.
 
 use super::{Config, Options, websocket};
 
-/// A stream of any bytes means the same in pieces of every size, and holds no more than was sent.
+/// A stream of any bytes means the same in pieces of any size, and yields no more than was sent.
 pub fn frames(bytes: &[u8]) {
     let whole = websocket::frames(bytes, usize::MAX);
     let held: usize = whole.0.iter().map(Vec::len).sum();
@@ -12,15 +13,12 @@ pub fn frames(bytes: &[u8]) {
     }
 }
 
-/// A kubeconfig of any bytes is taken or refused in words that are not empty.
+/// Any bytes are accepted as a kubeconfig, or refused with a message.
 pub fn kubeconfig(bytes: &[u8]) {
-    let shm = std::path::Path::new("/dev/shm");
-    let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
-    let id = (std::process::id(), std::thread::current().id());
-    let path = base.join(format!("sonobuoy-fuzz-{}-{:?}", id.0, id.1));
+    let folder = crate::temp::Folder::in_memory().expect("a folder");
+    let path = folder.join("config");
     std::fs::write(&path, bytes).expect("a file");
-    let read = Config::load(&Options { path: Some(path.clone()), ..Options::default() });
-    std::fs::remove_file(&path).expect("the file");
+    let read = Config::load(&Options { path: Some(path), ..Options::default() });
     match read {
         Ok(config) => assert!(!config.server.is_empty()),
         Err(error) => assert!(!error.to_string().is_empty()),

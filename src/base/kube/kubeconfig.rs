@@ -1,7 +1,7 @@
-//! Where the API server is and how to be let in, read as kubectl reads it.
+//! Where the API server is and how to authenticate, read as kubectl reads it.
 //!
-//! Owns the search for kubeconfig files, their merging, contexts, and the account of a pod. Every error names the
-//! file and the field. Opens no connection; reads the environment.
+//! Owns finding and merging kubeconfig files, contexts, and a pod's account. Every error names the file and the field.
+//! Opens no connection; reads the environment.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -22,26 +22,26 @@ use crate::yaml;
 /// What the user chose on the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// This file alone, instead of KUBECONFIG and `~/.kube/config`.
+    /// Only this file, instead of KUBECONFIG and `~/.kube/config`.
     pub path: Option<PathBuf>,
-    /// Another context than the current one.
+    /// A context other than the current one.
     pub context: Option<String>,
     /// The user to act as.
     pub as_user: Option<String>,
     /// The groups to act as a member of.
     pub as_groups: Vec<String>,
-    /// How long one request may take; `None` and zero mean that the user sets no limit.
+    /// The timeout of one request; `None` and zero mean that the user sets no limit.
     pub request_timeout: Option<Duration>,
 }
 
 /// Everything a client needs.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The server's address without a slash at its end.
+    /// The server's address without a trailing slash.
     pub server: String,
-    /// The name that its certificate must have, if not that of the address.
+    /// The name that its certificate must have, if not the one in the address.
     pub server_name: Option<String>,
-    /// Whom to believe.
+    /// Whom to trust.
     pub trust: Trust,
     /// Our certificate.
     pub identity: Identity,
@@ -53,61 +53,64 @@ pub struct Config {
     pub as_user: Option<String>,
     /// The groups to act as a member of.
     pub as_groups: Vec<String>,
-    /// How long one request may take.
+    /// The timeout of one request.
     pub request_timeout: Option<Duration>,
     /// The namespace of the context, or of the pod we run in.
     pub namespace: Option<String>,
-    /// Where all this was read.
+    /// Where all this came from.
     pub source: String,
 }
 
-/// The account that a pod gets.
+/// Where a pod finds its account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 impl Config {
-    /// Finds the settings: the chosen file, KUBECONFIG, `~/.kube/config`, or the pod that we run in.
+    /// Finds the settings: the chosen file, KUBECONFIG, `~/.kube/config`, or the pod we run in.
     pub fn load(options: &Options) -> Result<Self, Error> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let mut config = match Files::find(options, &variable).and_then(|files| files.resolve(options)) {
-            Ok(Some(config)) => config,
-            Ok(None) => in_cluster(Path::new(ACCOUNT), &variable).map_err(Error::Config)?.ok_or_else(|| {
-                Error::Config(
-                    "no cluster to talk to: neither `--kubeconfig` nor KUBECONFIG nor `~/.kube/config` names one, and \
+        let files = Files::find(options, &variable).map_err(Error::Config)?;
+        let mut config = match files.resolve(options).map_err(Error::Config)? {
+            Some(config) => config,
+            None => in_cluster(Path::new(ACCOUNT), &variable).map_err(Error::Config)?.ok_or_else(|| {
+                let sources = files.sources();
+                Error::Config(if sources.is_empty() {
+                    "no cluster configured: neither `--kubeconfig` nor KUBECONFIG nor `~/.kube/config` names one, and \
                      this is not a pod"
-                        .into(),
-                )
+                        .into()
+                } else {
+                    format!("no cluster configured: the kubeconfig `{sources}` has no clusters, contexts and users")
+                })
             })?,
-            Err(why) => return Err(Error::Config(why)),
         };
         config.as_user.clone_from(&options.as_user);
         config.as_groups.clone_from(&options.as_groups);
         config.request_timeout = options.request_timeout.filter(|limit| !limit.is_zero());
         if config.as_user.is_none() && !config.as_groups.is_empty() {
             return Err(Error::Config(
-                "`--as-group` needs `--as`: a group is never impersonated alone".into(),
+                "`--as-group` needs `--as`: a group cannot be impersonated alone".into(),
             ));
         }
         config.weaknesses().iter().for_each(|weakness| log::warn!("{}: {weakness}", config.source));
         Ok(config)
     }
 
-    /// What lets somebody on the way to the server take its place, or read what lets us in.
+    /// What would let an attacker on the network impersonate the server or read our credentials.
     fn weaknesses(&self) -> Vec<&'static str> {
         let uri: Uri = self.server.parse().unwrap_or_default();
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let here = host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        // What goes to a proxy leaves this machine, whatever the address.
+        // Anything sent to a proxy leaves this machine, whatever the address.
         let plain = uri.scheme_str() == Some("http") && (!here || self.proxy.is_some());
         let mut weaknesses = Vec::new();
         if matches!(self.trust, Trust::Anybody) && uri.scheme_str() == Some("https") {
             weaknesses.push(
-                "insecure-skip-tls-verify: whoever answers is taken for the API server; set certificate-authority",
+                "insecure-skip-tls-verify: anybody can pose as the API server; set certificate-authority",
             );
         }
         if plain && !matches!(self.credential, Credential::None) {
             weaknesses.push(
-                "server: it begins with http://, so the token or password can be read on its way; use https://",
+                "server: it starts with http://, so the token or password can be read in transit; use https://",
             );
         }
         weaknesses
@@ -132,10 +135,10 @@ impl Config {
     }
 }
 
-/// The files that count, in order; the first to name something wins.
+/// The files that count, in order; the first that names something wins.
 struct Files(Vec<(PathBuf, Value)>);
 
-/// One named entry: where it stands, and what it says.
+/// One named entry: its place and its value.
 struct Entry<'a> {
     file: &'a Path,
     place: String,
@@ -150,7 +153,7 @@ impl Files {
         let listed = variable("KUBECONFIG");
         let paths: Vec<PathBuf> = match &listed {
             Some(list) => std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect(),
-            // Windows has several homes; the one with a kubeconfig is meant.
+            // Windows has several home folders; use the one with a kubeconfig.
             None => {
                 let mut found =
                     sys::homes(variable).into_iter().map(|home| home.join(".kube").join("config"));
@@ -164,12 +167,12 @@ impl Files {
             }
         }
         if let (true, Some(list)) = (files.is_empty(), &listed) {
-            return Err(format!("KUBECONFIG names no file that exists: `{list}`"));
+            return Err(format!("none of the files in KUBECONFIG exists: `{list}`"));
         }
         Ok(Self(files))
     }
 
-    /// `None` when nothing is configured at all.
+    /// `None` if nothing is configured at all.
     fn resolve(&self, options: &Options) -> Result<Option<Config>, String> {
         let current = self.0.iter().find_map(|(file, value)| {
             let name = value["current-context"].as_str().filter(|name| !name.is_empty())?;
@@ -189,7 +192,7 @@ impl Files {
         };
         let context = self.entry("contexts", "context", name).ok_or_else(|| {
             let names = self.names("contexts").join(", ");
-            format!("{place}: there is no context `{name}` in `{}`; there are: {names}", self.sources())
+            format!("{place}: no context `{name}` in `{}`; it has: {names}", self.sources())
         })?;
         let cluster = self
             .referred(&context, "cluster", "clusters", "cluster")?
@@ -233,17 +236,15 @@ impl Files {
         let Some(name) = from.text(field)? else { return Ok(None) };
         match self.entry(list, key, name) {
             Some(entry) => Ok(Some(entry)),
-            None => Err(format!(
-                "{}: {field}: there is no `{name}` among the {list} of `{}`",
-                from.place,
-                self.sources()
-            )),
+            None => {
+                Err(format!("{}: {field}: no `{name}` among the {list} of `{}`", from.place, self.sources()))
+            }
         }
     }
 }
 
 impl<'a> Entry<'a> {
-    /// A text that is there and not empty.
+    /// A text that exists and is not empty.
     fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
         match &self.value[field] {
             Value::Null => Ok(None),
@@ -256,7 +257,7 @@ impl<'a> Entry<'a> {
         match &self.value[field] {
             Value::Null => Ok(false),
             Value::Bool(flag) => Ok(*flag),
-            other => Err(format!("{}: {field}: `{other}` is neither true nor false", self.place)),
+            other => Err(format!("{}: {field}: `{other}` must be true or false", self.place)),
         }
     }
 
@@ -269,19 +270,19 @@ impl<'a> Entry<'a> {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
-    /// `field-data` in base64, or else the file that `field` names. Also says which of the two it was.
+    /// `field-data` in base64, else the file that `field` names; also returns which of the two it was.
     fn data(&self, field: &str) -> Result<Option<(Vec<u8>, String)>, String> {
         let inline = format!("{field}-data");
         if let Some(text) = self.text(&inline)? {
             let compact: String = text.split_whitespace().collect();
             let bytes = BASE64_STANDARD
                 .decode(compact)
-                .map_err(|why| format!("{}: {inline}: it is not base64: {why}", self.place))?;
+                .map_err(|why| format!("{}: {inline}: not base64: {why}", self.place))?;
             return Ok(Some((bytes, inline)));
         }
         let Some(path) = self.path(field)? else { return Ok(None) };
         let bytes = std::fs::read(&path)
-            .map_err(|why| format!("{}: {field}: read `{}`: {why}", self.place, path.display()))?;
+            .map_err(|why| format!("{}: {field}: cannot read `{}`: {why}", self.place, path.display()))?;
         Ok(Some((bytes, field.to_owned())))
     }
 }
@@ -295,13 +296,13 @@ fn read(path: &Path) -> Result<Value, String> {
     let value: Value = yaml::parse(&text).map_err(|why| format!("{}: {why}", place()))?;
     if !(value.is_object() || value.is_null()) {
         return Err(format!(
-            "{}: it is not a kubeconfig: wanted a mapping with clusters, users and contexts",
+            "{}: not a kubeconfig: it must be a map with clusters, users and contexts",
             place()
         ));
     }
     for list in ["clusters", "contexts", "users"] {
         if !(value[list].is_null() || value[list].is_array()) {
-            return Err(format!("{}: {list}: wanted a list", place()));
+            return Err(format!("{}: {list}: must be a list", place()));
         }
     }
     Ok(value)
@@ -340,7 +341,7 @@ fn read_cluster(cluster: &Entry<'_>) -> Result<Config, String> {
     Ok(Config { server, server_name, trust, proxy, source: place.clone(), ..Config::plain("") })
 }
 
-/// An address without a scheme is HTTPS when there is something to verify it with, as for kubectl.
+/// An address without a scheme means HTTPS if there is something to verify it with, as for kubectl.
 fn address(text: &str, secure: bool) -> Result<String, String> {
     let text = text.trim();
     let with_scheme = match (text.contains("://"), secure) {
@@ -353,8 +354,8 @@ fn address(text: &str, secure: bool) -> Result<String, String> {
         (Some("http" | "https"), Some(host), None) if !host.is_empty() => {
             Ok(with_scheme.trim_end_matches('/').to_owned())
         }
-        (Some("http" | "https"), ..) => Err(format!("`{text}` is not the address of a server")),
-        _ => Err(format!("`{text}` begins with neither http:// nor https://")),
+        (Some("http" | "https"), ..) => Err(format!("`{text}` is not a server address")),
+        _ => Err(format!("`{text}` must start with http:// or https://")),
     }
 }
 
@@ -364,13 +365,13 @@ fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Resu
         (Some((chain, field)), Some((key, _))) => {
             config.identity.set(&chain, &key).map_err(|why| format!("{place}: {field}: {why}"))?;
         }
-        (Some(_), None) => return Err(format!("{place}: client-certificate is set, client-key is not")),
-        (None, Some(_)) => return Err(format!("{place}: client-key is set, client-certificate is not")),
+        (Some(_), None) => return Err(format!("{place}: client-certificate is set, but client-key is not")),
+        (None, Some(_)) => return Err(format!("{place}: client-key is set, but client-certificate is not")),
         (None, None) => {}
     }
     if let Some(provider) = user.value["auth-provider"]["name"].as_str() {
         return Err(format!(
-            "{place}: auth-provider `{provider}`: Kubernetes removed these in 1.26; let the cloud's tool write an `exec` \
+            "{place}: auth-provider `{provider}`: Kubernetes removed these in 1.26; have your cloud's tool write an `exec` \
              entry instead"
         ));
     }
@@ -378,7 +379,7 @@ fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Resu
     let token = user.text("token")?;
     let basic = user.text("username")?;
     config.credential = match (token_file, token, basic) {
-        // The file wins, since it is the one that is renewed.
+        // The file wins, since it is renewed.
         (Some(file), ..) => Credential::TokenFile(file),
         (None, Some(token), _) => {
             Credential::Token(header_safe(token).map_err(|why| format!("{place}: token: {why}"))?)
@@ -399,7 +400,7 @@ fn header_safe(token: &str) -> Result<String, String> {
     if token.bytes().all(|byte| byte.is_ascii_graphic()) {
         Ok(token.to_owned())
     } else {
-        Err("it holds a character that no token has".into())
+        Err("it contains a character that is not allowed in a token".into())
     }
 }
 
@@ -407,14 +408,14 @@ fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String
     let exec = Entry { file: user.file, place: format!("{}: exec", user.place), value: &user.value["exec"] };
     let place = exec.place.clone();
     if !exec.value.is_object() {
-        return Err(format!("{place}: wanted a mapping"));
+        return Err(format!("{place}: must be a map"));
     }
     let command = exec.text("command")?.ok_or_else(|| format!("{place}: command is not set"))?;
     let api_version = exec.text("apiVersion")?.ok_or_else(|| format!("{place}: apiVersion is not set"))?;
     let newest = api_version == "client.authentication.k8s.io/v1";
     if !newest && api_version != "client.authentication.k8s.io/v1beta1" {
         return Err(format!(
-            "{place}: apiVersion `{api_version}` is not known; wanted client.authentication.k8s.io/v1 or /v1beta1"
+            "{place}: unsupported apiVersion `{api_version}`; use client.authentication.k8s.io/v1 or /v1beta1"
         ));
     }
     let interactive = match exec.text("interactiveMode")? {
@@ -422,11 +423,11 @@ fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String
         Some("IfAvailable") => Interactive::IfAvailable,
         Some("Always") => Interactive::Always,
         Some(other) => {
-            return Err(format!("{place}: interactiveMode `{other}` is not Never, IfAvailable or Always"));
+            return Err(format!("{place}: interactiveMode `{other}` must be Never, IfAvailable or Always"));
         }
         None if newest => {
             return Err(format!(
-                "{place}: interactiveMode is not set, and apiVersion `{api_version}` demands it"
+                "{place}: interactiveMode is not set, but apiVersion `{api_version}` requires it"
             ));
         }
         None => Interactive::IfAvailable,
@@ -461,11 +462,11 @@ fn list<'a>(entry: &Entry<'a>, field: &str) -> Result<&'a [Value], String> {
     match &entry.value[field] {
         Value::Null => Ok(&[]),
         Value::Array(items) => Ok(items),
-        _ => Err(format!("{}: {field}: wanted a list", entry.place)),
+        _ => Err(format!("{}: {field}: must be a list", entry.place)),
     }
 }
 
-/// What a program is told of the cluster.
+/// What a program is told about the cluster.
 fn cluster_info(cluster: &Entry<'_>) -> Result<Value, String> {
     let mut info = json!({});
     for field in ["server", "tls-server-name", "proxy-url"] {
@@ -486,7 +487,7 @@ fn cluster_info(cluster: &Entry<'_>) -> Result<Value, String> {
     Ok(info)
 }
 
-/// The account of the pod that we run in; `None` when we run in none.
+/// The account of the pod we run in; `None` outside a pod.
 fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Config>, String> {
     let (Some(host), Some(port)) = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"))
     else {
@@ -495,12 +496,12 @@ fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Resu
     let token = account.join("token");
     if !token.exists() {
         return Err(format!(
-            "this pod has no account for the API server: there is no `{}`; check `automountServiceAccountToken`",
+            "this pod has no account for the API server: `{}` does not exist; check `automountServiceAccountToken`",
             token.display()
         ));
     }
     let path = account.join("ca.crt");
-    let pem = std::fs::read(&path).map_err(|why| format!("read `{}`: {why}", path.display()))?;
+    let pem = std::fs::read(&path).map_err(|why| format!("cannot read `{}`: {why}", path.display()))?;
     let trust = Trust::Authorities(pem);
     tls::client_config(&trust, &Identity::default()).map_err(|why| format!("`{}`: {why}", path.display()))?;
     let host = if host.contains(':') { format!("[{host}]") } else { host };

@@ -1,18 +1,18 @@
-//! How fast requests may follow each other: a token bucket shared by all threads of a client.
+//! Limits the rate of requests: a token bucket shared by all threads of a client.
 //!
-//! Owns only the arithmetic and the wait; knows nothing of requests. Starts no thread.
+//! Owns only the arithmetic and the wait; knows nothing about requests. Starts no thread.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::stop::Stop;
 
-/// Lets `burst` requests through at once, and then `qps` a second.
+/// Lets `burst` requests through at once, and then `qps` per second.
 pub(super) struct Limiter {
-    /// The time one token takes to grow back; `None` means no limit.
+    /// The time until one token is replaced; `None` means no limit.
     step: Option<Duration>,
     burst: u32,
-    /// When the bucket would be full: the further ahead, the emptier it is.
+    /// When the bucket will be full: the further ahead, the emptier it is.
     full_at: Mutex<Instant>,
 }
 
@@ -31,13 +31,13 @@ impl Limiter {
         }
     }
 
-    /// Takes a token that may still have to grow; `None` when it is there already. First come, first served.
+    /// Takes a token, or one that will be available later; `None` if it is already available. First come, first served.
     fn reserve(&self, now: Instant) -> Option<Instant> {
         let step = self.step?;
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
         let before = (*full_at).max(now);
         *full_at = before + step;
-        // A full bucket lacks nothing; it holds `burst` tokens.
+        // A full bucket holds `burst` tokens.
         let turn = full_at.checked_sub(step * self.burst)?;
         (turn > now).then_some(turn)
     }

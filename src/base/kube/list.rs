@@ -1,7 +1,7 @@
 //! Lists of any length, object by object: in pages, decoded while they arrive.
 //!
-//! Owns paging and its recovery: a page that breaks off is read again without handing anything out twice, and a
-//! `continue` token that became too old is replaced. Memory holds one object, and one number for each seen.
+//! Owns paging and its recovery: a page that breaks off is read again without delivering anything twice, and a `continue`
+//! token that has expired is replaced. Memory holds one object, and one number for each object seen.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -12,25 +12,25 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed as _, Error as _};
 use serde_json::Value;
 
-use super::client::{Body, Client, LARGEST_OBJECT, decoding, oversized};
+use super::client::{Body, Client, MAX_OBJECT_BYTES, decoding, oversized};
 use super::error::Error;
 use super::request::{Request, Resource, Selector};
 use crate::json::{Page, weight};
 
 /// Objects in one page: small enough for the server, large enough for speed.
 const PAGE: usize = 500;
-/// A list that starts over this often changes faster than it can be read.
-const RESTARTS: u32 = 5;
-/// A list of more objects, or of so many pages without one, does not end.
+/// A list that has to start over this often changes faster than it can be read.
+const MAX_RESTARTS: u32 = 5;
+/// A list with more objects, or with this many pages without any, never ends.
 const MAX_OBJECTS: usize = 5_000_000;
 const MAX_EMPTY_PAGES: u32 = 1_000;
-/// What [`Client::list`] keeps in memory at most.
+/// How much [`Client::list`] keeps in memory.
 const MAX_LIST_BYTES: usize = 512 << 20;
 
-/// What stands beside the items of a list.
+/// The metadata of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Meta {
-    /// From where a watch goes on.
+    /// Where a watch continues.
     #[serde(default, rename = "resourceVersion")]
     pub version: String,
     /// The next page, if there is one.
@@ -38,11 +38,11 @@ pub struct Meta {
     pub(super) next: String,
 }
 
-/// Takes one object; an error of its own ends the list.
+/// Receives one object; its error ends the list.
 pub(super) type Sink<'a> = dyn FnMut(Value) -> Result<(), String> + 'a;
 
 impl Client {
-    /// Hands every object to `sink`, in the server's order.
+    /// Passes every object to `sink`, in the server's order.
     pub fn each(
         &self,
         resource: &Resource,
@@ -70,10 +70,10 @@ impl Client {
             let before = seen.borrow().len();
             let meta = match self.page(resource, &request, &mut once) {
                 Ok(meta) => meta,
-                Err(Error::Api(refusal)) if refusal.code == 410 && restarts < RESTARTS => {
+                Err(Error::Api(refusal)) if refusal.code == 410 && restarts < MAX_RESTARTS => {
                     restarts += 1;
-                    // The server's own token goes on where this one ended, in a newer state; without it only
-                    // the beginning is left, and what was handed out is not handed out again.
+                    // The server's own token continues where this one ended, in a newer state; without it we
+                    // have to start over, but do not deliver any object twice.
                     request = match &refusal.resume {
                         Some(token) => first.clone().query("continue", token.clone()),
                         None => first.clone(),
@@ -87,15 +87,15 @@ impl Client {
             }
             empty = if seen.borrow().len() > before { 0 } else { empty + 1 };
             if empty > MAX_EMPTY_PAGES {
-                let why = format!("`{first}`: {empty} pages in a row brought nothing new");
+                let why = format!("`{first}`: {empty} pages in a row contained nothing new");
                 return Err(Error::Decode(why));
             }
             request = first.clone().query("continue", meta.next);
         }
     }
 
-    /// One page; it is handed out twice when it breaks off in the middle, unless `sink` knows what it has.
-    /// Servers name kind and version once for a whole list: each object is given its own.
+    /// One page; objects are delivered twice if it breaks off in the middle, unless `sink` remembers them.
+    /// Servers name kind and version once for a whole list: this adds them to each object.
     pub(super) fn page(
         &self,
         resource: &Resource,
@@ -114,7 +114,7 @@ impl Client {
         self.call(request, &mut |body| decode(request, body, &mut complete))
     }
 
-    /// All objects at once, for lists that are known to be short.
+    /// All objects at once, for lists known to be short.
     pub fn list(
         &self,
         resource: &Resource,
@@ -137,7 +137,7 @@ impl Client {
     }
 }
 
-/// The body of a page, which may be of any length but not bring more than the largest object without one.
+/// The body of a page, which may have any length, but no more bytes without an object than the largest object has.
 struct Between<'a> {
     body: Body,
     left: &'a Cell<u64>,
@@ -152,13 +152,13 @@ impl Read for Between<'_> {
     }
 }
 
-/// Reads one page, handing out its items as they come.
+/// Reads one page, passing on its items as they arrive.
 fn decode(request: &Request, body: Body, sink: &mut Sink<'_>) -> Result<Meta, Error> {
     let stop = body.stop().clone();
     let mut failed = None;
-    let left = Cell::new(LARGEST_OBJECT);
+    let left = Cell::new(MAX_OBJECT_BYTES);
     let mut take = |item| {
-        left.set(LARGEST_OBJECT);
+        left.set(MAX_OBJECT_BYTES);
         sink(item).map_err(|why| failed = Some(why)).is_ok()
     };
     let body = Between { body, left: &left };
@@ -179,7 +179,7 @@ fn meta<'de, R: serde_json::de::Read<'de>>(
 ) -> serde_json::Result<Meta> {
     match Page(take).deserialize(reader)? {
         (meta, true) => Meta::deserialize(meta),
-        (_, false) => Err(serde_json::Error::custom("it is not a list")),
+        (_, false) => Err(serde_json::Error::custom("not a list")),
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
             (Vec::new(), Ok(Meta::default()))
         );
         for (text, says) in [
-            (r#"{"kind":"Pod","metadata":{}}"#, "it is not a list"),
+            (r#"{"kind":"Pod","metadata":{}}"#, "not a list"),
             (r#"[]"#, "a list"),
             (r#"{"items":{}}"#, "the items of a list"),
             (r#"{"items":[{"a":1},"#, "EOF"),

@@ -1,9 +1,8 @@
-//! The Kubernetes API: one small client, blocking, over ureq.
+//! The Kubernetes API: a small blocking client on top of ureq.
 //!
-//! Owns finding the server and getting in ([`Config`]), requests as pure values ([`Request`]), lists in pages,
-//! watches that resume, logs, exec, discovery. Knows no kind of object beyond its path, and no
-//! word of the rest of this project. Starts no thread: every call blocks, and ends with the client's
-//! [`Stop`](crate::stop::Stop).
+//! Owns finding the server and authenticating ([`Config`]), requests as pure values ([`Request`]), lists in pages,
+//! watches that resume, logs, exec, discovery. Knows kinds of objects only by their paths, and nothing about the rest of
+//! this project. Starts no thread: every call blocks, and ends with the client's [`Stop`](crate::stop::Stop).
 //!
 //! ```text
 //! kubeconfig, credential, proxy, tls   how to reach it

@@ -1,6 +1,6 @@
 //! Requests to the API as plain values: built here, tested as text, sent by [`super::Client`].
 //!
-//! Owns paths and queries of the Kubernetes API. Does no input or output.
+//! Owns paths and queries of the Kubernetes API. Does no I/O.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -57,7 +57,7 @@ impl Resource {
         ACCESS_REVIEWS = "authorization.k8s.io" "v1" "selfsubjectaccessreviews" "SelfSubjectAccessReview" false;
     }
 
-    /// `v1` or `apps/v1`, as a manifest says it.
+    /// `v1` or `apps/v1`, as in a manifest.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_string()
@@ -66,7 +66,7 @@ impl Resource {
         }
     }
 
-    /// The path of the collection; an empty namespace means all of them.
+    /// The path of the collection; an empty namespace means all namespaces.
     fn path(&self, namespace: &str) -> String {
         let root = if self.group.is_empty() {
             "/api/".to_owned()
@@ -96,7 +96,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// As it stands in the request line.
+    /// As in the request line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -132,13 +132,13 @@ impl Selector {
         Self { fields: fields.into(), ..Self::default() }
     }
 
-    /// The one object of this name.
+    /// The one object with this name.
     pub fn name(name: &str) -> Self {
         Self::fields(format!("metadata.name={name}"))
     }
 }
 
-/// One request, complete but for the server's address and the credentials.
+/// One request, complete except for the server's address and the credentials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// What it does.
@@ -149,12 +149,12 @@ pub struct Request {
     pub query: Vec<(Cow<'static, str>, String)>,
     /// Names are given in lower case.
     pub headers: Vec<(&'static str, Cow<'static, str>)>,
-    /// Sent as it is.
+    /// Sent unchanged.
     pub body: Option<Vec<u8>>,
 }
 
 impl Request {
-    /// Any path of the API, already encoded.
+    /// Any path of the API, already percent-encoded.
     pub fn raw(method: Method, path: impl Into<String>) -> Self {
         Self { method, path: path.into(), query: Vec::new(), headers: Vec::new(), body: None }
     }
@@ -169,7 +169,7 @@ impl Request {
         Self::raw(Method::Get, resource.path(namespace)).select(selector)
     }
 
-    /// Watches a collection from a resource version on; the server ends it after `seconds`.
+    /// Watches a collection from a resource version onwards; the server ends it after `seconds`.
     pub fn watch(
         resource: &Resource,
         namespace: &str,
@@ -189,13 +189,13 @@ impl Request {
         Self::raw(Method::Post, resource.path(namespace)).json("application/json", object)
     }
 
-    /// Removes an object; what it owns goes in the background.
+    /// Removes an object; what it owns is removed in the background.
     pub fn delete(resource: &Resource, namespace: &str, name: &str) -> Self {
         Self { method: Method::Delete, ..Self::get(resource, namespace, name) }
             .json("application/json", &delete_options())
     }
 
-    /// Removes all objects that are selected.
+    /// Removes all selected objects.
     pub fn delete_collection(resource: &Resource, namespace: &str, selector: &Selector) -> Self {
         Self { method: Method::Delete, ..Self::list(resource, namespace, selector) }
             .json("application/json", &delete_options())
@@ -207,7 +207,7 @@ impl Request {
             .json("application/merge-patch+json", patch)
     }
 
-    /// Goes to a part of the object: `log`, `exec`, `status`.
+    /// Addresses a subresource: `log`, `exec`, `status`.
     pub fn subresource(mut self, name: &str) -> Self {
         self.path.push('/');
         self.path.push_str(name);
@@ -229,7 +229,7 @@ impl Request {
     /// The server checks everything, admission included, and stores nothing.
     pub fn dry_run(self) -> Self {
         if self.method == Method::Delete {
-            // A deletion has its options in its body, and the server then looks nowhere else.
+            // A deletion has its options in its body, and then the server ignores the query.
             let mut options = delete_options();
             options["dryRun"] = json!(["All"]);
             return Self { body: Some(options.to_string().into_bytes()), ..self };
@@ -237,12 +237,12 @@ impl Request {
         self.query("dryRun", "All")
     }
 
-    /// Whether sending it twice is as good as once.
+    /// Whether sending it twice has the same effect as once.
     pub fn idempotent(&self) -> bool {
         self.method != Method::Post || self.query.iter().any(|(name, _)| name == "dryRun")
     }
 
-    /// Path and query as they stand in the request line.
+    /// Path and query, as in the request line.
     pub fn target(&self) -> String {
         let mut target = self.path.clone();
         for (index, (name, value)) in self.query.iter().enumerate() {
@@ -275,7 +275,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// One segment of a path: nothing in it can end the segment or climb.
+/// One path segment: nothing in it can end the segment or climb out of it.
 pub(super) fn segment(text: &str) -> Cow<'_, str> {
     if text == "." || text == ".." {
         return Cow::Owned(text.replace('.', "%2E"));

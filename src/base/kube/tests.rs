@@ -100,12 +100,13 @@ fn what_passes_is_tried_again_and_what_does_not_is_told_at_once() {
     check(on().status(429, "TooManyRequests", "slow down").retry_after(1), true, 2);
     assert!(started.elapsed() >= Duration::from_secs(1), "Retry-After is kept");
 
-    // A creation is repeated only when the server surely did not begin it.
+    // A creation is repeated only if the server definitely did not start it.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
     let create = || client.create(&Resource::CONFIG_MAPS, "default", &map);
     let on = || Fault::on("POST /api/v1/namespaces/default/configmaps");
     api.fault(on().dropped());
-    assert!(matches!(create().unwrap_err(), Error::Transport { .. }));
+    let error = create().unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }), "{error:?}");
     api.fault(on().status(500, "InternalError", "webhook"));
     assert_eq!(create().unwrap_err().code(), Some(500));
     api.fault(on().status(429, "TooManyRequests", "slow down").retry_after(0));
@@ -130,6 +131,7 @@ fn a_server_that_is_away_is_waited_for_only_after_it_was_reached_once() {
     assert!(waiting.join().unwrap().is_ok());
 }
 
+#[cfg(unix)] // its script
 #[test]
 fn expired_credentials_are_renewed() {
     let api = ApiServer::start();
@@ -190,7 +192,7 @@ fn a_watch_tells_what_is_there_and_what_changes() {
     api.remove(&path(1));
     assert_eq!(take(2), "+p0000Running -p0001");
 
-    // The server ends the watch: it goes on from where it was.
+    // The server ends the watch: it continues where it was.
     let lists = api.count("GET /api/v1/namespaces/default/pods?limit");
     api.drop_watches();
     api.merge(&path(0), &phase("Succeeded"));
@@ -205,12 +207,12 @@ fn a_watch_tells_what_is_there_and_what_changes() {
     assert_eq!(take(1), "+p0000Running", "refused once");
     assert_eq!(api.count("GET /api/v1/namespaces/default/pods?limit"), lists, "nothing was listed again");
 
-    // The past is gone: everything is told anew.
+    // The history is gone: everything is reported anew.
     api.drop_watches();
     api.compact();
     assert_eq!(take(3), "Restarted +p0000Running Synced");
 
-    // A bookmark spares that.
+    // A bookmark avoids that.
     api.bookmark();
     api.put(&path(7), json!({}));
     assert_eq!(take(1), "+p0007");

@@ -29,7 +29,8 @@ const SERVER: &str = "server: 'https://api:6443/base/'";
 fn load(text: &str) -> Result<Config, String> {
     let folder = Folder::new();
     let options = Options { path: Some(folder.write("config", text)), ..Options::default() };
-    Config::load(&options).map_err(|why| why.to_string().replace(&*folder.0.to_string_lossy(), "DIR"))
+    Config::load(&options)
+        .map_err(|why| why.to_string().replace(&*folder.0.to_string_lossy(), "DIR").replace("DIR\\", "DIR/"))
 }
 
 #[test]
@@ -82,6 +83,12 @@ fn a_context_leads_to_server_and_user() {
     );
 }
 
+/// How this system says that there is no such file.
+fn not_there() -> String {
+    let error = std::fs::File::open("not-there").unwrap_err().to_string();
+    error.split(['.', '(']).next().unwrap().trim_end().to_owned()
+}
+
 #[test]
 fn every_broken_part_names_file_and_field() {
     let check = |text: &str, says: &str| match load(text) {
@@ -94,12 +101,12 @@ fn every_broken_part_names_file_and_field() {
         check(&text(&format!("{SERVER}, {part}"), ""), &format!("{place}clusters `c`: {says}"));
     };
     check("a: b: c", &format!("{place}line 1"));
-    check("[]", "it is not a kubeconfig");
-    check("hello", "it is not a kubeconfig");
-    check("clusters: {}", "clusters: wanted a list");
+    check("[]", "not a kubeconfig");
+    check("hello", "not a kubeconfig");
+    check("clusters: {}", "clusters: must be a list");
     check(&text("", ""), "clusters `c`: server is not set");
     for (server, says) in [
-        ("ftp://x", "server: `ftp://x` begins with neither"),
+        ("ftp://x", "server: `ftp://x` must start with"),
         ("https://", "server: `https://` is not a URL"),
         ("https://a b", "server: `https://a b` is not a URL"),
     ] {
@@ -111,50 +118,48 @@ fn every_broken_part_names_file_and_field() {
     );
     check(
         &text(SERVER, "").replace("current-context: x", "current-context: other"),
-        "current-context: there is no context `other`",
+        "current-context: no context `other`",
     );
-    check(&text(SERVER, "").replace("cluster: c,", "cluster: d,"), "contexts `x`: cluster: there is no `d`");
+    check(&text(SERVER, "").replace("cluster: c,", "cluster: d,"), "contexts `x`: cluster: no `d`");
     check(&text(SERVER, "").replace("cluster: c,", ""), "contexts `x`: cluster is not set");
-    check(
-        &text(SERVER, "").replace("user: u", "user: v"),
-        "contexts `x`: user: there is no `v` among the users",
-    );
-    cluster("certificate-authority-data: '!'", "certificate-authority-data: it is not base64");
-    cluster("certificate-authority-data: aGk=", "certificate-authority-data: it holds no PEM certificate");
-    cluster("certificate-authority: none.pem", "certificate-authority: read `DIR/none.pem`: No such file");
+    check(&text(SERVER, "").replace("user: u", "user: v"), "contexts `x`: user: no `v` among the users");
+    cluster("certificate-authority-data: '!'", "certificate-authority-data: not base64");
+    cluster("certificate-authority-data: aGk=", "certificate-authority-data: it contains no PEM certificate");
+    let says = format!("certificate-authority: cannot read `DIR/none.pem`: {}", not_there());
+    cluster("certificate-authority: none.pem", &says);
     cluster(
         "certificate-authority-data: aGk=, insecure-skip-tls-verify: true",
         "insecure-skip-tls-verify and",
     );
-    cluster("insecure-skip-tls-verify: 'yes!'", "insecure-skip-tls-verify: `\"yes!\"` is neither");
+    cluster("insecure-skip-tls-verify: 'yes!'", "insecure-skip-tls-verify: `\"yes!\"` must be true or false");
     cluster("tls-server-name: 'a b'", "tls-server-name: `a b` is neither");
     cluster("proxy-url: 'ftp://p'", "proxy-url: proxy scheme `ftp`");
     user("token: 5", "token: `5` is not text");
-    user("token: \"a\\nb\"", "token: it holds a character");
-    user("client-certificate-data: aGk=", "client-certificate is set, client-key is not");
-    user("client-key-data: aGk=", "client-key is set, client-certificate is not");
+    user("token: \"a\\nb\"", "token: it contains a character");
+    user("client-certificate-data: aGk=", "client-certificate is set, but client-key is not");
+    user("client-key-data: aGk=", "client-key is set, but client-certificate is not");
     user(
         "client-certificate-data: aGk=, client-key-data: aGk=",
-        "client-certificate-data: client certificate: it holds",
+        "client-certificate-data: client certificate: it contains",
     );
-    user("client-key: k, client-certificate-data: aGk=", "client-key: read `DIR/k`");
+    user("client-key: k, client-certificate-data: aGk=", "client-key: cannot read `DIR/k`");
     user("auth-provider: {name: gcp}", "auth-provider `gcp`: Kubernetes removed these");
-    user("exec: []", "exec: wanted a mapping");
+    user("exec: []", "exec: must be a map");
     user("exec: {apiVersion: v1}", "exec: command is not set");
     user("exec: {command: c}", "exec: apiVersion is not set");
     user(
         "exec: {command: c, apiVersion: client.authentication.k8s.io/v1alpha1}",
-        "exec: apiVersion `client.authentication.k8s.io/v1alpha1`",
+        "exec: unsupported apiVersion `client.authentication.k8s.io/v1alpha1`",
     );
     let exec = "command: c, apiVersion: client.authentication.k8s.io/v1";
     user(&format!("exec: {{{exec}}}"), "exec: interactiveMode is not set");
     user(&format!("exec: {{{exec}, interactiveMode: Perhaps}}"), "exec: interactiveMode `Perhaps`");
     user(&format!("exec: {{{exec}, interactiveMode: Never, args: [1]}}"), "exec: args: `1`");
-    user(&format!("exec: {{{exec}, interactiveMode: Never, args: 1}}"), "exec: args: wanted a list");
+    user(&format!("exec: {{{exec}, interactiveMode: Never, args: 1}}"), "exec: args: must be a list");
     user(&format!("exec: {{{exec}, interactiveMode: Never, env: [{{value: 1}}]}}"), "exec: env:");
     let absent = Options { path: Some("/nowhere/config".into()), ..Options::default() };
     let why = Config::load(&absent).unwrap_err().to_string();
-    assert!(why.starts_with("kubeconfig `/nowhere/config`: No such file"), "{why}");
+    assert!(why.starts_with("kubeconfig `/nowhere/config`: "), "{why}");
     let groups = Options { as_groups: vec!["g".into()], ..absent };
     assert!(Config::load(&groups).is_err());
 }
@@ -174,9 +179,8 @@ fn files_are_merged_and_the_first_to_name_something_wins() {
         "third",
         "current-context: other\ncontexts: [{name: other, context: {cluster: c}}, {name: x, context: {}}]",
     );
-    let list = ["first", "missing", "empty", "sub/second", "third"]
-        .map(|name| folder.0.join(name).display().to_string())
-        .join(":");
+    let list = ["first", "missing", "empty", "sub/second", "third"].map(|name| folder.0.join(name));
+    let list = std::env::join_paths(list).unwrap().into_string().unwrap();
     let resolve = |list: &str, context: Option<&str>| {
         let variable = |name: &str| (name == "KUBECONFIG").then(|| list.to_owned());
         let options = Options { context: context.map(Into::into), ..Options::default() };
@@ -187,8 +191,12 @@ fn files_are_merged_and_the_first_to_name_something_wins() {
     let Credential::TokenFile(path) = &config.credential else { panic!("{config:?}") };
     assert_eq!(*path, folder.0.join("sub/token"), "relative to the file that says it");
     assert!(matches!(resolve(&list, Some("other")).unwrap().unwrap().credential, Credential::None));
-    assert!(resolve(&list, Some("z")).unwrap_err().contains("`--context`: there is no context `z`"));
-    assert!(resolve("/nowhere/a:/nowhere/b", None).unwrap_err().contains("names no file that exists"));
+    assert!(resolve(&list, Some("z")).unwrap_err().contains("`--context`: no context `z`"));
+    assert!(
+        resolve("/nowhere/a:/nowhere/b", None)
+            .unwrap_err()
+            .contains("none of the files in KUBECONFIG exists")
+    );
     assert!(resolve(&folder.0.join("empty").display().to_string(), None).unwrap().is_none());
 }
 

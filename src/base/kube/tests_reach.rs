@@ -1,4 +1,4 @@
-//! Reaching a server: TLS in every form that a kubeconfig can ask for, and through proxies.
+//! Reaching a server: every kind of TLS that a kubeconfig can configure, and through proxies.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -39,7 +39,7 @@ impl Authority {
     }
 }
 
-/// Answers every request with `{}`; demands a client certificate of `clients` if there is one.
+/// Answers every request with `{}`; requires a client certificate from `clients` if given.
 fn server(authority: &Authority, name: &str, clients: Option<&str>) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
@@ -108,7 +108,7 @@ fn a_server_is_believed_only_with_the_right_authority_and_name() {
         assert!(!error.is_passing() && error.to_string().contains(says), "{error}");
         assert!(started.elapsed() < Duration::from_secs(5), "it is not tried again");
     };
-    check(config(by_address, trust(&foreign)), "`certificate-authority-data` is not that of this server");
+    check(config(by_address, trust(&foreign)), "`certificate-authority-data` does not belong to this server");
     check(config(by_address, Trust::System), "UnknownIssuer");
     check(config(by_name, trust(&ours)), "set `tls-server-name`");
     check(named("other"), "set `tls-server-name`");
@@ -127,12 +127,9 @@ fn client_certificates_are_shown_whatever_the_form_of_their_key() {
     with(&chain, &pkcs8).unwrap();
     let (stranger, key) = foreign.issue("client");
     let error = with(&stranger, &key).unwrap_err();
-    assert!(
-        !error.is_passing() && error.to_string().contains("does not accept the client certificate"),
-        "{error}"
-    );
+    assert!(!error.is_passing() && error.to_string().contains("rejected the client certificate"), "{error}");
     let error = ask(config(address, trust(&ours))).unwrap_err();
-    assert!(error.to_string().contains("does not accept the client certificate"), "{error}");
+    assert!(error.to_string().contains("rejected the client certificate"), "{error}");
     let mismatch = Identity::default().set(chain.as_bytes(), key.as_bytes()).unwrap_err();
     assert!(mismatch.contains("client certificate and key"), "{mismatch}");
 
@@ -235,12 +232,12 @@ fn proxies_are_gone_through() {
         false
     });
     let error = through(format!("socks5://{refusing}")).unwrap_err().to_string();
-    assert!(error.contains("offers no way to log in"), "{error}");
+    assert!(error.contains("offers no supported login method"), "{error}");
 }
 
 #[test]
 fn a_stop_ends_a_connection_that_nobody_answers() {
-    // A listener that accepts nothing: the handshake of TLS waits for ever.
+    // A listener that accepts nothing: the TLS handshake waits forever.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stop = Stop::new();
     let config = config(listener.local_addr().unwrap(), Trust::Anybody);

@@ -1,6 +1,6 @@
 //! The TLS settings of a connection to an API server.
 //!
-//! Owns trust, our own certificate, and the rule for servers that shall not be verified. Opens no connection.
+//! Owns trust, our own certificate, and the rule for servers that are not to be verified. Opens no connection.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,19 +17,19 @@ use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::tls;
 
-/// Whom to believe.
+/// Whom to trust.
 #[derive(Debug, Clone, Default)]
 pub enum Trust {
-    /// The roots of this machine.
+    /// This machine's authorities.
     #[default]
     System,
-    /// These authorities alone, in PEM.
+    /// Only these authorities, in PEM.
     Authorities(Vec<u8>),
     /// Anybody.
     Anybody,
 }
 
-/// Our own certificate, which may change while connections are opened.
+/// Our own certificate, which may change while connections are being opened.
 #[derive(Clone, Default)]
 pub struct Identity(Arc<Mutex<Option<Arc<CertifiedKey>>>>);
 
@@ -71,7 +71,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
             let mut roots = RootCertStore::empty();
             let (added, _) = roots.add_parsable_certificates(certificates(pem)?);
             if added == 0 {
-                return Err("it holds no certificate that can be used".into());
+                return Err("it contains no usable certificate".into());
             }
             builder.with_root_certificates(roots)
         }
@@ -81,7 +81,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
     Ok(Arc::new(config))
 }
 
-/// The name that the server must prove to have.
+/// The name that the server must prove.
 pub(super) fn server_name(name: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(name.to_owned())
         .map_err(|_| format!("`{name}` is neither a DNS name nor an IP address"))
@@ -94,7 +94,7 @@ fn provider() -> Arc<CryptoProvider> {
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all =
         CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().map_err(|why| why.to_string())?;
-    if all.is_empty() { Err("it holds no PEM certificate".into()) } else { Ok(all) }
+    if all.is_empty() { Err("it contains no PEM certificate".into()) } else { Ok(all) }
 }
 
 fn system_roots() -> Result<RootCertStore, String> {

@@ -1,7 +1,7 @@
-//! Lends our own connections to ureq, which speaks HTTP over them.
+//! Provides our own connections to ureq, which speaks HTTP over them.
 //!
-//! Owns the adapter between [`super::dial`] and ureq's transport. Knows nothing of requests. ureq's own dialing
-//! is not used: it knows neither a server name of its own, nor proxies by Go's rules, nor a stop.
+//! Owns the adapter between [`super::dial`] and ureq's transport. Knows nothing about requests. ureq's own connector is
+//! not used: it supports neither a custom server name, nor proxies by Go's rules, nor a stop.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -68,7 +68,7 @@ impl Resolver for NoResolver {
 pub(super) struct Connection {
     stream: Stream,
     buffers: LazyBuffers,
-    /// The limits that the socket has now, of reads and of writes.
+    /// The socket's current read and write timeouts.
     limits: [Option<Option<Duration>>; 2],
     broken: bool,
 }
@@ -129,7 +129,7 @@ impl Transport for Connection {
     }
 
     fn is_tls(&self) -> bool {
-        // Whatever the scheme, nothing is to be wrapped around it.
+        // Whatever the scheme, ureq must not wrap anything around it.
         true
     }
 }

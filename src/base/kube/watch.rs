@@ -1,7 +1,7 @@
-//! What changes in a collection, as it changes, for as long as somebody wants to know.
+//! The changes of a collection as they happen, for as long as somebody is interested.
 //!
-//! Owns resuming: a watch that ends, breaks or becomes too old goes on without its reader noticing more than a
-//! fresh [`Event::Synced`]. Starts no thread: [`Watch::next`] blocks until something happens or the client's stop.
+//! Owns resuming: a watch that ends, breaks or expires continues without its reader noticing anything but another
+//! [`Event::Synced`]. Starts no thread: [`Watch::next`] blocks until something happens or the client is stopped.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -12,53 +12,53 @@ use serde_json::Value;
 use super::client::{Body, Client, transport};
 use super::error::Error;
 use super::request::{Request, Resource, Selector};
+use crate::retry::Backoff;
 
-/// The server ends a watch after this long; a new one goes on from there.
-const LENGTH: u64 = 290;
-/// A watch must end, or say something, a little after that at the latest.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(LENGTH + 40);
+/// The server ends a watch after this long; a new one continues from there.
+const WATCH_SECONDS: u64 = 290;
+/// A watch must end, or report something, shortly after that.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 40);
 /// One event holds one object.
-const LARGEST_EVENT: u64 = 16 << 20;
-/// Objects that are held at once while the collection is told for the first time.
+const MAX_EVENT_BYTES: u64 = 16 << 20;
+/// Objects held at once during the initial listing.
 const PAGE: usize = 200;
-/// Between two tries to reach a server that is away.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Between two attempts to reach a server that is away.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(10) };
 
 /// Something about a collection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The whole collection is told anew; what is not applied before the next [`Event::Synced`] is gone.
+    /// The whole collection is listed anew; objects that do not appear before the next [`Event::Synced`] are gone.
     Restarted,
-    /// This object is there, new or changed.
+    /// This object exists: it is new, or it changed.
     Applied(Value),
-    /// This object is gone; its last state.
+    /// This object is gone; this is its last state.
     Deleted(Value),
-    /// All that was there has been told.
+    /// All existing objects have been listed.
     Synced,
 }
 
-/// A watch over a collection. It begins with [`Event::Restarted`], the objects that are there, [`Event::Synced`].
+/// A watch over a collection. It starts with [`Event::Restarted`], the existing objects, [`Event::Synced`].
 pub struct Watch {
     client: Client,
     resource: Resource,
     namespace: String,
     selector: Selector,
-    /// Makes objects smaller before they are held.
+    /// Reduces objects before they are held.
     shrink: fn(&mut Value),
     /// The next page of the list; empty for the first.
     page: String,
-    /// The state that was seen last; `None` until the list is complete.
+    /// The last version seen; `None` until the list is complete.
     version: Option<String>,
     stream: Option<BufReader<Body>>,
     ready: VecDeque<Event>,
-    pause: Duration,
-    /// Whether the stream that ended had said anything: else asking again at once would be a tight loop.
+    failures: u32,
+    /// Whether the last stream had delivered anything: if not, restarting it at once would be a tight loop.
     heard: bool,
 }
 
 impl Client {
-    /// Watches a collection; an empty namespace means all of them.
+    /// Watches a collection; an empty namespace means all namespaces.
     pub fn watch(&self, resource: &Resource, namespace: &str, selector: &Selector) -> Watch {
         Watch {
             client: self.clone(),
@@ -70,7 +70,7 @@ impl Client {
             version: None,
             stream: None,
             ready: VecDeque::new(),
-            pause: SHORTEST_PAUSE,
+            failures: 0,
             heard: false,
         }
     }
@@ -79,8 +79,8 @@ impl Client {
 impl Iterator for Watch {
     type Item = Result<Event, Error>;
 
-    /// `None` after a stop. An error is final only for this call: asking again goes on, after a pause when the
-    /// server was away. Only errors that will not pass by themselves are told, such as missing rights.
+    /// `None` after a stop. An error only ends this call: the next one continues, after a pause if the server was away. Only
+    /// errors that will not go away by themselves are returned, such as missing rights.
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if self.client.stop().stopped() {
@@ -112,7 +112,7 @@ impl Iterator for Watch {
                         self.rest();
                         return Some(Err(error));
                     }
-                    log::debug!("watch of {}: {error}; trying again", self.resource.plural);
+                    log::debug!("watch of {}: {error}; retrying", self.resource.plural);
                     self.rest();
                 }
             }
@@ -121,7 +121,7 @@ impl Iterator for Watch {
 }
 
 impl Watch {
-    /// Has each object made smaller by `shrink` before it is held; for large collections.
+    /// Reduces each object with `shrink` before it is held; for large collections.
     pub fn shrink(mut self, shrink: fn(&mut Value)) -> Self {
         self.shrink = shrink;
         self
@@ -151,7 +151,7 @@ impl Watch {
     }
 
     fn open(&mut self, version: &str) -> Result<(), Error> {
-        let request = Request::watch(&self.resource, &self.namespace, &self.selector, version, LENGTH);
+        let request = Request::watch(&self.resource, &self.namespace, &self.selector, version, WATCH_SECONDS);
         self.stream =
             Some(BufReader::with_capacity(16 << 10, self.client.stream(&request, Some(SILENCE_TIMEOUT))?));
         self.heard = false;
@@ -164,7 +164,7 @@ impl Watch {
         let what = format!("watch of {}", self.resource.plural);
         let length = stream
             .by_ref()
-            .take(LARGEST_EVENT)
+            .take(MAX_EVENT_BYTES)
             .read_until(b'\n', &mut line)
             .map_err(|why| transport(&what, &why))?;
         if length == 0 {
@@ -175,14 +175,14 @@ impl Watch {
             return Ok(());
         }
         self.heard = true;
-        self.pause = SHORTEST_PAUSE;
+        self.failures = 0;
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
         }
         let event: Value = match crate::json::from_slice(&line) {
             Ok(event) => event,
-            // A line without its end was cut off: the watch goes on from the last whole one.
-            Err(_) if !line.ends_with(b"\n") && (length as u64) < LARGEST_EVENT => {
+            // A line without its end was cut off: the watch continues from the last complete one.
+            Err(_) if !line.ends_with(b"\n") && (length as u64) < MAX_EVENT_BYTES => {
                 self.stream = None;
                 return Ok(());
             }
@@ -213,12 +213,12 @@ impl Watch {
     }
 
     fn rest(&mut self) {
-        self.client.stop().wait(self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.failures += 1;
+        self.client.stop().wait(BACKOFF.pause(self.failures));
     }
 }
 
-/// Who set which field is half of many objects, and no watcher asks.
+/// Who set which field makes up half of many objects, and no watcher needs it.
 fn reduce(object: &mut Value, shrink: fn(&mut Value)) {
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         meta.remove("managedFields");

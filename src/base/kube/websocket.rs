@@ -1,7 +1,7 @@
-//! The client's side of WebSocket (RFC 6455), as much of it as streams through an API server need.
+//! The client side of WebSocket (RFC 6455), as far as streams through an API server need it.
 //!
-//! Owns the upgrade, frames and their bounds, pings. The reading of frames is a pure value ([`Frames`]), so that it
-//! can be tested with any bytes in any pieces. Knows nothing of what the messages mean. Starts no thread.
+//! Owns the upgrade, frames and their limits, pings. Frame parsing is a pure value ([`Frames`]), so that it can be tested
+//! with any bytes in any pieces. Does not know what the messages mean. Starts no thread.
 
 use std::io::{self, Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use super::dial::{Stream, read_head};
 use super::error::{Error, Stage};
 use super::request::Request;
 
-/// Servers send 32 KiB at a time; what is much larger is not a message of theirs.
-const LARGEST_MESSAGE: usize = 4 << 20;
-/// A quiet connection is pinged, so that nothing in between forgets it.
-const PING: Duration = Duration::from_secs(20);
+/// Servers send 32 KiB at a time; anything much larger is not from them.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// A quiet connection is pinged, so that nothing on the way drops it.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// Enough of a refusal to read its reason.
-const LARGEST_REFUSAL: u64 = 64 << 10;
-const LARGEST_READ: usize = 64 << 10;
+const MAX_REFUSAL_BYTES: u64 = 64 << 10;
+const MAX_READ_BYTES: usize = 64 << 10;
 
 /// An open connection.
 pub(super) struct Socket {
@@ -47,11 +47,11 @@ impl Client {
         let what = self.address(request);
         let failed =
             |why: &io::Error| if self.stop().stopped() { Error::Stopped } else { transport(&what, why) };
-        // Some servers find nothing to negotiate about in an upgrade, and refuse a wish for JSON.
+        // Some servers do not negotiate in an upgrade, and refuse a request for JSON.
         let (mut stream, headers) = self.connect(&request.clone().header("accept", "*/*"))?;
         let random = SystemRandom::new();
         let mut nonce = [0; 16];
-        random.fill(&mut nonce).map_err(|_| Error::Config("no random numbers on this machine".into()))?;
+        random.fill(&mut nonce).map_err(|_| Error::Config("no random numbers available".into()))?;
         let key = BASE64_STANDARD.encode(nonce);
         let (host, base) = self.host_and_base();
         let mut head = format!(
@@ -62,7 +62,7 @@ impl Client {
         );
         for (name, value) in headers {
             if value.contains(['\r', '\n']) {
-                return Err(Error::Config(format!("header `{name}` holds a line break")));
+                return Err(Error::Config(format!("header `{name}` contains a line break")));
             }
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -79,9 +79,10 @@ impl Client {
         match response.code {
             Some(101) => {}
             code => {
-                let length = header("content-length").parse().unwrap_or(LARGEST_REFUSAL).min(LARGEST_REFUSAL);
+                let length =
+                    header("content-length").parse().unwrap_or(MAX_REFUSAL_BYTES).min(MAX_REFUSAL_BYTES);
                 let mut body = Vec::new();
-                // Half a reason is better than none.
+                // Half an explanation is better than none.
                 let _ = (&mut stream).take(length).read_to_end(&mut body);
                 return Err(Error::from_answer(code.unwrap_or(0), None, &body, &what));
             }
@@ -89,19 +90,19 @@ impl Client {
         let chosen = header("sec-websocket-protocol");
         if header("sec-websocket-accept") != accepted(&key) || !protocols.contains(&chosen) {
             return Err(Error::Decode(format!(
-                "`{what}`: the server speaks none of the protocols {} over WebSocket (Kubernetes 1.30 and later do)",
+                "`{what}`: the server supports none of the protocols {} over WebSocket (Kubernetes 1.30 and later do)",
                 protocols.join(", ")
             )));
         }
         stream
-            .read_limit(Some(PING))
-            .and_then(|()| stream.write_limit(Some(PING * 3)))
+            .read_limit(Some(PING_INTERVAL))
+            .and_then(|()| stream.write_limit(Some(PING_INTERVAL * 3)))
             .map_err(|why| failed(&why))?;
         Ok(Socket {
             stream,
             frames: Frames::default(),
             random,
-            buffer: vec![0; LARGEST_READ],
+            buffer: vec![0; MAX_READ_BYTES],
             what,
             client: self.clone(),
         })
@@ -109,7 +110,7 @@ impl Client {
 }
 
 impl Socket {
-    /// The next message; `None` when the server said goodbye. A silence longer than `silence` is an error.
+    /// The next message; `None` when the server has closed the connection. A silence longer than `silence` is an error.
     pub(super) fn message(&mut self, silence: Option<Duration>) -> Result<Option<Vec<u8>>, Error> {
         let started = Instant::now();
         loop {
@@ -117,7 +118,7 @@ impl Socket {
                 Some(Frame::Message(bytes)) => return Ok(Some(bytes)),
                 Some(Frame::Ping(bytes)) => self.frame(0xA, &bytes)?,
                 Some(Frame::Close) => {
-                    // The answer to a goodbye; the other side may be gone by now.
+                    // The reply to a close frame; the other side may be gone by now.
                     let _ = self.frame(8, &1000_u16.to_be_bytes());
                     return Ok(None);
                 }
@@ -129,8 +130,10 @@ impl Socket {
                     Ok(length) => self.frames.feed(&self.buffer[..length]),
                     Err(why) if why.kind() == io::ErrorKind::TimedOut => {
                         if silence.is_some_and(|silence| started.elapsed() > silence) {
-                            return Err(self
-                                .failed(&io::Error::new(io::ErrorKind::TimedOut, "the stream fell silent")));
+                            return Err(self.failed(&io::Error::new(
+                                io::ErrorKind::TimedOut,
+                                "nothing more was received",
+                            )));
                         }
                         self.frame(9, b"")?;
                     }
@@ -149,7 +152,7 @@ impl Socket {
 
     fn frame(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Error> {
         let mut mask = [0; 4];
-        self.random.fill(&mut mask).map_err(|_| Error::Config("no random numbers on this machine".into()))?;
+        self.random.fill(&mut mask).map_err(|_| Error::Config("no random numbers available".into()))?;
         let bytes = encode(opcode, payload, mask);
         self.stream.write_all(&bytes).and_then(|()| self.stream.flush()).map_err(|why| self.failed(&why))
     }
@@ -163,7 +166,7 @@ impl Socket {
     }
 }
 
-/// What the server must answer to our key.
+/// The server's expected response to our key.
 fn accepted(key: &str) -> String {
     let salted = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     BASE64_STANDARD.encode(ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, salted.as_bytes()))
@@ -188,7 +191,7 @@ fn encode(opcode: u8, payload: &[u8], mask: [u8; 4]) -> Vec<u8> {
     out
 }
 
-/// What a server sends, put together from its frames.
+/// What a server sends, assembled from its frames.
 #[derive(Debug, PartialEq, Eq)]
 enum Frame {
     Message(Vec<u8>),
@@ -196,13 +199,13 @@ enum Frame {
     Close,
 }
 
-/// Turns bytes into frames, however they are cut.
+/// Turns bytes into frames, however they are split.
 #[derive(Default)]
 struct Frames {
     bytes: Vec<u8>,
-    /// Where the next frame begins in `bytes`.
+    /// Where the next frame starts in `bytes`.
     start: usize,
-    /// The fragments so far of a message that goes on.
+    /// The fragments so far of an incomplete message.
     partial: Option<Vec<u8>>,
 }
 
@@ -211,14 +214,14 @@ impl Frames {
         if self.start == self.bytes.len() {
             self.bytes.clear();
             self.start = 0;
-        } else if self.start > LARGEST_READ {
+        } else if self.start > MAX_READ_BYTES {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next frame, `None` when more bytes are needed; an error is final.
+    /// The next frame; `None` if more bytes are needed; an error is final.
     fn next(&mut self) -> Result<Option<Frame>, &'static str> {
         loop {
             let Some((head, payload)) = read_frame(&self.bytes[self.start..])? else { return Ok(None) };
@@ -231,18 +234,18 @@ impl Frames {
                     None
                 }
                 (0x0, Some(partial)) => {
-                    if partial.len() + length > LARGEST_MESSAGE {
+                    if partial.len() + length > MAX_MESSAGE_BYTES {
                         return Err("a message is too large");
                     }
                     partial.extend_from_slice(payload);
                     if head.last { self.partial.take().map(Frame::Message) } else { None }
                 }
-                (0x1 | 0x2, Some(_)) => return Err("a message begins within another"),
-                (0x0, None) => return Err("a message goes on that never began"),
+                (0x1 | 0x2, Some(_)) => return Err("a message starts inside another"),
+                (0x0, None) => return Err("a message continues that never started"),
                 (0x8, _) => Some(Frame::Close),
                 (0x9, _) => Some(Frame::Ping(payload.to_vec())),
                 (0xA, _) => None,
-                _ => return Err("a frame is of an unknown kind"),
+                _ => return Err("unknown kind of frame"),
             };
             self.start += head.length + length;
             if frame.is_some() {
@@ -255,19 +258,19 @@ impl Frames {
 struct Head {
     last: bool,
     opcode: u8,
-    /// Of the head itself.
+    /// The length of the head itself.
     length: usize,
 }
 
-/// Reads one frame; the range is its payload.
+/// Parses one frame; the range is its payload.
 fn read_frame(bytes: &[u8]) -> Result<Option<(Head, std::ops::Range<usize>)>, &'static str> {
     let [first, second, ..] = *bytes else { return Ok(None) };
     let (last, opcode) = (first & 0x80 != 0, first & 0x0F);
     if first & 0x70 != 0 {
-        return Err("a frame uses an extension that was not agreed on");
+        return Err("a frame uses an extension that was not negotiated");
     }
     if second & 0x80 != 0 {
-        return Err("a frame of the server is masked");
+        return Err("a frame from the server is masked");
     }
     let long = |width: usize| {
         let digits = bytes.get(2..2 + width)?;
@@ -279,12 +282,12 @@ fn read_frame(bytes: &[u8]) -> Result<Option<(Head, std::ops::Range<usize>)>, &'
         short => (2, Some(u64::from(short))),
     };
     if opcode >= 8 && (second > 125 || !last) {
-        return Err("a control frame is too large or cut in pieces");
+        return Err("a control frame is too large or fragmented");
     }
     let Some(length) = length else { return Ok(None) };
     let length = usize::try_from(length)
         .ok()
-        .filter(|length| *length <= LARGEST_MESSAGE)
+        .filter(|length| *length <= MAX_MESSAGE_BYTES)
         .ok_or("a message is too large")?;
     if bytes.len() - head < length {
         return Ok(None);
@@ -292,7 +295,7 @@ fn read_frame(bytes: &[u8]) -> Result<Option<(Head, std::ops::Range<usize>)>, &'
     Ok(Some((Head { last, opcode, length: head }, head..head + length)))
 }
 
-/// The messages in a stream that comes in such pieces, and why it ended early.
+/// The messages in a stream that arrives in such pieces, and why it ended early.
 #[cfg(any(fuzzing, test))]
 pub(super) fn frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<&'static str>) {
     let (mut frames, mut found) = (Frames::default(), Vec::new());
@@ -375,18 +378,18 @@ mod tests {
             (vec![0x83, 0], "unknown kind"),
             (vec![0x09, 0], "control frame"),
             (vec![0x89, 126, 0, 200], "control frame"),
-            (vec![0x80, 0], "never began"),
-            ([frame(0x02, b"a"), frame(0x82, b"b")].concat(), "within another"),
+            (vec![0x80, 0], "never started"),
+            ([frame(0x02, b"a"), frame(0x82, b"b")].concat(), "starts inside another"),
             (vec![0x82, 127, 0xFF, 0, 0, 0, 0, 0, 0, 0], "too large"),
-            ([frame(0x02, &vec![0; LARGEST_MESSAGE]), frame(0x80, b"x")].concat(), "too large"),
+            ([frame(0x02, &vec![0; MAX_MESSAGE_BYTES]), frame(0x80, b"x")].concat(), "too large"),
         ] {
             let (_, error) = read(&bytes, usize::MAX);
             assert!(error.is_some_and(|why| why.contains(says)), "{says}: {error:?}");
         }
     }
 
-    /// Random bytes, and real streams with random damage, in random pieces: never a panic, never more held than
-    /// what came in, and the same outcome whatever the pieces.
+    /// Random bytes, and real streams with random damage, in random pieces: never a panic, never more memory than was
+    /// received, and the same outcome whatever the pieces.
     #[test]
     fn any_bytes_do_no_harm() {
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;

@@ -1,4 +1,4 @@
-//! Images in one file: an OCI layout in a tar, with docker's `manifest.json` for daemons that know nothing else.
+//! Images in one file: an OCI layout in a tar, with docker's `manifest.json` for daemons that only know that.
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -13,18 +13,18 @@ use super::store::{Store, Stored, parts};
 use super::{Descriptor, Reference, digest_of, hash_of};
 use crate::json::{self, json};
 
-/// Lists of an archive are small.
+/// The indexes and manifests in an archive are small.
 const MAX_JSON_BYTES: u64 = 8 << 20;
 
-/// Under which name an image is to be known to a runtime.
+/// The name under which a runtime should know the image.
 const NAME: &str = "io.containerd.image.name";
 
-/// What the layout itself calls a tag; some write the whole name.
+/// The layout's own annotation for a tag; some programs write the whole name.
 const TAG: &str = "org.opencontainers.image.ref.name";
 
-/// Writes images and everything in `store` into one file; the same images give the same bytes.
+/// Writes images and everything in `store` to one file; the same images give the same bytes.
 ///
-/// Docker's own list knows one platform of each: this machine's if it is there.
+/// Docker's own list has one platform of each image: this machine's, if available.
 pub fn write(store: &Store, images: &[Stored], path: &Path) -> Result<()> {
     let shown = || format!("cannot write `{}`", path.display());
     let partial = path.with_extension("tar.partial");
@@ -38,7 +38,7 @@ pub fn write(store: &Store, images: &[Stored], path: &Path) -> Result<()> {
         index.push(entry);
         if let Some(root) = store.single(&image.root)? {
             let all = parts(&store.manifest(&root)?, &image.name)?;
-            // Docker takes no name with a digest; without a tag the image has none there.
+            // Docker accepts no name with a digest; without a tag, the image has no name there.
             let mut name = image.name.clone();
             let names = name.digest.take().is_none() || name.tag.is_some();
             let place = |blob: &Descriptor| hash_of(&blob.digest).map(|hash| format!("blobs/sha256/{hash}"));
@@ -77,11 +77,11 @@ fn append(tar: &mut Builder<impl Write>, name: &str, size: u64, content: impl Re
     tar.append_data(&mut header, name, content)
 }
 
-/// Reads an archive into `store`; every blob is checked against its name. The images that have one.
+/// Reads an archive into `store`, checking every blob against its name. Returns the images that have a name.
 pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
     let shown = path.display();
     let file = File::open(path).with_context(|| format!("cannot read `{shown}`"))?;
-    let broken = || format!("`{shown}` is not an archive of images, or it is damaged");
+    let broken = || format!("`{shown}` is not an image archive, or it is damaged");
     let mut archive = tar::Archive::new(BufReader::new(file));
     let mut index = None;
     for entry in archive.entries().with_context(broken)? {
@@ -97,7 +97,7 @@ pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
         }
     }
     let index = index.with_context(|| {
-        format!("`{shown}` has no index.json: it is not an OCI archive; `skopeo copy docker-archive:… oci-archive:…` makes one of docker's old form")
+        format!("`{shown}` has no index.json: it is not an OCI archive; `skopeo copy docker-archive:… oci-archive:…` converts docker's old format")
     })?;
     let mut images = Vec::new();
     for entry in index["manifests"].as_array().into_iter().flatten() {
@@ -127,7 +127,7 @@ fn keep(from: &mut impl Read, hash: &str, path: &Path) -> Result<()> {
     let came = digest_of(&sum.finish());
     if hash_of(&came) != Some(hash) {
         let _ = fs::remove_file(&partial);
-        anyhow::bail!("the blob {hash} has the digest {came}");
+        anyhow::bail!("blob {hash} has the digest {came}");
     }
     Ok(fs::rename(&partial, path)?)
 }

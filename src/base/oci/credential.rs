@@ -1,4 +1,4 @@
-//! Who we are to a registry: docker's config.json and the credential helpers that it names.
+//! Our credentials for a registry: docker's config.json and the credential helpers that it names.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use serde_json::Value;
 
 use crate::sys;
 
-/// A name and a password, or a token that is exchanged for others.
+/// A user and password, or a token that is exchanged for others.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Credential {
     /// For basic authentication and for fetching tokens.
     Password(String, String),
-    /// An identity token of OAuth.
+    /// An OAuth identity token.
     Token(String),
 }
 
-/// What docker would send to `registry`; nothing if it has nothing.
+/// What docker would send to `registry`, if anything.
 pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
     let homes = sys::homes(&|name| std::env::var(name).ok());
@@ -32,7 +32,7 @@ pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     let shown = path.display();
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{shown}`"))?;
     let config: Value = serde_json::from_str(&text).with_context(|| format!("`{shown}` is not JSON"))?;
-    in_config(&config, registry).with_context(|| format!("credentials for `{registry}` by `{shown}`"))
+    in_config(&config, registry).with_context(|| format!("credentials for `{registry}` in `{shown}`"))
 }
 
 fn in_config(config: &Value, registry: &str) -> Result<Option<Credential>> {
@@ -88,16 +88,16 @@ fn ask(helper: &str, server: &str) -> Result<Option<Credential>> {
     if let Some(mut stdin) = child.stdin.take() {
         let _ = stdin.write_all(server.as_bytes());
     }
-    let output = child.wait_with_output().with_context(|| format!("`{program}` did not end well"))?;
+    let output = child.wait_with_output().with_context(|| format!("`{program}` failed"))?;
     if !output.status.success() {
-        // That is how helpers say that they know nothing of a server.
+        // This is how helpers say that they do not know a server.
         return Ok(None);
     }
-    let answer: Value =
-        crate::json::from_slice(&output.stdout).with_context(|| format!("`{program}` answers no JSON"))?;
+    let answer: Value = crate::json::from_slice(&output.stdout)
+        .with_context(|| format!("the output of `{program}` is not JSON"))?;
     let field = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
     let (user, secret) = (field("Username"), field("Secret"));
-    ensure!(!secret.is_empty(), "`{program}` gives no secret");
+    ensure!(!secret.is_empty(), "`{program}` returned no secret");
     Ok(Some(if user == "<token>" { Credential::Token(secret) } else { Credential::Password(user, secret) }))
 }
 

@@ -1,10 +1,10 @@
-//! What must hold of what a registry may say; called by the fuzzer and, with its corpus, by a test.
+//! What must hold for anything that a registry may say; called by the fuzzer and, with its corpus, by a test.
 
 use super::registry::fields;
 use super::{Descriptor, Reference};
 use crate::json;
 
-/// A challenge, a name and a manifest of any bytes are read or refused; a name that is read is written the same.
+/// Any bytes are read as a challenge, a name and a manifest, or refused; a name that is read is written the same.
 pub fn consistent(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let held: usize = fields(&text).iter().map(|(name, value)| name.len() + value.len()).sum();

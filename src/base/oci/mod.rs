@@ -1,6 +1,6 @@
 //! Container images without a container daemon: registries over HTTP, image archives, credentials.
 //!
-//! Knows the OCI image and distribution formats (and docker's older media types), and no word of runs or plugins.
+//! Knows the OCI image and distribution formats (and docker's older media types), and nothing about runs or plugins.
 
 mod archive;
 mod credential;
@@ -9,6 +9,7 @@ pub mod fuzz;
 mod reference;
 mod registry;
 mod store;
+mod within;
 
 pub use archive::{read as read_archive, write as write_archive};
 pub use reference::Reference;
@@ -17,7 +18,7 @@ pub use store::{Platform, Store, Stored};
 
 use serde_json::Value;
 
-/// A pointer to a blob: what it is, its hash, its size.
+/// A pointer to a blob: its type, hash and size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Descriptor {
     /// The media type.
@@ -29,7 +30,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Reads one out of a manifest; `None` if it is none, or of a hash that is not known here.
+    /// Reads one from a manifest; `None` if it is invalid or uses an unsupported hash.
     fn read(value: &Value) -> Option<Self> {
         let digest = value["digest"].as_str().filter(|digest| hash_of(digest).is_some())?;
         Some(Self {
@@ -43,7 +44,7 @@ impl Descriptor {
         crate::json::json!({ "mediaType": self.media_type, "digest": self.digest, "size": self.size })
     }
 
-    /// Whether it points to a list of images for several platforms.
+    /// Whether it points to an index of images for several platforms.
     fn is_index(&self) -> bool {
         [
             "application/vnd.oci.image.index.v1+json",
@@ -53,7 +54,7 @@ impl Descriptor {
     }
 }
 
-/// The digits of a digest, checked, since they become a file name.
+/// The digits of a digest; checked, since they become a file name.
 fn hash_of(digest: &str) -> Option<&str> {
     let digits = digest.strip_prefix("sha256:")?;
     let plain = digits.len() == 64 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));

@@ -1,10 +1,10 @@
-//! Names of images: `registry/repository:tag@digest`, with the parts that may be left out.
+//! Names of images: `registry/repository:tag@digest`, where some parts may be left out.
 
 use std::fmt;
 
 use anyhow::{Result, bail, ensure};
 
-/// What an image without a registry comes from, and where its API is.
+/// The registry of an image that names none, and the host of its API.
 const DEFAULT: &str = "docker.io";
 const DEFAULT_API: &str = "registry-1.docker.io";
 
@@ -13,16 +13,16 @@ const DEFAULT_API: &str = "registry-1.docker.io";
 pub struct Reference {
     /// Host and port.
     pub registry: String,
-    /// The path in it.
+    /// The path in the registry.
     pub repository: String,
-    /// The tag, if there is no digest `latest` by default.
+    /// The tag; without a digest, `latest` by default.
     pub tag: Option<String>,
     /// The digest.
     pub digest: Option<String>,
 }
 
 impl Reference {
-    /// Reads a name as docker does.
+    /// Parses a name as docker does.
     pub fn parse(text: &str) -> Result<Self> {
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => {
@@ -52,7 +52,7 @@ impl Reference {
         };
         if !repository.split('/').all(part) {
             bail!(
-                "image `{text}`: `{repository}` is not the name of a repository; it has small letters, digits, `.`, `_`, `-`, `/`"
+                "image `{text}`: `{repository}` is not a valid repository name; use lower-case letters, digits, `.`, `_`, `-`, `/`"
             );
         }
         let tagged = |tag: &String| {
@@ -62,17 +62,17 @@ impl Reference {
         };
         ensure!(tag.as_ref().is_none_or(tagged), "image `{text}`: invalid tag");
         let host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
-        ensure!(registry.bytes().all(host), "image `{text}`: `{registry}` is not a registry");
+        ensure!(registry.bytes().all(host), "image `{text}`: `{registry}` is not a valid registry");
         let tag = if tag.is_none() && digest.is_none() { Some("latest".to_owned()) } else { tag };
         Ok(Self { registry: registry.to_owned(), repository, tag, digest })
     }
 
-    /// The host that answers for the registry.
+    /// The host that serves the registry's API.
     pub fn host(&self) -> &str {
         if self.registry == DEFAULT { DEFAULT_API } else { &self.registry }
     }
 
-    /// What a manifest is asked for by: the digest if there is one.
+    /// What to request a manifest by: the digest if there is one, else the tag.
     pub fn wanted(&self) -> &str {
         self.digest.as_deref().or(self.tag.as_deref()).unwrap_or("latest")
     }
@@ -112,10 +112,10 @@ mod tests {
         check("localhost/x", "localhost/x:latest");
         check("reg.local:5000/a/b:1", "reg.local:5000/a/b:1");
         check(&format!("a.b/c@sha256:{}", "0".repeat(64)), &format!("a.b/c@sha256:{}", "0".repeat(64)));
-        check("a.b/C:1", "!not the name of a repository");
-        check("a.b/../c", "!not the name of a repository");
+        check("a.b/C:1", "!not a valid repository name");
+        check("a.b/../c", "!not a valid repository name");
         check("a/b@md5:1", "!not a digest");
         check("a:", "!tag");
-        check("", "!not the name");
+        check("", "!not a valid");
     }
 }

@@ -1,7 +1,8 @@
 //! One side of the OCI distribution API: manifests and blobs of registries, with their authentication.
 //!
-//! Owns requests, tokens, retries. What is downloaded continues where it was cut and counts only with the right hash; what is
-//! uploaded is asked for first, goes in pieces, and continues with the piece that failed. Starts no thread.
+//! Owns requests, tokens, retries. An interrupted download resumes, and counts only with the right hash. Before an upload
+//! the registry is asked whether it has the blob; blobs go up in pieces, starting again with the piece that failed.
+//! Starts no thread.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,37 +22,37 @@ use ureq::{AsSendBody, Body, SendBody};
 
 use super::credential::{self, Credential};
 use super::{Descriptor, Reference, digest_of};
-use crate::{json, proxy::Proxy, stop::Stop, tls};
+use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls};
 
-/// Every kind of manifest that is understood here.
+/// Every supported kind of manifest.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
-/// A manifest lists some layers; this is far beyond any.
+/// Far more than any manifest, which lists a few layers.
 const MAX_MANIFEST_BYTES: u64 = 8 << 20;
-/// A blob that is larger goes up in pieces, each of which can be repeated alone.
-const PIECE: u64 = 32 << 20;
-/// How often something is tried without getting any further.
-const TRIES: u32 = 5;
-/// For a connection, and for an answer to begin.
-const ANSWER: Duration = Duration::from_secs(60);
-/// For one piece of a body; what is cut is continued.
-const TRANSFER: Duration = Duration::from_secs(600);
+/// Larger blobs are uploaded in pieces, each of which can be repeated on its own.
+const PIECE_BYTES: u64 = 32 << 20;
+/// Attempts in a row that make no progress.
+const MAX_ATTEMPTS: u32 = 5;
+/// For connecting, and until a response starts.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// For one piece of a body; an interrupted transfer is resumed.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Access to registries.
 pub struct Client {
     program: &'static str,
     agent: ureq::Agent,
-    /// Headers of authorisation by host, repository and right.
+    /// Authorization headers by host, repository and access.
     known: Mutex<HashMap<(String, String, bool), Option<String>>>,
-    /// Which hosts of this machine speak TLS.
+    /// Which hosts on this machine speak TLS.
     near: Mutex<Vec<(String, bool)>>,
     plain: bool,
     stop: Stop,
 }
 
 impl Client {
-    /// Access over HTTPS in the name of a program (`name/version`); with `plain` over HTTP, which loopback addresses get
-    /// as well unless they want TLS.
+    /// Access over HTTPS on behalf of a program (`name/version`); with `plain` over HTTP, which is also used for loopback
+    /// addresses unless they want TLS.
     pub fn new(program: &'static str, plain: bool, stop: &Stop) -> Result<Self> {
         let tls = TlsConfig::builder()
             .root_certs(tls::roots()?)
@@ -59,10 +60,10 @@ impl Client {
             .build();
         let agent = ureq::Agent::config_builder()
             .tls_config(tls)
-            .timeout_connect(Some(ANSWER))
-            .timeout_recv_response(Some(ANSWER))
-            .timeout_recv_body(Some(TRANSFER))
-            .timeout_send_body(Some(TRANSFER))
+            .timeout_connect(Some(RESPONSE_TIMEOUT))
+            .timeout_recv_response(Some(RESPONSE_TIMEOUT))
+            .timeout_recv_body(Some(TRANSFER_TIMEOUT))
+            .timeout_send_body(Some(TRANSFER_TIMEOUT))
             .http_status_as_error(false)
             .user_agent(program)
             .build()
@@ -77,7 +78,7 @@ impl Client {
         })
     }
 
-    /// Whether the registry has an image; its digest if it tells.
+    /// Checks that the registry has an image; returns its digest if the registry says so.
     pub fn exists(&self, image: &Reference) -> Result<Option<String>> {
         let url = self.url(image, &format!("manifests/{}", image.wanted()));
         let answer = self.repeat(|| self.call("HEAD", image, false, &url, &[("Accept", MANIFESTS)], None))?;
@@ -88,7 +89,7 @@ impl Client {
         }
     }
 
-    /// A manifest by its tag or digest, and what it is.
+    /// A manifest by its tag or digest, with its descriptor.
     pub fn manifest(&self, image: &Reference, wanted: &str) -> Result<(Descriptor, Vec<u8>)> {
         let url = self.url(image, &format!("manifests/{wanted}"));
         let answer = self.repeat(|| self.call("GET", image, false, &url, &[("Accept", MANIFESTS)], None))?;
@@ -102,10 +103,10 @@ impl Client {
             .into_reader()
             .take(MAX_MANIFEST_BYTES + 1)
             .read_to_end(&mut bytes)
-            .with_context(|| format!("reading `{url}`"))?;
+            .with_context(|| format!("failed to read `{url}`"))?;
         ensure!(
             bytes.len() as u64 <= MAX_MANIFEST_BYTES,
-            "`{url}`: a manifest of more than {MAX_MANIFEST_BYTES} bytes"
+            "`{url}`: the manifest has more than {MAX_MANIFEST_BYTES} bytes"
         );
         let digest = digest_of(&digest::digest(&digest::SHA256, &bytes));
         ensure!(
@@ -117,10 +118,10 @@ impl Client {
         Ok((Descriptor { media_type, digest, size: bytes.len() as u64 }, bytes))
     }
 
-    /// Brings a blob into `path`, going on with what is in `partial` already.
+    /// Downloads a blob to `path`, resuming from what is already in `partial`.
     pub fn download(&self, image: &Reference, blob: &Descriptor, partial: &Path, path: &Path) -> Result<()> {
         let url = self.url(image, &format!("blobs/{}", blob.digest));
-        let mut tries = 0;
+        let mut attempts = Attempts::new(MAX_ATTEMPTS, &self.stop);
         loop {
             let before = std::fs::metadata(partial).map_or(0, |meta| meta.len());
             let error = match self.transfer(image, &url, blob, partial) {
@@ -131,11 +132,10 @@ impl Client {
                 Err(error) => error,
             };
             let after = std::fs::metadata(partial).map_or(0, |meta| meta.len());
-            tries = if after > before { 0 } else { tries + 1 };
-            if tries >= TRIES || error.is::<Final>() || self.pause(tries) {
-                return Err(error).with_context(|| format!("downloading `{url}`"));
+            if error.is::<Final>() || !attempts.again(after > before) {
+                return Err(error).with_context(|| format!("failed to download `{url}`"));
             }
-            log::debug!("`{url}`: {error:#}; going on at byte {after}");
+            log::debug!("`{url}`: {error:#}; resuming at byte {after}");
         }
     }
 
@@ -161,10 +161,10 @@ impl Client {
                 StatusCode::PARTIAL_CONTENT => {
                     let begins = header(&answer, "content-range")
                         .is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
-                    ensure!(begins, "the server sends another range than the one from byte {have}");
+                    ensure!(begins, "the server did not resume at byte {have}");
                 }
                 StatusCode::OK => {
-                    // The server begins anew.
+                    // The server starts from the beginning.
                     file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0))).with_context(shown)?;
                     hash = digest::Context::new(&digest::SHA256);
                     have = 0;
@@ -178,20 +178,20 @@ impl Client {
                     });
                 }
             }
-            // One byte more than wanted shows that it is too long.
+            // One extra byte shows that the content is too long.
             let mut body = answer.into_body().into_reader().take(blob.size.saturating_sub(have) + 1);
             have += copy(&mut body, &mut |bytes| {
                 hash.update(bytes);
-                // A full disk does not get emptier by asking the registry again.
+                // Retrying does not help against a full disk.
                 file.write_all(bytes).map_err(|error| anyhow!(Final(format!("{}: {error}", shown()))))
             })?;
         }
-        ensure!(have >= blob.size, "cut after {have} of {} bytes", blob.size);
+        ensure!(have >= blob.size, "interrupted after {have} of {} bytes", blob.size);
         let came = digest_of(&hash.finish());
         if have != blob.size || came != blob.digest {
             let _ = std::fs::remove_file(partial);
             bail!(Final(format!(
-                "{have} bytes came with the digest {came}, wanted are {} with {}",
+                "received {have} bytes with the digest {came} instead of {} with {}",
                 blob.size, blob.digest
             )));
         }
@@ -205,17 +205,16 @@ impl Client {
         if there.status() == StatusCode::OK {
             return Ok(false);
         }
-        let mut tries = 0;
+        let mut attempts = Attempts::new(MAX_ATTEMPTS, &self.stop);
         loop {
             let error = match self.send(image, blob, path) {
                 Ok(()) => return Ok(true),
                 Err(error) => error,
             };
-            tries += 1;
-            if tries >= TRIES || error.is::<Final>() || self.pause(tries) {
-                return Err(error).with_context(|| format!("uploading `{url}`"));
+            if error.is::<Final>() || !attempts.again(false) {
+                return Err(error).with_context(|| format!("failed to upload `{url}`"));
             }
-            log::debug!("`{url}`: {error:#}; trying again");
+            log::debug!("`{url}`: {error:#}; retrying");
         }
     }
 
@@ -227,9 +226,10 @@ impl Client {
         }
         let mut place = self.place(image, &answer, &url)?;
         let mut from = 0;
-        let mut tries = 0;
-        while blob.size > PIECE && from < blob.size {
-            let length = PIECE.min(blob.size - from);
+        let mut attempts = Attempts::new(MAX_ATTEMPTS, &self.stop);
+        let mut further = false;
+        while blob.size > PIECE_BYTES && from < blob.size {
+            let length = PIECE_BYTES.min(blob.size - from);
             let range = format!("{from}-{}", from + length - 1);
             let size = length.to_string();
             let headers = [
@@ -242,7 +242,7 @@ impl Client {
                 Ok(answer) if answer.status() == StatusCode::ACCEPTED => {
                     place = self.place(image, &answer, &place)?;
                     from += length;
-                    tries = 0;
+                    further = true;
                     continue;
                 }
                 Ok(answer) if answer.status() != StatusCode::RANGE_NOT_SATISFIABLE => {
@@ -250,11 +250,14 @@ impl Client {
                 }
                 Ok(_) | Err(_) => {}
             }
-            tries += 1;
-            ensure!(tries < TRIES && !self.pause(tries), "cut after {from} of {} bytes", blob.size);
+            ensure!(
+                attempts.again(std::mem::take(&mut further)),
+                "interrupted after {from} of {} bytes",
+                blob.size
+            );
             // How far did it get?
             let answer = self.call("GET", image, true, &place, &[], None)?;
-            ensure!(answer.status() == StatusCode::NO_CONTENT, "the upload is not known any more");
+            ensure!(answer.status() == StatusCode::NO_CONTENT, "the registry no longer knows the upload");
             let range = header(&answer, "range").unwrap_or_default();
             from = range
                 .rsplit_once('-')
@@ -272,7 +275,7 @@ impl Client {
         if answer.status() == StatusCode::CREATED { Ok(()) } else { Err(lasting(answer, &end)) }
     }
 
-    /// Puts a manifest under a tag or its digest; its blobs must be there.
+    /// Puts a manifest under a tag or its digest; the registry must have its blobs.
     pub fn put_manifest(
         &self,
         image: &Reference,
@@ -299,7 +302,7 @@ impl Client {
         format!("{}://{host}", if self.plain || near && !self.wants_tls(host) { "http" } else { "https" })
     }
 
-    /// Whether a server of this machine does not like plain HTTP; one that cannot be reached is spoken to plainly.
+    /// Whether a server on this machine rejects plain HTTP; if it cannot be reached, plain HTTP is used.
     fn wants_tls(&self, host: &str) -> bool {
         let mut near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, tls)) = near.iter().find(|(known, _)| known == host) {
@@ -314,13 +317,14 @@ impl Client {
         tls
     }
 
-    /// Where an upload goes on; relative places are of the same registry.
+    /// Where an upload continues; relative locations belong to the same registry.
     fn place(&self, image: &Reference, answer: &Response<Body>, url: &str) -> Result<String> {
-        let place = header(answer, "location").with_context(|| format!("`{url}`: no place to upload to"))?;
+        let place = header(answer, "location")
+            .with_context(|| format!("`{url}`: the registry named no upload location"))?;
         Ok(if place.starts_with('/') { format!("{}{place}", self.base(image)) } else { place })
     }
 
-    /// One request, with whatever authorisation the registry wants.
+    /// Sends one request, with whatever authorization the registry wants.
     fn call(
         &self,
         method: &str,
@@ -330,7 +334,7 @@ impl Client {
         headers: &[(&str, &str)],
         body: Option<(&Path, u64, u64)>,
     ) -> Result<Response<Body>> {
-        // Blobs may live with others, who must not get our secrets.
+        // Blobs may be stored on other hosts, which must not get our secrets.
         let own = url.strip_prefix(&self.base(image)).is_some_and(|rest| rest.starts_with('/'));
         let mut wanted = None;
         loop {
@@ -352,7 +356,7 @@ impl Client {
                 None => self.run(request.body(())?),
             };
             let answer = answer.with_context(|| format!("`{url}`"))?;
-            // A token may have expired on the way, and whoever lets everybody read may want a name from who writes.
+            // A token may have expired in the meantime, and a registry that anybody may read may need a login to write.
             let again = own && wanted.is_none() && answer.status() == StatusCode::UNAUTHORIZED;
             wanted = if again { challenge(&answer) } else { None };
             if wanted.is_none() {
@@ -367,7 +371,7 @@ impl Client {
         self.agent.run(request).map_err(tls::explained)
     }
 
-    /// The header for a request, by what the registry `wanted` of the last one or else wants in general.
+    /// The header for a request, as the registry `wanted` for the last one, or else wants in general.
     fn authorise(&self, image: &Reference, push: bool, wanted: Option<&str>) -> Result<Option<String>> {
         let key = (image.registry.clone(), image.repository.clone(), push);
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
@@ -406,21 +410,21 @@ impl Client {
         if scheme.eq_ignore_ascii_case("basic") {
             let Some(Credential::Password(user, password)) = credential else {
                 bail!(Final(format!(
-                    "registry `{registry}` asks for a name and a password; give them with `docker login {registry}` or in config.json"
+                    "registry `{registry}` requires a user and password; set them with `docker login {registry}` or in config.json"
                 )));
             };
             return Ok(Some(basic(&user, &password)));
         }
         ensure!(
             scheme.eq_ignore_ascii_case("bearer"),
-            "registry `{registry}` asks for an unsupported kind of authentication: `{challenge}`"
+            "registry `{registry}` requires unsupported authentication: `{challenge}`"
         );
         let fields = fields(rest);
         let field = |name: &str| fields.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
-        let realm =
-            field("realm").with_context(|| format!("registry `{registry}` names no place for tokens"))?;
+        let realm = field("realm")
+            .with_context(|| format!("registry `{registry}` does not say where to get tokens"))?;
         let scope = format!("repository:{}:{}", image.repository, if push { "pull,push" } else { "pull" });
-        let failed = || format!("a token for `{registry}` from `{realm}`");
+        let failed = || format!("failed to get a token for `{registry}` from `{realm}`");
         let way = Proxy::before(&realm.parse().with_context(failed)?)?;
         let answer = match &credential {
             Some(Credential::Token(token)) => {
@@ -461,9 +465,9 @@ impl Client {
         Ok(Some(format!("Bearer {}", token.with_context(failed)?)))
     }
 
-    /// Tries a request again that failed on the way or for a reason that passes.
+    /// Retries a request that failed in transit or for a temporary reason.
     fn repeat(&self, call: impl Fn() -> Result<Response<Body>>) -> Result<Response<Body>> {
-        let mut tries = 1;
+        let mut attempts = Attempts::new(MAX_ATTEMPTS, &self.stop);
         loop {
             let outcome = call();
             let passing = match &outcome {
@@ -472,23 +476,17 @@ impl Client {
                 }
                 Err(error) => error.downcast_ref().is_some_and(|error| tls::tls_error(error).is_none()),
             };
-            if !passing || tries >= TRIES || self.pause(tries) {
+            if !passing || !attempts.again(false) {
                 return outcome;
             }
             if let Err(error) = &outcome {
-                log::info!("{error:#}; trying again");
+                log::info!("{error:#}; retrying");
             }
-            tries += 1;
         }
-    }
-
-    /// Waits longer after every try; true when all is to end.
-    fn pause(&self, tries: u32) -> bool {
-        self.stop.wait(Duration::from_millis(250) * 2_u32.pow(tries.min(5)))
     }
 }
 
-/// An error that another try would not change.
+/// An error that retrying would not change.
 #[derive(Debug)]
 struct Final(String);
 
@@ -504,14 +502,14 @@ fn header(answer: &Response<Body>, name: &str) -> Option<String> {
     Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
 }
 
-/// What a registry wants to see first; tokens if it knows several ways.
+/// The authentication that a registry wants; tokens if it offers several kinds.
 fn challenge(answer: &Response<Body>) -> Option<String> {
     let all = answer.headers().get_all("www-authenticate").iter().filter_map(|value| value.to_str().ok());
     let bearer = |text: &&str| text.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
     all.max_by_key(bearer).map(ToOwned::to_owned)
 }
 
-/// What a registry says when it does not do what it was asked.
+/// A registry's refusal as an error.
 fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let status = answer.status();
     let mut text = Vec::new();
@@ -520,23 +518,23 @@ fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let said = document["errors"][0]["message"].as_str().or_else(|| document["errors"][0]["code"].as_str());
     match (status, said) {
         (StatusCode::UNAUTHORIZED, said) => anyhow!(
-            "`{url}`: {status}: {}; an account that may is named by `docker login` or in config.json",
+            "`{url}`: {status}: {}; use an account with access, by `docker login` or in config.json",
             said.unwrap_or("not allowed")
         ),
         (_, Some(said)) => anyhow!("`{url}`: {status}: {said}"),
-        (StatusCode::NOT_FOUND, None) => anyhow!("`{url}`: not there"),
-        (_, None) => anyhow!("`{url}`: the registry answers {status}"),
+        (StatusCode::NOT_FOUND, None) => anyhow!("`{url}`: not found"),
+        (_, None) => anyhow!("`{url}`: the registry answered {status}"),
     }
 }
 
-/// A refusal, which another try does not change unless the registry is only busy.
+/// A refusal, which retrying does not change unless the registry is only busy.
 fn lasting(answer: Response<Body>, url: &str) -> anyhow::Error {
     let passing = answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS;
     let error = refusal(answer, url);
     if passing { error } else { anyhow!(Final(format!("{error:#}"))) }
 }
 
-/// `realm="https://…",service="…"`; a comma may stand in quotes.
+/// `realm="https://…",service="…"`; quotes may contain commas.
 pub(super) fn fields(text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -551,7 +549,7 @@ pub(super) fn fields(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Hands everything of `from` on; the number of bytes.
+/// Passes on everything from `from`; returns the number of bytes.
 fn copy(from: &mut impl Read, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
     let mut buffer = vec![0; 64 << 10];
     let mut total = 0;
@@ -560,7 +558,7 @@ fn copy(from: &mut impl Read, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result
             Ok(0) => return Ok(total),
             Ok(length) => length,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error).context("the transfer was cut"),
+            Err(error) => return Err(error).context("the transfer was interrupted"),
         };
         to(&buffer[..length])?;
         total += length as u64;
@@ -572,7 +570,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn challenges_are_taken_apart() {
+    fn challenges_are_parsed() {
         let text =
             r#"realm="https://auth.example/token",service="reg, one",scope="repository:a:pull,push",error=x"#;
         let expected = [
@@ -586,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_is_spoken_to_without_tls() {
+    fn only_loopback_may_do_without_tls() {
         let client = Client::new("test/1", false, &Stop::new()).unwrap();
         for (image, base) in [
             ("localhost:5000/x", "http://localhost:5000"),

@@ -1,7 +1,7 @@
-//! Images on disk as an OCI layout: blobs by their hash, and which of them are the roots of images.
+//! Images on disk as an OCI layout: blobs by hash, and which of them are the roots of images.
 //!
-//! Owns the walk from an image to its blobs, in both directions: from a registry and to one. Blobs that are there are
-//! not fetched again, so that what was cut goes on. Starts no thread.
+//! Owns the walk from an image to its blobs, in both directions: from a registry and to one. Existing blobs are not
+//! fetched again, so that an interrupted transfer resumes. Starts no thread.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use serde_json::Value;
 use super::{Client, Descriptor, Reference, digest_of, hash_of};
 use crate::json;
 
-/// An index that holds indexes is known; deeper ones are a mistake or an attack.
+/// Indexes that contain indexes exist; deeper nesting is a mistake or an attack.
 const MAX_DEPTH: usize = 3;
 
-/// Which of an image's platforms are wanted.
+/// Which of an image's platforms to take.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Platform {
-    /// Every one.
+    /// All of them.
     All,
-    /// System and architecture, such as `linux` and `arm64`.
+    /// Operating system and architecture, such as `linux` and `arm64`.
     One(String, String),
 }
 
 impl Platform {
-    /// Reads `linux/amd64`, `arm64` or `all`.
+    /// Parses `linux/amd64`, `arm64` or `all`.
     pub fn parse(text: &str) -> Result<Self> {
         let mut parts = text.split('/');
         match (parts.next(), parts.next(), parts.next()) {
@@ -38,7 +38,7 @@ impl Platform {
         }
     }
 
-    /// Whether an entry of an index is for it.
+    /// Whether an entry of an index is for this platform.
     fn fits(&self, entry: &Value) -> bool {
         let platform = &entry["platform"];
         match self {
@@ -47,7 +47,7 @@ impl Platform {
         }
     }
 
-    /// That of this machine.
+    /// This machine's platform.
     pub fn here() -> Self {
         let arch = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -61,31 +61,31 @@ impl Platform {
 /// An image in a store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
-    /// What it is called.
+    /// Its name.
     pub name: Reference,
     /// Its manifest or index.
     pub root: Descriptor,
 }
 
-/// A folder with blobs.
+/// A folder of blobs.
 pub struct Store {
     blobs: PathBuf,
 }
 
 impl Store {
-    /// Takes a folder, which may have blobs already.
+    /// Opens a folder, which may already contain blobs.
     pub fn open(folder: &Path) -> Result<Self> {
         let blobs = folder.join("blobs/sha256");
-        fs::create_dir_all(&blobs).with_context(|| format!("cannot make `{}`", blobs.display()))?;
+        fs::create_dir_all(&blobs).with_context(|| format!("cannot create `{}`", blobs.display()))?;
         Ok(Self { blobs })
     }
 
-    /// The file of a blob.
+    /// A blob's file.
     pub fn path(&self, digest: &str) -> Result<PathBuf> {
         Ok(self.blobs.join(hash_of(digest).with_context(|| format!("`{digest}` is not a digest"))?))
     }
 
-    /// Every blob, by its digits, sorted.
+    /// All blobs by the digits of their digests, sorted.
     pub fn blobs(&self) -> Result<Vec<(String, PathBuf)>> {
         let entries =
             fs::read_dir(&self.blobs).with_context(|| format!("cannot read `{}`", self.blobs.display()))?;
@@ -98,7 +98,7 @@ impl Store {
         Ok(found)
     }
 
-    /// The content of a manifest, checked.
+    /// The content of a manifest, with its digest checked.
     pub fn manifest(&self, blob: &Descriptor) -> Result<Value> {
         let path = self.path(&blob.digest)?;
         let bytes = fs::read(&path).with_context(|| format!("the manifest {} is missing", blob.digest))?;
@@ -119,18 +119,29 @@ impl Store {
         Ok(chosen.and_then(Descriptor::read).filter(|chosen| !chosen.is_index()))
     }
 
-    /// Brings an image here, all of it.
+    /// Downloads a complete image.
     pub fn pull(&self, client: &Client, name: &Reference, platform: &Platform) -> Result<Stored> {
+        // An image named by a digest keeps that digest only with all its platforms.
+        let (root, bytes) = match &name.digest {
+            Some(_) => client.manifest(name, name.wanted())?,
+            None => self.chosen(client, name, platform)?,
+        };
+        self.pull_manifest(client, name, &root, &bytes, 0)?;
+        Ok(Stored { name: name.clone(), root })
+    }
+
+    /// The manifest of an image for a platform, or its index for all.
+    pub(super) fn chosen(
+        &self,
+        client: &Client,
+        name: &Reference,
+        platform: &Platform,
+    ) -> Result<(Descriptor, Vec<u8>)> {
         let (root, bytes) = client.manifest(name, name.wanted())?;
-        let one = match platform {
-            // What is named by a digest has it only with all its platforms.
-            Platform::One(os, arch) if root.is_index() && name.digest.is_none() => Some((os, arch)),
-            _ => None,
-        };
-        let Some((os, arch)) = one else {
-            self.pull_manifest(client, name, &root, &bytes, 0)?;
-            return Ok(Stored { name: name.clone(), root });
-        };
+        let Platform::One(os, arch) = platform else { return Ok((root, bytes)) };
+        if !root.is_index() {
+            return Ok((root, bytes));
+        }
         let index: Value = json::from_slice(&bytes)?;
         let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
         let Some(chosen) = all.iter().find(|entry| platform.fits(entry)).and_then(Descriptor::read) else {
@@ -144,11 +155,9 @@ impl Store {
                     ))
                 })
                 .collect();
-            bail!("`{name}` is not there for {os}/{arch}; it is for {}", known.join(", "));
+            bail!("`{name}` is not available for {os}/{arch}, only for {}", known.join(", "));
         };
-        let (root, bytes) = client.manifest(name, &chosen.digest)?;
-        self.pull_manifest(client, name, &root, &bytes, 0)?;
-        Ok(Stored { name: name.clone(), root })
+        client.manifest(name, &chosen.digest)
     }
 
     fn pull_manifest(
@@ -159,12 +168,12 @@ impl Store {
         bytes: &[u8],
         depth: usize,
     ) -> Result<()> {
-        ensure!(depth < MAX_DEPTH, "`{name}`: its indexes are nested too deep");
+        ensure!(depth < MAX_DEPTH, "`{name}`: its indexes are nested too deeply");
         let manifest: Value = json::from_slice(bytes)?;
         if kind.is_index() {
             for entry in manifest["manifests"].as_array().into_iter().flatten() {
                 let inner = Descriptor::read(entry)
-                    .with_context(|| format!("`{name}`: a broken entry in its index"))?;
+                    .with_context(|| format!("`{name}`: invalid entry in its index"))?;
                 let (inner, bytes) = client.manifest(name, &inner.digest)?;
                 self.pull_manifest(client, name, &inner, &bytes, depth + 1)?;
             }
@@ -177,7 +186,7 @@ impl Store {
                 client.download(name, &blob, &path.with_extension("partial"), &path)?;
             }
         }
-        // Last, so that whoever finds a manifest finds all that it names.
+        // Last, so that whoever finds a manifest also finds everything it names.
         let path = self.path(&kind.digest)?;
         let partial = path.with_extension("partial");
         fs::write(&partial, bytes)
@@ -185,7 +194,7 @@ impl Store {
             .with_context(|| format!("cannot write `{}`", path.display()))
     }
 
-    /// Sends an image to where `target` says; the number of blobs that were not there.
+    /// Uploads an image to `target`; returns the number of blobs that the registry did not have.
     pub fn push(&self, client: &Client, image: &Stored, target: &Reference) -> Result<usize> {
         let sent = self.push_manifest(client, &image.root, target, 0)?;
         let wanted = target.tag.as_deref().unwrap_or(&image.root.digest);
@@ -200,13 +209,13 @@ impl Store {
         target: &Reference,
         depth: usize,
     ) -> Result<usize> {
-        ensure!(depth < MAX_DEPTH, "`{target}`: its indexes are nested too deep");
+        ensure!(depth < MAX_DEPTH, "`{target}`: its indexes are nested too deeply");
         let manifest = self.manifest(kind)?;
         let mut sent = 0;
         if kind.is_index() {
             for entry in manifest["manifests"].as_array().into_iter().flatten() {
                 let inner = Descriptor::read(entry)
-                    .with_context(|| format!("`{target}`: a broken entry in its index"))?;
+                    .with_context(|| format!("`{target}`: invalid entry in its index"))?;
                 sent += self.push_manifest(client, &inner, target, depth + 1)?;
                 client.put_manifest(target, &inner.digest, &inner, &self.path(&inner.digest)?)?;
             }
@@ -219,15 +228,13 @@ impl Store {
     }
 }
 
-/// Configuration and layers of a manifest. Layers that must not be copied are left where they are.
+/// A manifest's configuration and layers, except layers that must not be copied.
 pub(super) fn parts(manifest: &Value, name: &Reference) -> Result<Vec<Descriptor>> {
     let layers = manifest["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let all = std::iter::once(&manifest["config"]).chain(layers);
     let own = all.filter(|part| !part["mediaType"].as_str().unwrap_or_default().contains("foreign"));
-    own.map(|part| {
-        Descriptor::read(part).with_context(|| format!("`{name}`: a broken entry in its manifest"))
-    })
-    .collect()
+    own.map(|part| Descriptor::read(part).with_context(|| format!("`{name}`: invalid entry in its manifest")))
+        .collect()
 }
 
 #[cfg(test)]

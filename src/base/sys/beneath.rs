@@ -1,37 +1,148 @@
-//! Opens a file below a folder so that no link can lead elsewhere, whoever changes the folder meanwhile.
+//! Files and folders that are opened once: whoever changes their names meanwhile, no link leads elsewhere.
 //!
-//! Knows nothing of what the file is for. Starts no thread.
+//! Knows nothing of what the files are for. Starts no thread.
 
-use std::fs::File;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::Path;
 
-/// Opens `relative` below `folder` for reading; an error if any part of it is a link. A pipe does not wait for its
-/// writer.
-#[cfg(unix)]
-pub fn open_beneath(folder: &Path, relative: &Path) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags, openat};
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let mut place = rustix::fs::open(folder, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    for part in relative.components() {
-        let std::path::Component::Normal(name) = part else { return Err(climbs()) };
-        place = openat(&place, name, flags, Mode::empty())?;
-    }
-    Ok(place.into())
+/// Something that was opened.
+#[derive(Debug)]
+pub enum Opened {
+    /// A folder.
+    Folder(Folder),
+    /// Anything else.
+    File(File),
 }
 
-/// The same, looking at each part before: here only an administrator makes links.
-#[cfg(windows)]
-pub fn open_beneath(folder: &Path, relative: &Path) -> io::Result<File> {
-    let mut path = folder.to_owned();
-    for part in relative.components() {
-        let std::path::Component::Normal(name) = part else { return Err(climbs()) };
-        path.push(name);
-        if path.symlink_metadata()?.is_symlink() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads over a link"));
+/// A folder, whatever its name leads to later.
+#[derive(Debug)]
+pub struct Folder(#[cfg(unix)] std::os::fd::OwnedFd, #[cfg(windows)] std::path::PathBuf);
+
+impl Opened {
+    /// Opens `path` for reading. A pipe does not wait for its writer.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        Self::new(path, Path::new(""))
+    }
+
+    /// Opens `relative` below `folder`; an error if any part of it is a link.
+    pub fn beneath(folder: &Path, relative: &Path) -> io::Result<Self> {
+        Self::new(folder, relative)
+    }
+
+    #[cfg(unix)]
+    fn new(folder: &Path, relative: &Path) -> io::Result<Self> {
+        let mut place = rustix::fs::open(folder, flags() - OFlags::NOFOLLOW, Mode::empty())?;
+        for part in relative.components() {
+            let std::path::Component::Normal(name) = part else { return Err(climbs()) };
+            place = openat(&place, name, flags(), Mode::empty())?;
+        }
+        let file = File::from(place);
+        Ok(if file.metadata()?.is_dir() { Self::Folder(Folder(file.into())) } else { Self::File(file) })
+    }
+
+    /// The same, looking at each part before: here only an administrator makes links.
+    #[cfg(windows)]
+    fn new(folder: &Path, relative: &Path) -> io::Result<Self> {
+        let mut path = folder.to_owned();
+        for part in relative.components() {
+            let std::path::Component::Normal(name) = part else { return Err(climbs()) };
+            path.push(name);
+            if path.symlink_metadata()?.is_symlink() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads over a link"));
+            }
+        }
+        Ok(if path.metadata()?.is_dir() { Self::Folder(Folder(path)) } else { Self::File(File::open(path)?) })
+    }
+}
+
+impl Folder {
+    /// Opens the folder at `path`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        match Opened::at(path)? {
+            Opened::Folder(folder) => Ok(folder),
+            Opened::File(_) => Err(io::ErrorKind::NotADirectory.into()),
         }
     }
-    File::open(path)
+
+    /// The names in it, in no order.
+    #[cfg(unix)]
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.0)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// The names in it, in no order.
+    #[cfg(windows)]
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        std::fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name())).collect()
+    }
+
+    /// Opens what is called so in it, with what is known of it; `None` for what is gone, a link or neither file nor
+    /// folder.
+    #[cfg(unix)]
+    pub fn entry(&self, name: &OsStr) -> io::Result<Option<(Opened, Metadata)>> {
+        use rustix::fs::{AtFlags, FileType, statat};
+        // Opening a device may do something.
+        let known = match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(known) => FileType::from_raw_mode(known.st_mode),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        if !matches!(known, FileType::Directory | FileType::RegularFile) {
+            return Ok(None);
+        }
+        let file: File = match openat(&self.0, name, flags(), Mode::empty()) {
+            Ok(file) => file.into(),
+            // It has become a link since, or is gone.
+            Err(Errno::LOOP | Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let about = file.metadata()?;
+        Ok(if about.is_dir() {
+            Some((Opened::Folder(Self(file.into())), about))
+        } else {
+            about.is_file().then_some((Opened::File(file), about))
+        })
+    }
+
+    /// Opens what is called so in it, with what is known of it; `None` for what is gone, a link or neither file nor
+    /// folder.
+    #[cfg(windows)]
+    pub fn entry(&self, name: &OsStr) -> io::Result<Option<(Opened, Metadata)>> {
+        let path = self.0.join(name);
+        let about = match path.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        Ok(if about.is_dir() {
+            Some((Opened::Folder(Self(path)), about))
+        } else if about.is_file() {
+            Some((Opened::File(File::open(path)?), about))
+        } else {
+            None
+        })
+    }
+}
+
+#[cfg(unix)]
+use rustix::{
+    fs::{Mode, OFlags, openat},
+    io::Errno,
+};
+
+#[cfg(unix)]
+fn flags() -> OFlags {
+    OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK
 }
 
 fn climbs() -> io::Error {
@@ -48,7 +159,7 @@ mod tests {
 
     #[test]
     fn links_and_climbing_are_refused_at_every_part() {
-        let root = std::env::temp_dir().join(format!("sonobuoy-beneath-{}", std::process::id()));
+        let root = crate::temp::Folder::new().unwrap();
         fs::create_dir_all(root.join("in/deep")).unwrap();
         fs::write(root.join("secret"), "secret").unwrap();
         fs::write(root.join("in/deep/file"), "text").unwrap();
@@ -56,18 +167,45 @@ mod tests {
         symlink(Path::new("deep"), &root.join("in/folder")).unwrap();
         for (path, expected) in [
             ("deep/file", Some("text")),
+            ("deep", Some("a folder")),
+            ("", Some("a folder")),
             ("link", None),
+            ("folder", None),
             ("folder/file", None),
             ("../secret", None),
             ("/etc/passwd", None),
             ("none", None),
         ] {
-            let read = open_beneath(&root.join("in"), Path::new(path)).and_then(|mut file| {
-                let mut text = String::new();
-                file.read_to_string(&mut text).map(|_| text)
+            let read = Opened::beneath(&root.join("in"), Path::new(path)).and_then(|opened| match opened {
+                Opened::Folder(_) => Ok("a folder".to_owned()),
+                Opened::File(mut file) => {
+                    let mut text = String::new();
+                    file.read_to_string(&mut text).map(|_| text)
+                }
             });
             assert_eq!(read.ok().as_deref(), expected, "{path}");
         }
-        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_folder_stays_what_it_was_when_its_name_leads_elsewhere() {
+        let root = crate::temp::Folder::new().unwrap();
+        fs::create_dir_all(root.join("in/deep")).unwrap();
+        fs::create_dir_all(root.join("secrets")).unwrap();
+        fs::write(root.join("in/own"), "").unwrap();
+        fs::write(root.join("secrets/key"), "").unwrap();
+        let folder = Folder::open(&root.join("in")).unwrap();
+        let deep = folder.entry(OsStr::new("deep")).unwrap();
+        fs::rename(root.join("in"), root.join("moved")).unwrap();
+        symlink(Path::new("secrets"), &root.join("in")).unwrap();
+        let mut names = folder.names().unwrap();
+        names.sort();
+        assert_eq!(names, ["deep", "own"]);
+        assert!(matches!(deep, Some((Opened::Folder(_), _))));
+        symlink(&root.join("secrets/key"), &root.join("moved/link")).unwrap();
+        assert!(folder.entry(OsStr::new("link")).unwrap().is_none());
+        assert!(folder.entry(OsStr::new("gone")).unwrap().is_none());
+        assert!(Folder::open(&root.join("moved/own")).is_err());
     }
 }

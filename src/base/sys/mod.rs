@@ -28,22 +28,22 @@ mod name;
 #[cfg(feature = "program")]
 mod poller;
 
-pub use beneath::open_beneath;
+pub use beneath::{Folder, Opened};
 #[cfg(feature = "program")]
 pub use connect::finish_connecting;
 pub use family::files::{
-    FileId, bytes_of, check_writable, dir_builder, exposed, file_name, free_bytes, is_runnable, mode, owner,
-    path, read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed, write_all_at,
+    FileId, bytes_of, check_writable, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable,
+    mode, owner, path, read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed, write_all_at,
 };
 #[cfg(feature = "program")]
 pub use family::net::{keep_alive, listen, listen_at_all, raise_open_files, receive_buffer, socket, wake};
 #[cfg(feature = "program")]
 pub use family::process::{
-    Group, INHERITED, adopt_strays, bound_memory, end_strays, ended_by_signal, homes, host_name,
+    Group, INHERITED, VITAL, adopt_strays, bound_memory, end_strays, ended_by_signal, homes, host_name,
     kill_bearing, kill_group, on_signal,
 };
 #[cfg(feature = "program")]
-pub use family::terminal::{colours, stdout_width};
+pub use family::terminal::{colours, shows_unicode, stderr_size, stdout_width};
 #[cfg(feature = "program")]
 pub use poller::{Found, Poller};
 

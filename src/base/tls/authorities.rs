@@ -1,5 +1,5 @@
-//! Where authorities are looked for, and in which order: as Go's programs do, so that a machine that was set up for one
-//! of them is for this one too.
+//! Where certificate authorities are looked up, and in which order: as Go programs do it, so that a machine that is set
+//! up for one of them is set up for this program too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use ureq::tls::{Certificate, RootCerts};
 
-/// Where distributions keep their bundle, to which administrators add authorities of their own.
+/// Where distributions keep their bundle, to which administrators add their own authorities.
 const BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -19,9 +19,9 @@ const BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The authorities in `$SSL_CERT_FILE`, or else in the distribution's bundle, and those in the folders of `$SSL_CERT_DIR`.
+/// The authorities in `$SSL_CERT_FILE`, else in the distribution's bundle, and those in the folders of `$SSL_CERT_DIR`.
 ///
-/// Empty where there are none, as in an empty container: the public ones, which are part of the program, are meant then.
+/// Empty if there are none, as in an empty container: then the public ones apply, which are built into the program.
 pub fn authorities() -> Result<Vec<CertificateDer<'static>>> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let folders: Vec<PathBuf> =
@@ -29,7 +29,7 @@ pub fn authorities() -> Result<Vec<CertificateDer<'static>>> {
     among(variable("SSL_CERT_FILE").map(PathBuf::from).as_deref(), &BUNDLES.map(Path::new), &folders)
 }
 
-/// Those authorities, else the public ones, as the HTTP client takes them.
+/// Those authorities, else the public ones, in the HTTP client's form.
 pub fn roots() -> Result<RootCerts> {
     let found: Vec<_> = authorities()?.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
     Ok(if found.is_empty() { RootCerts::WebPki } else { RootCerts::from(found) })
@@ -41,11 +41,11 @@ fn among(
     folders: &[PathBuf],
 ) -> Result<Vec<CertificateDer<'static>>> {
     let mut found = match named {
-        // Whoever names a file means it: the bundle in its place would hide a slip of the pen.
+        // If a file is named, it must exist: falling back to the bundle would hide a typo.
         Some(path) => {
             let shown = || format!("certificates in `{}` (SSL_CERT_FILE)", path.display());
             let found = certificates(&fs::read(path).with_context(shown)?).with_context(shown)?;
-            ensure!(!found.is_empty(), "{}: there are none; it must be PEM", shown());
+            ensure!(!found.is_empty(), "{}: there are none; the file must be PEM", shown());
             found
         }
         None => bundles.iter().find_map(|path| readable(path)).unwrap_or_default(),

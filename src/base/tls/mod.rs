@@ -1,5 +1,5 @@
-//! Whom this machine trusts where a server of others is asked: a registry, a web server, an API server without an authority of
-//! its own; and what it says where there is no trust.
+//! Whom this machine trusts when it contacts other servers (a registry, a web server, an API server without its own
+//! authority), and the error messages if it does not.
 //!
 //! Opens no connection. Starts no thread.
 
@@ -9,7 +9,7 @@ mod authorities;
 #[cfg(feature = "program")]
 pub use authorities::{authorities, roots};
 
-/// What TLS has to say of a failed request, wherever the HTTP client has put it.
+/// The TLS error behind a failed request, wherever the HTTP client has put it.
 pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
     match error {
         ureq::Error::Rustls(error) => Some(error),
@@ -18,13 +18,13 @@ pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
     }
 }
 
-/// The error of a request, with the remedy if nobody here vouches for the server, or if it does not speak TLS at all.
+/// The error of a request, with advice if the server's certificate is not trusted or it does not speak TLS at all.
 #[cfg(feature = "program")]
 pub fn explained(error: ureq::Error) -> anyhow::Error {
     use rustls::{CertificateError::UnknownIssuer, Error};
     let remedy = match tls_error(&error) {
         Some(Error::InvalidCertificate(UnknownIssuer)) => {
-            "this machine does not know who signed the server's certificate; name a file with the authority (PEM) in SSL_CERT_FILE"
+            "the server's certificate is signed by an unknown authority; set SSL_CERT_FILE to a PEM file with that authority"
         }
         Some(Error::InvalidMessage(_)) => "the server does not speak TLS",
         _ => return error.into(),

@@ -1,11 +1,11 @@
-//! What stands in XML beside elements and text: instructions, comments, document types. Read over, never obeyed.
+//! XML other than elements and text: instructions, comments, document types. Skipped, never obeyed.
 
 use std::io::BufRead;
 
-use super::{Error, Lexer, NAME_LIMIT, Token};
+use super::{Error, Lexer, MAX_NAME, Token};
 
 impl<R: BufRead> Lexer<R> {
-    /// `<?…?>`: of interest only for its encoding.
+    /// `<?…?>`: only its encoding matters.
     pub(super) fn instruction(&mut self) -> Result<(), Error> {
         self.skip(1);
         let target = self.read_name("expected target name after <?")?;
@@ -16,7 +16,7 @@ impl<R: BufRead> Lexer<R> {
             if last == b'?' && byte == b'>' {
                 break;
             }
-            if data.len() < NAME_LIMIT {
+            if data.len() < MAX_NAME {
                 data.push(byte);
             }
             last = byte;
@@ -37,7 +37,7 @@ impl<R: BufRead> Lexer<R> {
         }
     }
 
-    /// What follows `<!`: a comment, a CDATA section, or a declaration, which is skipped with all it contains.
+    /// What follows `<!`: a comment, a CDATA section, or a declaration, which is skipped with everything in it.
     pub(super) fn declaration(&mut self) -> Result<Option<Token>, Error> {
         match self.bump()? {
             b'-' => {
@@ -54,7 +54,7 @@ impl<R: BufRead> Lexer<R> {
         }
     }
 
-    /// The rest of a declaration. Quotes and comments in it may hold anything.
+    /// The rest of a declaration. Quotes and comments in it may contain anything.
     fn skip_declaration(&mut self) -> Result<(), Error> {
         let (mut depth, mut quote) = (1_u64, None);
         let mut next = None;
@@ -78,7 +78,7 @@ impl<R: BufRead> Lexer<R> {
         Ok(())
     }
 
-    /// What follows `<` within a declaration: a comment is skipped; of anything else the byte that told is returned.
+    /// What follows `<` in a declaration: a comment is skipped; for anything else the deciding byte is returned.
     fn nested(&mut self) -> Result<Option<u8>, Error> {
         for expected in *b"!--" {
             let byte = self.bump()?;
@@ -109,7 +109,7 @@ impl<R: BufRead> Lexer<R> {
     }
 }
 
-/// `name="value"` in an XML declaration, without blanks around the sign.
+/// `name="value"` in an XML declaration, without blanks around the equals sign.
 fn parameter<'t>(declaration: &'t str, name: &str) -> Option<&'t str> {
     let sign = format!("{name}=");
     let mut rest = declaration;

@@ -1,45 +1,45 @@
-//! XML as a stream of tags and pieces of text, as strict as the reader of the original and not more.
+//! XML as a stream of tags and pieces of text, exactly as strict as the original's parser.
 //!
-//! Ours and not a crate's, because text must come in pieces (one test may print hundreds of megabytes), line feeds
-//! in attributes must survive, and nothing may be expanded but the five named entities and character references:
-//! a document type is skipped, never obeyed.
+//! Written by hand because text must come in pieces (one test may print hundreds of megabytes), line feeds in attributes
+//! must survive, and only the five named entities and character references may be expanded: a document type is
+//! skipped, never obeyed.
 
 mod markup;
 
 use std::io::{self, BufRead};
 
-/// How large the attributes of a tag may be together; failure messages of several megabytes exist.
-const ATTRIBUTE_LIMIT: usize = 12 << 20;
-/// How long a name may be and how many attributes a tag may have.
-pub(super) const NAME_LIMIT: usize = 4 << 10;
-/// How deep elements may be nested.
-const DEPTH: usize = 1000;
-/// Text is handed on in pieces of about this size.
-const PIECE: usize = 16 << 10;
+/// The total size of a tag's attributes; failure messages of several megabytes exist.
+const MAX_ATTRIBUTE_BYTES: usize = 12 << 20;
+/// The maximum length of a name, and number of attributes of a tag.
+pub(super) const MAX_NAME: usize = 4 << 10;
+/// How deeply elements may be nested.
+const MAX_DEPTH: usize = 1000;
+/// Text comes in pieces of about this size.
+const PIECE_BYTES: usize = 16 << 10;
 
 /// What comes next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Token {
-    /// An element begins; its name without prefix is in [`Lexer::name`], its attributes in [`Lexer::attribute`].
+    /// The start of an element; [`Lexer::name`] has its name without prefix, [`Lexer::attribute`] its attributes.
     Open,
     /// A piece of text, in [`Lexer::text`].
     Text,
-    /// The element that was opened last ends.
+    /// The end of the innermost open element.
     Close,
-    /// The file ends.
+    /// The end of the file.
     End,
 }
 
-/// What is wrong, in the words of the original, because they become part of results.
+/// What is wrong, in the original's words, because they become part of results.
 #[derive(Debug)]
 pub struct Error {
-    /// On which line; 0 where the original names none.
+    /// The line; 0 if the original names none.
     line: u64,
     reason: String,
 }
 
 impl Error {
-    /// One that concerns the file as a whole.
+    /// An error about the file as a whole.
     pub(super) fn of_file(reason: String) -> Self {
         Self { line: 0, reason }
     }
@@ -63,9 +63,9 @@ pub struct Lexer<R> {
     open: Vec<String>,
     attributes: Vec<(String, String)>,
     text: String,
-    /// Bytes of text that were not checked to be UTF-8 yet.
+    /// Bytes of text not yet checked to be UTF-8.
     raw: Vec<u8>,
-    /// `<a/>` gives two tokens.
+    /// `<a/>` yields two tokens.
     close_pending: bool,
     in_cdata: bool,
 }
@@ -90,12 +90,12 @@ impl<R: BufRead> Lexer<R> {
         self.open.last().map_or("", |name| local(name))
     }
 
-    /// An attribute of the element that was just opened; of several with one name the last.
+    /// An attribute of the element that was just opened; the last one if several have that name.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.iter().rev().find(|(key, _)| local(key) == name).map(|(_, value)| value.as_str())
     }
 
-    /// The piece of text.
+    /// The current piece of text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -128,7 +128,7 @@ impl<R: BufRead> Lexer<R> {
         }
     }
 
-    /// Reads on to the end of the element that was just opened.
+    /// Skips to the end of the element that was just opened.
     pub fn skip_element(&mut self) -> Result<(), Error> {
         let mut depth = 1_u32;
         while depth > 0 {
@@ -147,7 +147,7 @@ impl<R: BufRead> Lexer<R> {
         Error { line: self.line, reason: reason.into() }
     }
 
-    /// What follows `<`; `None` for what is not a token.
+    /// What follows `<`; `None` for anything that is not a token.
     fn markup(&mut self) -> Result<Option<Token>, Error> {
         match self.peek()? {
             Some(b'/') => {
@@ -165,12 +165,12 @@ impl<R: BufRead> Lexer<R> {
 
     fn open_tag(&mut self) -> Result<Token, Error> {
         let name = self.read_name("expected element name after <")?;
-        if self.open.len() >= DEPTH {
-            return Err(self.error(format!("elements are nested deeper than {DEPTH}")));
+        if self.open.len() >= MAX_DEPTH {
+            return Err(self.error(format!("elements are nested deeper than {MAX_DEPTH}")));
         }
         self.open.push(name);
         self.attributes.clear();
-        let mut room = ATTRIBUTE_LIMIT;
+        let mut room = MAX_ATTRIBUTE_BYTES;
         loop {
             self.blanks()?;
             match self.peek()? {
@@ -191,7 +191,7 @@ impl<R: BufRead> Lexer<R> {
                     self.blanks()?;
                     let value = self.quoted(room)?;
                     room -= value.len();
-                    if self.attributes.len() >= NAME_LIMIT {
+                    if self.attributes.len() >= MAX_NAME {
                         return Err(self.error("a tag has too many attributes"));
                     }
                     self.attributes.push((name, value));
@@ -217,7 +217,7 @@ impl<R: BufRead> Lexer<R> {
     pub(super) fn cdata(&mut self) -> Result<(), Error> {
         self.raw.clear();
         self.in_cdata = true;
-        while self.raw.len() < PIECE || matches!(self.raw.last(), Some(b']' | b'>')) {
+        while self.raw.len() < PIECE_BYTES || matches!(self.raw.last(), Some(b']' | b'>')) {
             if self.peek()?.is_none() {
                 return Err(self.error("unexpected EOF in CDATA section"));
             }
@@ -239,7 +239,7 @@ impl<R: BufRead> Lexer<R> {
     fn text_piece(&mut self) -> Result<(), Error> {
         self.raw.clear();
         let mut brackets = 0;
-        while self.raw.len() < PIECE {
+        while self.raw.len() < PIECE_BYTES {
             match self.peek()? {
                 None | Some(b'<') => break,
                 Some(b'&') => {
@@ -262,7 +262,7 @@ impl<R: BufRead> Lexer<R> {
         self.end_piece()
     }
 
-    /// Ends a piece, though not inside a character.
+    /// Ends a piece, but not inside a character.
     fn end_piece(&mut self) -> Result<(), Error> {
         while std::str::from_utf8(&self.raw).is_err_and(|error| error.error_len().is_none()) {
             let Some(byte) = self.peek()? else { break };
@@ -272,9 +272,9 @@ impl<R: BufRead> Lexer<R> {
         self.check_text()
     }
 
-    /// Takes over what the buffer holds of bytes that mean nothing, all at once.
+    /// Copies all buffered bytes without a special meaning at once.
     fn plain(&mut self) -> Result<(), Error> {
-        let (line, room) = (self.line, PIECE.saturating_sub(self.raw.len()));
+        let (line, room) = (self.line, PIECE_BYTES.saturating_sub(self.raw.len()));
         let buffer = self.input.fill_buf().map_err(|error| failed(line, &error))?;
         let special = |byte: &u8| matches!(byte, b'<' | b'&' | b'\r' | b'\n' | b']');
         let end = buffer.iter().take(room).position(special).unwrap_or(buffer.len().min(room));
@@ -298,7 +298,7 @@ impl<R: BufRead> Lexer<R> {
             }
             if self.raw.len() > room {
                 return Err(
-                    self.error(format!("the attributes of a tag have more than {ATTRIBUTE_LIMIT} bytes"))
+                    self.error(format!("the attributes of a tag have more than {MAX_ATTRIBUTE_BYTES} bytes"))
                 );
             }
         }
@@ -336,7 +336,7 @@ impl<R: BufRead> Lexer<R> {
             (true, false) => byte.is_ascii_digit(),
             (true, true) => byte.is_ascii_hexdigit(),
         };
-        while let Some(byte) = self.peek()?.filter(|byte| part(*byte) && name.len() < NAME_LIMIT) {
+        while let Some(byte) = self.peek()?.filter(|byte| part(*byte) && name.len() < MAX_NAME) {
             self.skip(1);
             name.push(byte);
         }
@@ -366,7 +366,7 @@ impl<R: BufRead> Lexer<R> {
         Ok(())
     }
 
-    /// Moves the raw text over into `text`, if it is text that XML may hold.
+    /// Moves the raw text to `text`, if XML allows it.
     fn check_text(&mut self) -> Result<(), Error> {
         let raw = std::mem::take(&mut self.raw);
         let text = String::from_utf8(raw).map_err(|_| self.error("invalid UTF-8"))?;
@@ -374,22 +374,22 @@ impl<R: BufRead> Lexer<R> {
         if let Some(odd) = text.chars().find(|c| odd(*c)) {
             return Err(self.error(format!("illegal character code U+{:04X}", u32::from(odd))));
         }
-        // The buffers take turns, so that text does not cost an allocation a piece.
+        // The buffers take turns, so that a piece of text does not cost an allocation.
         self.raw = std::mem::replace(&mut self.text, text).into_bytes();
         self.raw.clear();
-        if self.raw.capacity() > 4 * PIECE {
+        if self.raw.capacity() > 4 * PIECE_BYTES {
             self.raw = Vec::new();
         }
         Ok(())
     }
 
-    /// A name, or `missing` where there is none.
+    /// A name, or the error `missing` if there is none.
     pub(super) fn read_name(&mut self, missing: &str) -> Result<String, Error> {
         let mut name = Vec::new();
         while let Some(byte) = self.peek()?.filter(|byte| in_name(*byte)) {
             self.skip(1);
             name.push(byte);
-            if name.len() > NAME_LIMIT {
+            if name.len() > MAX_NAME {
                 return Err(self.error("a name is too long"));
             }
         }
@@ -465,9 +465,9 @@ fn local(name: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// The tokens as text: `<name key=value>`, `>` for an end, pieces of text joined in quotes; or the error.
+    /// The tokens as text: `<name key=value>`, `/` for an end, pieces of text joined in quotes; or the error.
     fn read(input: &str) -> String {
-        // A buffer of three bytes: every token is cut somewhere.
+        // A buffer of three bytes splits every token somewhere.
         let mut lexer = Lexer::new(io::BufReader::with_capacity(3, input.as_bytes()));
         let (mut out, mut text) = (String::new(), None::<String>);
         loop {
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_xml_is_refused_with_its_line() {
+    fn malformed_xml_is_refused_with_its_line() {
         for (input, reason) in [
             ("<a>", "line 1: unexpected EOF"),
             ("<a\n>\n\n<b></a>", "line 4: element <b> closed by </a>"),
@@ -549,7 +549,7 @@ mod tests {
             assert!(read(input).contains(reason), "{input}: {}", read(input));
         }
         assert!(read(&"<a>".repeat(2000)).contains("nested deeper"));
-        let large = "x".repeat(ATTRIBUTE_LIMIT / 2 + 1);
+        let large = "x".repeat(MAX_ATTRIBUTE_BYTES / 2 + 1);
         for (attributes, expected) in
             [(1, "<a x0="), (2, "more than 12582912 bytes"), (60, "more than 12582912")]
         {
@@ -572,7 +572,7 @@ mod tests {
             assert_eq!(lexer.next_token().unwrap(), Token::Open);
             let mut all = String::new();
             while lexer.next_token().unwrap() == Token::Text {
-                assert!(lexer.text().len() < 2 * PIECE);
+                assert!(lexer.text().len() < 2 * PIECE_BYTES);
                 all.push_str(lexer.text());
             }
             assert_eq!(all, long);

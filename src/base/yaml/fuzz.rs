@@ -1,8 +1,8 @@
-//! What must hold of YAML and of patterns of any bytes; called by the fuzzers and, with their corpus, by a test.
+//! What must hold for any bytes as YAML; called by the fuzzers and, with their corpus, by a test.
 
 use super::{parse_all, write};
 
-/// A text is read or refused with its place; what is read is the same once it was written.
+/// A text is read, or refused with a place; what was read survives being written and read again.
 pub fn consistent(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match parse_all(text) {

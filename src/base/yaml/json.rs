@@ -1,12 +1,12 @@
-//! JSON text to nodes with their places; what follows the first value is left alone.
+//! JSON text to nodes with their places; anything after the first value is ignored.
 
-use super::{Content, DEPTH, Error, Key, Node, Place};
+use super::{Content, Error, Key, MAX_DEPTH, Node, Place};
 
 /// Reads the first JSON value of a text.
 pub fn read(text: &str) -> Result<Node, Error> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
     match stream.next() {
-        None => return Err(Place { line: 1, column: 1 }.error("nothing there, a JSON value is needed")),
+        None => return Err(Place { line: 1, column: 1 }.error("empty, but must be a JSON value")),
         Some(Err(error)) => {
             let words = error.to_string();
             let message = words.split(" at line ").next().unwrap_or(&words).to_owned();
@@ -28,8 +28,8 @@ impl<'t> Reader<'t> {
     fn value(&mut self, depth: usize) -> Result<Node, Error> {
         self.blanks();
         let place = self.place;
-        if depth > DEPTH {
-            return Err(place.error(format!("nested deeper than {DEPTH} levels")));
+        if depth > MAX_DEPTH {
+            return Err(place.error(format!("nested deeper than {MAX_DEPTH} levels")));
         }
         let content = match self.rest.as_bytes().first() {
             Some(b'{') => Content::Map(self.map(depth)?),
@@ -71,7 +71,7 @@ impl<'t> Reader<'t> {
         Ok(items)
     }
 
-    /// Goes to the next entry; true if the list or map ends here.
+    /// Advances to the next entry; true if the list or map ends here.
     fn closes(&mut self, end: char) -> bool {
         self.blanks();
         if self.rest.starts_with(',') {

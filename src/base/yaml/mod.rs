@@ -1,8 +1,9 @@
 //! YAML as the original reads it (version 1.1) and writes it (sorted keys, ambiguous strings quoted).
 //!
-//! Owns the tree of a document with the place of each node, so that whoever checks types can name line and
-//! column; reading YAML (`read`) and JSON (`json`) into it, what a plain word means (`scalar`), writing (`write`).
-//! Knows nothing of plugins or Kubernetes. Bounded: depth and what aliases may expand to.
+//! Owns the tree of a document with the place of each node, so that errors of type can name line and column; reading
+//! YAML (`read`) and JSON (`json`) into it, what an unquoted word means (`scalar`), getting typed values out of it
+//! (`typed`), and writing (`write`).
+//! Knows nothing about plugins or Kubernetes. Depth and the expansion of aliases are bounded.
 
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
@@ -10,6 +11,7 @@ mod json;
 mod quick;
 mod read;
 mod scalar;
+pub mod typed;
 mod write;
 
 use serde_json::{Number, Value};
@@ -20,10 +22,10 @@ pub use read::{BINARY, Events, Unreadable, document, documents, meaning, next_ev
 pub use scalar::resolve;
 pub use write::{entry, escaped, key_text, sorted, write};
 
-/// How deep lists and maps may be nested; what people write stays below 20.
-const DEPTH: usize = 100;
+/// How deeply lists and maps may be nested; what people write stays below 20.
+const MAX_DEPTH: usize = 100;
 
-/// What is wrong with a text, and where; lines and columns count from 1.
+/// What is wrong with a text, and where; lines and columns are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Line, from 1; 0 if the place is unknown.
@@ -61,21 +63,21 @@ impl Place {
     }
 }
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Where it begins.
+    /// Where it starts.
     pub place: Place,
     /// What it is.
     pub content: Content,
 }
 
-/// What a node is. A map keeps the order of the text; of keys that occur twice the last is kept.
+/// What a node is. A map keeps the order of the text; the last of duplicate keys wins.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
     /// `null`, `~` or nothing.
     Null,
-    /// A boolean, in any of the eleven spellings.
+    /// A boolean, in any of its eleven spellings.
     Bool(bool),
     /// An integer or float.
     Number(Number),
@@ -87,10 +89,10 @@ pub enum Content {
     Map(Vec<(Key, Node)>),
 }
 
-/// The key of a map's entry; scalars of any kind become text.
+/// The key of a map entry; scalars of any kind become text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
-    /// Where it begins.
+    /// Where it starts.
     pub place: Place,
     /// Its text.
     pub text: String,
@@ -106,7 +108,7 @@ impl Node {
             .filter(|node| !node.is_null())
     }
 
-    /// The entries, none if this is not a map.
+    /// The entries; empty if this is not a map.
     pub fn entries(&self) -> &[(Key, Self)] {
         if let Content::Map(entries) = &self.content { entries } else { &[] }
     }
@@ -116,7 +118,7 @@ impl Node {
         self.content == Content::Null
     }
 
-    /// What kind of value it is, for messages: `a number`, `a list`.
+    /// The kind of value, for messages: `a number`, `a list`.
     pub fn kind(&self) -> &'static str {
         match self.content {
             Content::Null => "null",
@@ -128,7 +130,7 @@ impl Node {
         }
     }
 
-    /// The same as JSON, places forgotten.
+    /// The same as JSON, without the places.
     pub fn into_value(self) -> Value {
         match self.content {
             Content::Null => Value::Null,
@@ -143,7 +145,7 @@ impl Node {
     }
 }
 
-/// Reads the first document; nothing at all is null.
+/// Reads the first document; an empty text is null.
 pub fn parse(text: &str) -> Result<Value, Error> {
     Ok(document(text)?.into_value())
 }

@@ -1,25 +1,25 @@
-//! The YAML that programs write, read fast: lists and maps by indentation, and scalars of every style but the folded.
+//! A fast reader for the YAML that programs write: indented lists and maps, and scalars of every style but folded.
 //!
-//! Gives the events that the whole reader would give, or [`Unusual`] where a text has anything else in it: flow
-//! collections, anchors, tags, comments, several documents, tabs, mistakes. Whoever meets that begins again with the
-//! whole reader, which also finds the words for what is wrong. Memory: one line and one scalar.
+//! Yields the same events as the full reader, or [`Unusual`] if a text contains anything else: flow collections,
+//! anchors, tags, comments, several documents, tabs, mistakes. In that case the caller starts again with the full
+//! reader, which can also explain mistakes. Memory: one line and one scalar.
 
 use std::io::{self, BufRead};
 
 use libyaml_safer::{EventData, MappingStyle, ScalarStyle, SequenceStyle};
 
-/// Longer keys are refused by the whole reader.
-const KEY: usize = 1000;
-/// How deep collections may be nested here.
-const DEPTH: usize = 250;
+/// The full reader refuses longer keys.
+const MAX_KEY_BYTES: usize = 1000;
+/// How deeply collections may be nested here.
+const MAX_DEPTH: usize = 250;
 
-/// The text has something that is not read here.
+/// The text contains something that this reader does not support.
 #[derive(Debug)]
 pub struct Unusual;
 
 impl std::fmt::Display for Unusual {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("no program of ours writes such YAML")
+        f.write_str("this YAML needs the full reader")
     }
 }
 
@@ -33,37 +33,37 @@ impl From<io::Error> for Unusual {
 
 type Result<T> = std::result::Result<T, Unusual>;
 
-/// What is open, and at which column its entries begin.
+/// An open collection, and the column of its entries.
 #[derive(Clone, Copy, PartialEq)]
 enum Open {
     Map(usize),
     List(usize),
 }
 
-/// What is wanted next.
+/// What comes next.
 #[derive(Clone, Copy, PartialEq)]
 enum Want {
-    /// A line that begins an entry of something that is open.
+    /// A line that starts an entry of an open collection.
     Line,
-    /// What follows a key or a dash on the line at hand, from this column.
+    /// What follows a key or a dash on the current line, from this column.
     Value(usize),
-    /// The same, after a dash: it may begin a map.
+    /// The same after a dash, where a map may start.
     Entry(usize),
     /// Nothing more.
     End,
 }
 
-/// Reads the first document of a text that programs wrote.
+/// Reads the first document of a text that a program wrote.
 pub struct Quick<R> {
     input: R,
-    /// The line at hand, without its end; the next one is read when it is used up.
+    /// The current line without its line feed; the next one is read when it is used up.
     line: String,
     bytes: Vec<u8>,
     at_hand: bool,
     over: bool,
     open: Vec<Open>,
     want: Want,
-    /// A key whose map was begun by the event before.
+    /// A key whose map was started by the previous event.
     key: Option<(String, ScalarStyle, usize)>,
 }
 
@@ -92,7 +92,7 @@ fn indent(line: &str) -> usize {
 }
 
 impl<R: BufRead> Quick<R> {
-    /// Begins at the start of a text.
+    /// Starts at the beginning of a text.
     pub fn new(input: R) -> Self {
         Self {
             input,
@@ -106,7 +106,7 @@ impl<R: BufRead> Quick<R> {
         }
     }
 
-    /// The next event, from the start of the document's root on.
+    /// The next event, beginning with the document's root.
     pub fn event(&mut self) -> Result<EventData> {
         if let Some((key, style, column)) = self.key.take() {
             self.want = Want::Value(column);
@@ -120,7 +120,7 @@ impl<R: BufRead> Quick<R> {
         }
     }
 
-    /// Makes sure that a line is at hand; false at the end.
+    /// Makes sure that there is a current line; false at the end.
     fn peek(&mut self) -> Result<bool> {
         if self.at_hand {
             return Ok(true);
@@ -175,7 +175,7 @@ impl<R: BufRead> Quick<R> {
             None if self.is_dash(column) => Err(Unusual),
             None => self.begin_map(column),
             Some(Open::Map(at) | Open::List(at)) if column < at => Ok(self.close()),
-            // A list may stand at the column of the key that it belongs to.
+            // A list may start in the same column as its key.
             Some(Open::List(at)) if column == at && !self.is_dash(column) => Ok(self.close()),
             Some(Open::List(at)) if column == at => {
                 self.want = Want::Entry(column + 1);
@@ -190,7 +190,7 @@ impl<R: BufRead> Quick<R> {
         }
     }
 
-    /// Ends what was opened last.
+    /// Closes the innermost collection.
     fn close(&mut self) -> EventData {
         let ended = self.open.pop();
         self.want = if self.open.is_empty() { Want::End } else { Want::Line };
@@ -209,10 +209,10 @@ impl<R: BufRead> Quick<R> {
 
     fn push(&mut self, open: Open) -> Result<()> {
         self.open.push(open);
-        if self.open.len() > DEPTH { Err(Unusual) } else { Ok(()) }
+        if self.open.len() > MAX_DEPTH { Err(Unusual) } else { Ok(()) }
     }
 
-    /// What stands after a dash.
+    /// What follows a dash.
     fn entry(&mut self, column: usize) -> Result<EventData> {
         let start = column + indent(&self.line[column..]);
         if start == self.line.len() || self.is_dash(start) {
@@ -224,7 +224,7 @@ impl<R: BufRead> Quick<R> {
         self.value(column)
     }
 
-    /// The key at a column, with the place behind its colon; `None` if what stands there is not a key.
+    /// The key at a column, with the column after its colon; `None` if there is no key.
     fn key(&mut self, column: usize) -> Result<Option<(String, ScalarStyle, usize)>> {
         let rest = &self.line[column..];
         let (key, style, end) = match rest.as_bytes().first() {
@@ -252,10 +252,10 @@ impl<R: BufRead> Quick<R> {
         if !(after == ":" || after.starts_with(": ")) {
             return Ok(None);
         }
-        if end > KEY { Err(Unusual) } else { Ok(Some((key, style, column + end + 1))) }
+        if end > MAX_KEY_BYTES { Err(Unusual) } else { Ok(Some((key, style, column + end + 1))) }
     }
 
-    /// What follows a key or a dash, from this column of the line at hand.
+    /// What follows a key or a dash, from this column of the current line.
     fn value(&mut self, column: usize) -> Result<EventData> {
         let start = column + indent(&self.line[column..]);
         self.want = Want::Line;
@@ -267,7 +267,7 @@ impl<R: BufRead> Quick<R> {
         }
     }
 
-    /// The value of a key with nothing behind it: what is below, or nothing.
+    /// The value of a key with nothing after it: what is below, or nothing.
     fn below(&mut self) -> Result<EventData> {
         self.at_hand = false;
         let Some(Open::Map(parent)) = self.open.last().copied() else { return Err(Unusual) };
@@ -321,18 +321,18 @@ impl<R: BufRead> Quick<R> {
         let (mut from, mut blank) = (start + 1, 0);
         loop {
             if let Some(length) = quoted(&self.line[from..], quote, &mut text)? {
-                // A comment or a second value.
+                // There is a comment or a second value.
                 if !self.line[from + length..].trim_end_matches(' ').is_empty() {
                     return Err(Unusual);
                 }
                 self.at_hand = false;
                 return Ok(scalar(text, style));
             }
-            // Tabs around a break would go with it.
+            // Tabs around a line break would be dropped with it.
             if self.line.contains('\t') {
                 return Err(Unusual);
             }
-            // The break between two lines is a blank, unless a backslash stands before it.
+            // A line break becomes a blank, unless a backslash precedes it.
             let escaped = quote == b'"' && text.ends_with(ESCAPED_BREAK);
             if escaped {
                 text.pop();
@@ -375,7 +375,7 @@ impl<R: BufRead> Quick<R> {
         }
         self.at_hand = false;
         let parent = self.parent();
-        // A list at the column of its key begins its entries there, and a scalar in it one further in.
+        // A list in its key's column has its entries there, and a scalar in it is indented one further.
         let mut column = match (given, self.open.last()) {
             (Some(given), Some(Open::Map(_))) => Some(parent + given as usize),
             (Some(_), _) => return Err(Unusual),
@@ -386,7 +386,7 @@ impl<R: BufRead> Quick<R> {
             let spaces = indent(&self.line);
             let inner = column.unwrap_or(spaces.max(parent + 1));
             if spaces == self.line.len() && (column.is_none() || spaces <= inner) {
-                // Blanks before the first line would say how far it is indented.
+                // Leading blank lines would determine the indentation.
                 if column.is_none() && spaces > 0 {
                     return Err(Unusual);
                 }
@@ -419,10 +419,10 @@ impl<R: BufRead> Quick<R> {
     }
 }
 
-/// What stands in a text for a line break that a backslash takes away; no line holds it.
+/// Stands for a line break that a backslash removes; it occurs in no line.
 const ESCAPED_BREAK: char = '\u{1}';
 
-/// Line breaks within a scalar: one is a blank, of more the first is none.
+/// Line breaks within a scalar: one becomes a blank; of several, the first is dropped.
 fn fold(text: &mut String, blank: &mut usize) {
     match std::mem::take(blank) {
         0 => text.push(' '),
@@ -430,7 +430,7 @@ fn fold(text: &mut String, blank: &mut usize) {
     }
 }
 
-/// Whether a plain scalar or key may begin so.
+/// Whether a plain scalar or key may start like this.
 fn is_plain(text: &str) -> bool {
     let mut chars = text.chars();
     match chars.next() {
@@ -445,7 +445,7 @@ fn continues(text: &str) -> bool {
     !text.ends_with(':') && !text.contains(": ") && !text.contains(" #") && !text.contains('\t')
 }
 
-/// Adds what stands before the closing quote; the length with that, or `None` if the line ends before it.
+/// Appends the text up to the closing quote; returns the length including it, or `None` if the line ends first.
 fn quoted(rest: &str, quote: u8, text: &mut String) -> Result<Option<usize>> {
     let bytes = rest.as_bytes();
     let (mut at, mut from) = (0, 0);
@@ -476,7 +476,7 @@ fn quoted(rest: &str, quote: u8, text: &mut String) -> Result<Option<usize>> {
     Ok(None)
 }
 
-/// Adds what an escape means, given what follows its backslash; gives the length of that.
+/// Appends what an escape stands for, given what follows its backslash; returns the length of that.
 fn escape(rest: &str, text: &mut String) -> Result<usize> {
     let Some(first) = rest.chars().next() else {
         text.push(ESCAPED_BREAK);
@@ -511,7 +511,7 @@ fn escape(rest: &str, text: &mut String) -> Result<usize> {
     Ok(1)
 }
 
-/// Takes the line feed away; gives the length before, 0 at the end of the input.
+/// Removes the line feed; returns the length before, 0 at the end of the input.
 trait LineFeed {
     fn pop_if_line_feed(&mut self) -> usize;
 }

@@ -6,19 +6,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libyaml_safer::{Event, EventData, Mark, Parser, ScalarStyle};
 
-use super::{Content, DEPTH, Error, Key, Node, Place, scalar};
+use super::{Content, Error, Key, MAX_DEPTH, Node, Place, scalar};
 
-/// How many nodes aliases may add to one text. The largest definition in the wild has some hundred nodes.
-const EXPANSION: usize = 100_000;
-/// How many bytes of text aliases may add to one text.
-const EXPANSION_BYTES: usize = 16 << 20;
+/// How many nodes aliases may add to one text. The largest definitions in the wild have a few hundred nodes.
+const MAX_ALIAS_NODES: usize = 100_000;
+/// How many bytes aliases may add to one text.
+const MAX_ALIAS_BYTES: usize = 16 << 20;
 
 const STR: &str = "tag:yaml.org,2002:str";
 /// The tag of text that is not text.
 pub const BINARY: &str = "tag:yaml.org,2002:binary";
 const MERGE: &str = "tag:yaml.org,2002:merge";
 
-/// Reads the first document; nothing at all is null.
+/// Reads the first document; an empty text is null.
 pub fn document(text: &str) -> Result<Node, Error> {
     let whole = &ended(text);
     let mut bytes = whole.as_bytes();
@@ -38,15 +38,15 @@ pub fn documents(text: &str) -> Result<Vec<Node>, Error> {
     Ok(documents)
 }
 
-/// The text with a line feed at its end: the parser gives up on a block of text that ends without one.
+/// The text with a final line feed: the parser fails on a block of text without one.
 fn ended(text: &str) -> std::borrow::Cow<'_, str> {
     if text.is_empty() || text.ends_with('\n') { text.into() } else { format!("{text}\n").into() }
 }
 
 struct Reader<'t> {
-    /// The text as it was given, thus perhaps without the line feed that was added.
+    /// The original text, perhaps without a final line feed.
     text: &'t str,
-    /// Its last line, and how many there are: found once, for a text may hold any number of blocks.
+    /// Its last line, and the number of lines: computed once, since a text may hold any number of blocks.
     last: &'t str,
     lines: usize,
     parser: Events<'t>,
@@ -59,15 +59,15 @@ struct Reader<'t> {
     place: Place,
 }
 
-/// The events of a text. Of one type, so that there is one copy of the parser's machine code.
+/// The events of a text. A single type, so that there is only one copy of the parser's machine code.
 pub type Events<'t> = Parser<&'t mut (dyn BufRead + 't)>;
 
-/// The YAML reader gave up without a word.
+/// The YAML parser failed without an explanation.
 pub struct Unreadable;
 
 /// The next event of a parser, which must not be used again after [`Unreadable`].
 ///
-/// The parser panics on a few texts, such as `[!a,]`; `cli` keeps such a panic from being reported as a bug of ours.
+/// The parser panics on a few texts, such as `[!a,]`; `cli` does not report such a panic as a bug.
 pub fn next_event(
     parser: &mut Events<'_>,
 ) -> Result<Option<Result<Event, libyaml_safer::Error>>, Unreadable> {
@@ -96,8 +96,8 @@ impl<'t> Reader<'t> {
             lines: text.matches('\n').count() + 1,
             parser,
             anchors: HashMap::new(),
-            nodes_left: EXPANSION,
-            bytes_left: EXPANSION_BYTES,
+            nodes_left: MAX_ALIAS_NODES,
+            bytes_left: MAX_ALIAS_BYTES,
             depth: 0,
             place: Place { line: 1, column: 1 },
         }
@@ -126,7 +126,7 @@ impl<'t> Reader<'t> {
                 Ok(Some((event.data, place(event.start_mark))))
             }
             Ok(Some(Err(error))) => Err(explain(&error, self.text)),
-            Err(Unreadable) => Err(self.place.error("what follows here cannot be read as YAML")),
+            Err(Unreadable) => Err(self.place.error("cannot be read as YAML from here on")),
         }
     }
 
@@ -172,12 +172,12 @@ impl<'t> Reader<'t> {
         Ok(Some(Word { node, merges }))
     }
 
-    /// A block of text that the text itself ends has no line feed at its end unless one was written.
+    /// A block at the very end of the text ends with a line feed only if one was written.
     fn take_added_line_feed(&self, value: &mut String) {
         if self.last.is_empty() || self.place.line <= self.lines {
             return;
         }
-        // Of blank lines at the end one is kept, or all.
+        // One blank line at the end is kept, or all.
         let end = if self.last.trim().is_empty() { "\n" } else { self.last.trim_start() };
         if value.strip_suffix('\n').is_some_and(|rest| rest.ends_with(end)) {
             value.pop();
@@ -186,8 +186,8 @@ impl<'t> Reader<'t> {
 
     fn enter(&mut self, anchor: Option<&str>, place: Place) -> Result<(), Error> {
         self.depth += 1;
-        if self.depth > DEPTH {
-            return Err(place.error(format!("nested deeper than {DEPTH} levels")));
+        if self.depth > MAX_DEPTH {
+            return Err(place.error(format!("nested deeper than {MAX_DEPTH} levels")));
         }
         if let Some(anchor) = anchor {
             self.anchors.insert(anchor.to_owned(), None);
@@ -202,13 +202,13 @@ impl<'t> Reader<'t> {
             None => return Err(place.error(format!("unknown anchor `{anchor}`"))),
         };
         self.spend(&node, place)?;
-        if self.depth + depth(&node) > DEPTH {
-            return Err(place.error(format!("nested deeper than {DEPTH} levels")));
+        if self.depth + depth(&node) > MAX_DEPTH {
+            return Err(place.error(format!("nested deeper than {MAX_DEPTH} levels")));
         }
         Ok(Word { node, merges: false })
     }
 
-    /// Takes the copy of a node from what aliases may expand to.
+    /// Charges a copy of a node to what aliases may expand to.
     fn spend(&mut self, node: &Node, place: Place) -> Result<(), Error> {
         let (nodes, bytes) = size(node);
         match (self.nodes_left.checked_sub(nodes), self.bytes_left.checked_sub(bytes)) {
@@ -216,11 +216,11 @@ impl<'t> Reader<'t> {
                 (self.nodes_left, self.bytes_left) = (nodes, bytes);
                 Ok(())
             }
-            _ => Err(place.error("aliases expand to too much; write the values out")),
+            _ => Err(place.error("aliases expand to too much; write out the values")),
         }
     }
 
-    /// The entries of a map; what is merged never wins over what is written.
+    /// The entries of a map; merged entries never override written ones.
     fn entries(&mut self) -> Result<Vec<(Key, Node)>, Error> {
         let mut entries = Entries::default();
         let mut merged = Vec::new();
@@ -240,7 +240,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Entries in the order of the text, with an index, so that many keys cost no more than few.
+/// Entries in the order of the text, with an index, so that many keys do not slow it down.
 #[derive(Default)]
 struct Entries {
     list: Vec<(Key, Node)>,
@@ -263,7 +263,7 @@ impl Entries {
     }
 }
 
-/// The entries that a merge key brings in, the strongest first.
+/// The entries that a merge key adds, in order of precedence.
 fn sources(value: Node, into: &mut Vec<(Key, Node)>) -> Result<(), Error> {
     let place = value.place;
     match value.content {
@@ -273,7 +273,7 @@ fn sources(value: Node, into: &mut Vec<(Key, Node)>) -> Result<(), Error> {
                 sources(item, into)?;
             }
         }
-        _ => return Err(place.error("a merge key `<<` needs a map or a list of maps")),
+        _ => return Err(place.error("the merge key `<<` needs a map or a list of maps")),
     }
     Ok(())
 }
@@ -314,7 +314,7 @@ pub fn meaning(tag: Option<&str>, value: String, plain: bool) -> Result<Content,
                 if fits {
                     Ok(content)
                 } else {
-                    Err(format!("`{value}` is no {name}, which its tag says it is"))
+                    Err(format!("`{value}` is not a valid {name}, which is its tag"))
                 }
             }
             _ => Ok(Content::Text(value)),
@@ -433,14 +433,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn mistakes_are_reported_with_their_place() {
         fails("a: *x\n", 1, 4, "unknown anchor `x`");
         fails("a: &x [*x]\n", 1, 8, "contains itself");
         fails("a: {<<: 1}\n", 1, 9, "merge key");
         fails("a: .inf\n", 1, 4, "infinity");
         fails("? [a]\n: b\n", 1, 3, "a key cannot be a list");
         fails("~: b\n", 1, 1, "a key cannot be null");
-        fails("a: !!int x\n", 1, 4, "is no int");
+        fails("a: !!int x\n", 1, 4, "is not a valid int");
         fails("a: !!binary '%'\n", 1, 4, "base64");
         fails("a: b\n\tc: d\n", 2, 1, "indent with spaces");
         fails("a: @b\n", 1, 4, "quote text");

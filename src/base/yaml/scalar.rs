@@ -1,12 +1,12 @@
-//! What a plain word means in YAML 1.1, with the choices of the Go reader behind kubectl: `0644` is octal, `yes` a
-//! boolean, a date stays text, sixty-based numbers do not exist. And which texts must be quoted so that no reader,
-//! of whichever version, takes them for something else.
+//! What an unquoted word means in YAML 1.1, as read by kubectl's Go library: `0644` is octal, `yes` is a boolean, a date
+//! stays text, base-60 numbers do not exist. And which texts must be quoted so that no reader of any version takes
+//! them for something else.
 
 use serde_json::Number;
 
 use super::Content;
 
-/// The meaning of a word written without quotes; `Err` for numbers that JSON cannot say.
+/// The meaning of a word without quotes; `Err` for numbers that JSON cannot express.
 pub fn resolve(word: &str) -> Result<Content, &'static str> {
     if let Some(content) = constant(word) {
         return Ok(content);
@@ -23,7 +23,7 @@ pub fn resolve(word: &str) -> Result<Content, &'static str> {
     })
 }
 
-/// Whether text must be quoted because some reader takes it, plain, for something that is not this text.
+/// Whether text must be quoted because some reader would otherwise take it for something else.
 pub(super) fn is_ambiguous(word: &str) -> bool {
     !matches!(resolve(word), Ok(Content::Text(_)))
         || matches!(word, "<<" | "=")
@@ -31,7 +31,7 @@ pub(super) fn is_ambiguous(word: &str) -> bool {
         || is_sixty_based(word)
 }
 
-/// `2001-01-01`, with or without a time of the day.
+/// `2001-01-01`, with or without a time of day.
 fn is_date(word: &str) -> bool {
     let bytes = word.as_bytes();
     bytes.len() > 5
@@ -40,7 +40,7 @@ fn is_date(word: &str) -> bool {
         && bytes[5..].iter().all(|b| b.is_ascii_digit() || b"-:.+ tTzZ".contains(b))
 }
 
-/// `190:20:30`, a number of old.
+/// `190:20:30`, a number in older versions.
 fn is_sixty_based(word: &str) -> bool {
     let digits = unsigned(word);
     digits.contains(':')
@@ -85,7 +85,7 @@ fn integer(word: &str) -> Option<Number> {
         [b'0', _, ..] => (&lower[1..], 8),
         _ => (lower.as_str(), 10),
     };
-    // from_str_radix would take a second sign.
+    // from_str_radix would accept a second sign.
     if !digits.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         return None;
     }
@@ -93,7 +93,7 @@ fn integer(word: &str) -> Option<Number> {
     if negative { 0_i64.checked_sub_unsigned(size).map(Number::from) } else { Some(size.into()) }
 }
 
-/// A float in decimal; whole ones become integers, as they do on their way through Go's JSON.
+/// A decimal float; whole numbers become integers, as they do when passing through Go's JSON.
 fn float(word: &str) -> Option<Number> {
     let digits = unsigned(word);
     let plain = digits.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b))

@@ -1,6 +1,6 @@
-//! Values to YAML in the form of the original, to the byte: block style, keys sorted, long lines folded, every text that
-//! some reader could take for something else quoted. Definitions travel as text within other objects, so that two
-//! programs that write the same value write the same text.
+//! Values to YAML, byte for byte like the original: block style, keys sorted, long lines folded, every text quoted that
+//! some reader could take for something else. Definitions are embedded as text in other objects, so the same value
+//! must always become the same text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 
 use super::scalar::is_ambiguous;
 
-/// Longer keys are written after a `?`; readers look no further than 1024 characters for the colon.
+/// Longer keys are written after a `?`; readers look for the colon only within 1024 characters.
 const SIMPLE_KEY: usize = 500;
 /// The same for the library that writes results.
 const SIMPLE_KEY_OF_RESULTS: usize = 128;
-/// A line ends at the first blank after this column.
+/// A line breaks at the first blank after this column.
 const WIDTH: usize = 80;
 
 /// Writes one document, ending with a line feed, without `---`.
@@ -30,15 +30,15 @@ pub fn write(value: &Value) -> String {
     writer.out
 }
 
-/// Text on one line, quoted if need be.
+/// Text on one line, quoted if necessary.
 pub fn key_text(text: &str) -> String {
     let mut writer = Writer { out: String::with_capacity(text.len() + 2), simple_key: SIMPLE_KEY };
     writer.line(text, None);
     writer.out
 }
 
-/// One entry of a map, whose lines are written one by one because the order of its keys is not that of the alphabet:
-/// what stands `before` it, the key, and a text or empty map; lines that follow stand further in than `indent`.
+/// One entry of a map, for callers that write lines one by one because the keys are not in alphabetical order: what
+/// comes `before` it, the key, and a text or empty map; continuation lines are indented further than `indent`.
 pub fn entry(before: &str, key: &str, value: &Value, indent: usize) -> String {
     let mut writer = Writer { out: before.to_owned(), simple_key: SIMPLE_KEY_OF_RESULTS };
     writer.key(key, indent);
@@ -48,14 +48,14 @@ pub fn entry(before: &str, key: &str, value: &Value, indent: usize) -> String {
     writer.out
 }
 
-/// The same map with its keys in the order in which [`write()`] has them.
+/// The same map with its keys in the order of [`write()`].
 pub fn sorted<V>(map: &BTreeMap<String, V>) -> Vec<(&String, &V)> {
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_by_cached_key(|(key, _)| natural(key));
     entries
 }
 
-/// What stands between double quotes for `text`; long texts can be escaped piece by piece.
+/// `text` as written between double quotes; long texts can be escaped piece by piece.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     text.chars().for_each(|c| escape(&mut out, c));
@@ -68,7 +68,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes the entries of a map, the first one where the line already stands if `inline`.
+    /// Writes the entries of a map; if `inline`, the first one continues the current line.
     fn entries(&mut self, map: &Map<String, Value>, indent: usize, inline: bool) {
         let mut entries: Vec<(&String, &Value)> = map.iter().collect();
         entries.sort_by_cached_key(|(key, _)| natural(key));
@@ -131,12 +131,12 @@ impl Writer {
         match value {
             Value::String(text) if is_block(text) => self.block(text, indent),
             Value::String(text) => self.line(text, Some(indent)),
-            // Nothing but empty lists and maps gets here; their JSON is YAML, as it is for the rest.
+            // Only empty lists and maps get here besides scalars; their JSON is valid YAML.
             other => self.out.push_str(&other.to_string()),
         }
     }
 
-    /// Writes text in a style of one line, quoted if need be; folded where lines may go on at `indent`.
+    /// Writes text in a single-line style, quoted if necessary; folded if lines may continue at `indent`.
     fn line(&mut self, text: &str, indent: Option<usize>) {
         if !text.chars().all(is_printable) || is_ambiguous(text) {
             self.double_quoted(text, indent);
@@ -150,7 +150,7 @@ impl Writer {
         }
     }
 
-    /// Writes text whose lines may be broken at single blanks in `breakable`.
+    /// Writes text that may be broken at single blanks in `breakable`.
     fn folded(&mut self, text: &str, breakable: std::ops::Range<usize>, indent: Option<usize>) {
         let mut column = self.column();
         let mut after_blank = false;
@@ -204,7 +204,7 @@ impl Writer {
 
     fn block(&mut self, text: &str, indent: usize) {
         self.out.push('|');
-        // A first line that is itself indented would be taken for the indentation.
+        // If the first line is itself indented, that would be taken for the indentation.
         if text.starts_with([' ', '\n']) {
             self.out.push('2');
         }
@@ -261,7 +261,7 @@ fn escape(out: &mut String, c: char) {
     }
 }
 
-/// Whether text can stand without quotes, as far as its signs go.
+/// Whether text needs no quotes, as far as its characters are concerned.
 fn is_plain(text: &str) -> bool {
     let mut chars = text.chars();
     let first = chars.next().unwrap_or(' ');
@@ -273,14 +273,14 @@ fn is_plain(text: &str) -> bool {
     !starts_badly && !text.ends_with([' ', ':']) && !text.contains(": ") && !text.contains(" #")
 }
 
-/// What the original writes literally, in any style, on one line; characters beyond the first plane are escaped.
+/// What the original writes literally, in any style, on one line; characters beyond the BMP are escaped.
 fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
         && !matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Whether text of several lines can stand as a literal block: nothing a block would change, and some line that is
-/// not blank, so that readers agree on the indentation.
+/// Whether text of several lines can be a literal block: nothing that a block would change, and at least one line that
+/// is not blank, so that readers agree on the indentation.
 fn is_block(text: &str) -> bool {
     text.contains('\n')
         && text.chars().all(|c| is_printable(c) || c == '\n')
@@ -288,11 +288,11 @@ fn is_block(text: &str) -> bool {
         && !text.trim().is_empty()
 }
 
-/// What a key is sorted by, as people sort: signs before numbers, numbers by size, letters last.
+/// Sort key in natural order: punctuation before numbers, numbers by value, letters last.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Token {
     Sign(char),
-    /// How many digits count, these, and how many there are with leading zeros.
+    /// The number of significant digits, the digits, and the number of digits with leading zeros.
     Number(usize, String, usize),
     Letter(char),
 }
@@ -392,17 +392,17 @@ mod tests {
             .stderr(std::process::Stdio::piped())
             .spawn();
         let Ok(mut python) = python else {
-            crate::testing::skipped("python3", "it is not on this machine");
+            crate::testing::skipped("python3", "not installed");
             return;
         };
-        // That reader refuses U+FFFE even where it is escaped in the text it reads.
+        // That reader refuses U+FFFE even if it is escaped.
         let texts: Vec<String> = pieces().into_iter().filter(|text| !text.contains('\u{fffe}')).collect();
         let value = json!({"list": texts, "map": texts.iter().map(|text| (text.clone(), json!(1))).collect::<Map<_, _>>()});
         std::io::Write::write_all(&mut python.stdin.take().unwrap(), write(&value).as_bytes()).unwrap();
         let output = python.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         if errors.contains("No module named 'yaml'") {
-            crate::testing::skipped("pyyaml", "python3 has no PyYAML on this machine");
+            crate::testing::skipped("pyyaml", "python3 has no PyYAML");
             return;
         }
         assert!(output.status.success(), "{errors}");
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(read, value);
     }
 
-    /// Texts made of everything that means something in YAML, two and three at a time.
+    /// Combinations of two or three pieces that mean something in YAML.
     fn pieces() -> Vec<String> {
         let parts = [
             "",

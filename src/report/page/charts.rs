@@ -5,13 +5,15 @@ use std::time::SystemTime;
 
 use super::super::overview::{Overview, Plugin};
 use super::super::times::{Span, spoken};
-use super::super::words::{count, number};
+use super::super::words::{count, number, shown};
 use super::digest::{BOUNDS, Digest, Slow};
 use super::escape::escape;
 use super::plugin_class;
 
 /// So many nodes of a plugin have a bar of their own.
 const NODES: usize = 12;
+/// So much of a name stands beside its bar.
+const SHORT: usize = 24;
 const HEIGHT: usize = 18;
 const LEFT: f64 = 200.0;
 const WIDTH: f64 = 1000.0;
@@ -92,7 +94,10 @@ fn timeline(overview: &Overview<'_>, bars: &[Bar<'_>], out: &mut dyn Write) -> a
         let (from, to) = (x(bar.span.from), x(bar.span.to));
         let took = spoken(bar.span.length().as_secs_f64());
         let name = bar.node.unwrap_or(&bar.plugin.name);
-        let short: String = name.chars().take(24).collect();
+        let short = match name.char_indices().nth(SHORT) {
+            Some((end, _)) => format!("{}…", &name[..end]),
+            None => name.to_owned(),
+        };
         let (class, label) = match bar.node {
             Some(_) => ("f-node".to_owned(), format!("\u{a0}\u{a0}{}", escape(&short))),
             None => (plugin_fill(bar.plugin), escape(&short)),
@@ -128,7 +133,7 @@ fn slowest(slowest: &[Slow], out: &mut dyn Write) -> anyhow::Result<()> {
             "<tr><td class=\"n\">{}</td><td><a href=\"#{}\">{}</a> <small>{}{node}</small><i style=\"width:{:.0}%\"></i></td></tr>",
             spoken(slow.seconds),
             slow.anchor,
-            escape(slow.name.trim()),
+            escape(shown(&slow.name)),
             escape(&slow.plugin),
             100.0 * slow.seconds / longest
         )?;

@@ -9,7 +9,8 @@ use super::super::leaf::Leaf;
 use super::super::logs::Logs;
 use super::super::overview::{Overview, columns};
 use super::super::times::spoken;
-use super::escape::{anchor, ends, escape};
+use super::super::words::shown;
+use super::escape::{digest, ends, escape, letters};
 use super::of_log;
 use crate::causes::{Cause, Causes};
 use crate::item;
@@ -23,6 +24,8 @@ const FAILURES: usize = 2_000;
 const OF_ONE_CAUSE: usize = 100;
 /// How many of the slowest tests are shown.
 const SLOWEST: usize = 10;
+/// How many tests are remembered to tell those of one name apart; of more each has a number.
+const PLACES: usize = 200_000;
 /// How many logs a failure links to.
 const LINKS: usize = 2;
 
@@ -44,7 +47,7 @@ pub(super) struct Slow {
     pub name: String,
     pub plugin: String,
     pub node: Option<String>,
-    pub anchor: String,
+    pub anchor: Place,
 }
 
 /// A cause with the failures that are shown of it, written.
@@ -62,18 +65,48 @@ pub(super) struct Digest {
     pub slowest: Vec<Slow>,
     pub histogram: [u64; BOUNDS.len()],
     /// The places of tests that are shown as failures.
-    pub shown: HashSet<String>,
+    pub shown: HashSet<Place>,
+}
+
+/// The place of a test in the page.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    of: u64,
+    nth: u32,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "t-{}", letters(self.of))?;
+        if self.nth > 0 { write!(f, "-{}", self.nth + 1) } else { Ok(()) }
+    }
 }
 
 /// Gives each test its place; of several with one name the later have a number.
 #[derive(Default)]
-pub(super) struct Places(HashMap<String, u32>);
+pub(super) struct Places {
+    met: u32,
+    of: HashMap<u64, u32>,
+}
 
 impl Places {
-    pub(super) fn of(&mut self, plugin: &str, leaf: &Leaf<'_>) -> String {
-        let place = anchor("t", &[plugin, leaf.node.unwrap_or_default(), &leaf.item.name]);
-        let nth = self.0.entry(place.clone()).and_modify(|nth| *nth += 1).or_insert(0);
-        if *nth == 0 { place } else { format!("{place}-{}", *nth + 1) }
+    pub(super) fn of(&mut self, plugin: &str, leaf: &Leaf<'_>) -> Place {
+        let of = digest(&[plugin, leaf.node.unwrap_or_default(), &leaf.item.name]);
+        self.met += 1;
+        let room = self.of.len() < PLACES;
+        let nth = match self.of.get_mut(&of) {
+            Some(nth) => {
+                *nth += 1;
+                *nth
+            }
+            None if room => {
+                self.of.insert(of, 0);
+                0
+            }
+            // A number that no other has.
+            None => self.met,
+        };
+        Place { of, nth }
     }
 }
 
@@ -97,7 +130,7 @@ impl Digest {
             let mut places = Places::default();
             overview.leaves(plugin, |leaf| {
                 let place = places.of(&plugin.name, leaf);
-                digest.time(&plugin.name, leaf, &place);
+                digest.time(&plugin.name, leaf, place);
                 let class = class(leaf);
                 if class == "failed" || class == "unknown" {
                     pass.failure(&plugin.name, leaf, class, place, &mut digest.shown);
@@ -115,7 +148,7 @@ impl Digest {
         Ok(digest)
     }
 
-    fn time(&mut self, plugin: &str, leaf: &Leaf<'_>, place: &str) {
+    fn time(&mut self, plugin: &str, leaf: &Leaf<'_>, place: Place) {
         let Some(seconds) = leaf.duration else { return };
         let at = BOUNDS.iter().position(|(bound, _)| seconds < *bound).unwrap_or(BOUNDS.len() - 1);
         self.histogram[at] += 1;
@@ -125,7 +158,7 @@ impl Digest {
                 name: leaf.item.name.clone(),
                 plugin: plugin.to_owned(),
                 node: leaf.node.map(str::to_owned),
-                anchor: place.to_owned(),
+                anchor: place,
             };
             let at = self.slowest.partition_point(|other| other.seconds >= seconds);
             self.slowest.insert(at, slow);
@@ -159,8 +192,8 @@ impl Pass<'_> {
         plugin: &str,
         leaf: &Leaf<'_>,
         class: &str,
-        place: String,
-        shown: &mut HashSet<String>,
+        place: Place,
+        shown: &mut HashSet<Place>,
     ) {
         let part = &mut self.groups[usize::from(class == "unknown")];
         let cause = leaf.failure(plugin, |failure| part.causes.add(failure));
@@ -174,7 +207,7 @@ impl Pass<'_> {
             plugin,
             leaf,
             class,
-            &place,
+            place,
             self.overview.plugins.len() > 1,
             &mut self.room,
         ));
@@ -188,7 +221,7 @@ fn card(
     plugin: &str,
     leaf: &Leaf<'_>,
     class: &str,
-    place: &str,
+    place: Place,
     many: bool,
     room: &mut usize,
 ) -> String {
@@ -203,7 +236,7 @@ fn card(
     }
     let mut text = format!(
         "<details class=\"t {class}\" id=\"{place}\" data-s=\"{class}\"><summary>{} <small>{}</small></summary><div>",
-        escape(leaf.item.name.trim()),
+        escape(shown(&leaf.item.name)),
         small.join(" · ")
     );
     if !leaf.group().is_empty() {

@@ -4,6 +4,8 @@ use base::visible;
 
 /// How much of a name is readable in the name of its place.
 const READABLE: usize = 40;
+/// How many letters a digest has, of five bits each.
+const LETTERS: u32 = 8;
 
 /// Text for anywhere in the page, attributes included; control characters, which HTML refuses, and those that turn the
 /// order of letters round are shown as escapes.
@@ -23,6 +25,22 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
+/// A sentence in which words between backticks are code.
+pub(super) fn prose(text: &str) -> String {
+    let mut parts = text.split('`');
+    let mut out = escape(parts.next().unwrap_or_default());
+    let mut code = true;
+    for part in parts {
+        out.push_str(if code { "<code>" } else { "</code>" });
+        out.push_str(&escape(part));
+        code = !code;
+    }
+    if !code {
+        out.push_str("</code>");
+    }
+    out
+}
+
 /// A place by what it shows: readable where one name tells it, and the same in every run and every version.
 pub(super) fn anchor(kind: &str, names: &[&str]) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.' || c == '_';
@@ -30,18 +48,23 @@ pub(super) fn anchor(kind: &str, names: &[&str]) -> String {
         [name] if name.len() <= READABLE && !name.is_empty() && name.chars().all(harmless) => {
             format!("{kind}-{name}")
         }
-        names => format!("{kind}-{}", digest(names)),
+        names => format!("{kind}-{}", letters(digest(names))),
     }
 }
 
-/// FNV-1a, as letters and digits.
-fn digest(names: &[&str]) -> String {
+/// FNV-1a, as many bits of it as a place shows.
+pub(super) fn digest(names: &[&str]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in names.iter().flat_map(|name| name.bytes().chain([0])) {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
+    hash & ((1 << (5 * LETTERS)) - 1)
+}
+
+/// A digest as letters and digits.
+pub(super) fn letters(mut hash: u64) -> String {
     let mut text = String::new();
-    for _ in 0..8 {
+    for _ in 0..LETTERS {
         text.push(char::from(b"0123456789abcdefghjkmnpqrstvwxyz"[(hash & 31) as usize]));
         hash >>= 5;
     }
@@ -66,6 +89,12 @@ pub(super) fn ends(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_between_backticks_are_code() {
+        assert_eq!(prose("run `a <b>` and `c`"), "run <code>a &lt;b&gt;</code> and <code>c</code>");
+        assert_eq!(prose("`open"), "<code>open</code>");
+    }
 
     #[test]
     fn places_keep_their_names() {

@@ -4,8 +4,11 @@ use std::io::Write;
 
 use super::super::words::number;
 use super::digest::{Digest, Group};
-use super::escape::{anchor, escape};
+use super::escape::{anchor, escape, prose};
 use crate::causes::Cause;
+
+/// How many failures of a cause are seen at once.
+const CARDS: usize = 5;
 
 /// Writes the section, if anything failed or is unknown.
 pub(super) fn write(digest: &Digest, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -40,15 +43,19 @@ fn cause(group: &Group, open: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         escape(&plugins.join(", "))
     )?;
     if let Some(remedy) = remedy {
-        write!(out, "<p class=\"remedy\"><b>What helps:</b> {}", escape(remedy))?;
+        write!(out, "<p class=\"remedy\"><b>What helps:</b> {}", prose(remedy))?;
         // A link of a plugin is shown, not followed: it may be anything.
         match link.as_deref().filter(|link| link.starts_with("https://") || link.starts_with("http://")) {
             Some(link) => writeln!(out, " <a href=\"{0}\" rel=\"noreferrer\">{0}</a></p>", escape(link))?,
             None => writeln!(out, "</p>")?,
         }
     }
-    for card in &group.cards {
-        writeln!(out, "{card}")?;
+    let (first, rest) = group.cards.split_at(group.cards.len().min(CARDS));
+    first.iter().try_for_each(|card| writeln!(out, "{card}"))?;
+    if !rest.is_empty() {
+        writeln!(out, "<details class=\"all\"><summary>{} more</summary>", number(rest.len() as u64))?;
+        rest.iter().try_for_each(|card| writeln!(out, "{card}"))?;
+        writeln!(out, "</details>")?;
     }
     let more = count - (group.cards.len() as u64).min(*count);
     if more > 0 {

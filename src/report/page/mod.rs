@@ -3,28 +3,32 @@
 //! comes from the archive is escaped.
 //!
 //! `digest` is the pass that finds what stands first: causes, the slowest, how durations spread. `failures`, `nodes`,
-//! `charts` and `rows` each write a part.
+//! `facts`, `charts` and `rows` each write a part, `frame` what is around them; `compare` is the page of two runs.
 
 mod charts;
+mod compare;
 mod digest;
 mod escape;
+mod facts;
 mod failures;
+mod frame;
 mod nodes;
 mod rows;
 
 use std::io::Write;
 
+use super::facts::Table;
+use super::headline::headline;
 use super::health;
 use super::logs::{Log, Logs};
 use super::overview::{Counts, Overview, Plugin, Verdict, columns};
 use super::times::spoken;
-use super::words::{headline, number, size};
+use super::words::{number, size};
 use crate::layout;
+pub(crate) use compare::write_diff;
 use digest::Digest;
 use escape::{anchor, escape};
 
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
 /// How many rows of a table that grows with the cluster are written.
 const TABLE: usize = 200;
 
@@ -32,38 +36,33 @@ const TABLE: usize = 200;
 pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let logs = Logs::read(overview)?;
     let digest = Digest::read(overview, &logs)?;
-    let verdict = overview.verdict().word();
-    let headline = escape(&headline(overview));
-    writeln!(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
-         script-src 'unsafe-inline'; img-src data:\">\n<link rel=\"icon\" href=\"data:,\">\n\
-         <title>{headline} · Sonobuoy</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <header class=\"{verdict}\"><div>\n<p class=\"soft\">Sonobuoy results</p>\n<h1>{headline}</h1>"
-    )?;
+    frame::begin("Sonobuoy results", &headline(overview), overview.verdict().word(), out)?;
     about(overview, out)?;
     contents(overview, &logs, out)?;
     writeln!(out, "</div></header>\n<main>")?;
-    tools(&overview.counts(), out)?;
+    let counts = columns(&overview.counts());
+    frame::tools(
+        counts.into_iter().filter(|(_, count)| *count > 0).map(|(status, _)| (status, status)),
+        out,
+    )?;
     failures::write(&digest, out)?;
     nodes::matrix(overview, out)?;
     let mut rows = 0;
     for plugin in overview.by_severity() {
         section(overview, plugin, &digest, &mut rows, out)?;
     }
+    facts::write(overview, out)?;
     charts::write(overview, &digest, out)?;
     health(overview, &logs, out)?;
     nodes::left_out(overview, out)?;
     pod_logs(&logs, out)?;
-    writeln!(
-        out,
-        "</main>\n<footer>Made by sonobuoy {}. The archive holds every file in full.</footer>\n\
-         <script>\n{SCRIPT}</script>\n</body>\n</html>",
-        crate::VERSION
-    )?;
-    Ok(())
+    frame::end("The archive holds every file in full.", out)
+}
+
+/// A moment to the minute, in UTC.
+fn minute(moment: &str) -> String {
+    let utc = base::clock::parse_rfc3339(moment).map(base::clock::rfc3339).unwrap_or_default();
+    utc.get(..16).map(|minute| format!("{} UTC", minute.replace('T', " "))).unwrap_or_default()
 }
 
 fn about(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -71,8 +70,7 @@ fn about(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let file = label.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(label);
     let (from, _) = overview.times.run.clone().unwrap_or_default();
     let took = overview.times.whole().map(|span| spoken(span.length().as_secs_f64())).unwrap_or_default();
-    let utc = base::clock::parse_rfc3339(&from).map(base::clock::rfc3339).unwrap_or_default();
-    let began = utc.get(..16).map(|minute| format!("{} UTC", minute.replace('T', " "))).unwrap_or_default();
+    let began = minute(&from);
     write!(out, "<dl>")?;
     for (term, text) in [
         ("Archive", file),
@@ -102,6 +100,9 @@ fn contents(overview: &Overview<'_>, logs: &Logs, out: &mut dyn Write) -> anyhow
             escape(&plugin.name)
         )?;
     }
+    for table in overview.opened.facts.tables() {
+        write!(out, "<a href=\"#{}\">{}</a>", of_facts(table), table.title())?;
+    }
     if overview.health.is_some() {
         write!(out, "<a href=\"#health\">Cluster health</a>")?;
     }
@@ -109,22 +110,6 @@ fn contents(overview: &Overview<'_>, logs: &Logs, out: &mut dyn Write) -> anyhow
         write!(out, "<a href=\"#logs\">Pod logs</a>")?;
     }
     Ok(writeln!(out, "</nav>")?)
-}
-
-/// The search bar; hidden where no script runs.
-fn tools(counts: &Counts, out: &mut dyn Write) -> anyhow::Result<()> {
-    write!(
-        out,
-        "<div class=\"tools\" role=\"search\" hidden><input type=\"search\" id=\"q\" placeholder=\"Search tests, nodes, failures  ( / )\" \
-         aria-label=\"Search tests, nodes and failures\" autocomplete=\"off\">"
-    )?;
-    for (status, _) in columns(counts).into_iter().filter(|(_, count)| *count > 0) {
-        write!(
-            out,
-            "<label><input type=\"checkbox\" value=\"{status}\" checked><span class=\"dot s-{status}\"></span>{status}</label>"
-        )?;
-    }
-    Ok(writeln!(out, "<span id=\"count\" class=\"soft\" role=\"status\"></span></div>")?)
 }
 
 fn section(
@@ -180,6 +165,10 @@ fn plugin_class(plugin: &Plugin) -> &'static str {
     colour(plugin.verdict(), &plugin.counts)
 }
 
+fn of_facts(table: &Table) -> String {
+    anchor("facts", &[table.plugin()])
+}
+
 fn of_plugin(plugin: &Plugin) -> String {
     anchor("plugin", &[&plugin.name])
 }
@@ -197,11 +186,11 @@ fn health(overview: &Overview<'_>, logs: &Logs, out: &mut dyn Write) -> anyhow::
     let Some(health) = &overview.health else { return Ok(()) };
     writeln!(out, "<section id=\"health\">\n<h2>Cluster health</h2>")?;
     for (name, part) in [("Nodes", &health.node_health), ("Pods", &health.pod_health)] {
-        writeln!(out, "<h3>{name}: {} of {} are well</h3>", part.healthy_nodes, part.total_nodes)?;
+        writeln!(out, "<h3>{name}: {} of {} healthy</h3>", part.healthy_nodes, part.total_nodes)?;
         unwell(part, out)?;
     }
-    for (kind, files) in health.error_summary.iter().filter(|(_, files)| !files.is_empty()) {
-        let mut files: Vec<_> = files.iter().collect();
+    for (kind, files) in health.error_summary.iter().filter(|(_, files)| files.values().any(|n| *n > 0)) {
+        let mut files: Vec<_> = files.iter().filter(|(_, count)| **count > 0).collect();
         files.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         writeln!(
             out,

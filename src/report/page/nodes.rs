@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::super::missing::Missing;
-use super::super::overview::{Node, Overview, Plugin};
+use super::super::overview::{Node, Overview, Plugin, Verdict};
 use super::super::words::{count, number};
 use super::escape::{anchor, escape};
 use super::{TABLE, colour, of_plugin, plugin_class};
 
 /// So many nodes are a table; more are a picture.
 const ROWS: usize = 60;
-/// The squares of the picture, and how many stand in a row.
+/// The squares of the picture, and how many stand in a row, for few and for many nodes.
 const SIDE: usize = 9;
-const ACROSS: usize = 100;
+const ACROSS: [usize; 2] = [50, 100];
+/// How many nodes a sentence names.
+const NAMED: usize = 5;
 
 fn class(node: &Node) -> &'static str {
     colour(node.verdict(), &node.counts)
@@ -79,7 +81,7 @@ fn summary(node: &Node) -> String {
 
 /// One square a node, in the same place for every plugin; one path for each colour.
 fn picture(plugins: &[&Plugin], matrix: &Matrix<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let across = ACROSS.min(matrix.len());
+    let across = (matrix.len() / 6).clamp(ACROSS[0], ACROSS[1]).min(matrix.len());
     let (width, height) = (across * SIDE, matrix.len().div_ceil(across) * SIDE);
     for (at, plugin) in plugins.iter().enumerate() {
         let mut paths = BTreeMap::<&str, String>::new();
@@ -123,38 +125,51 @@ fn picture(plugins: &[&Plugin], matrix: &Matrix<'_>, out: &mut dyn Write) -> any
     )?)
 }
 
-/// Which nodes of a plugin are not like most, in a sentence and a table.
+/// Which nodes of a plugin are not like most, in sentences and a table.
 pub(super) fn odd(plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
     let total = plugin.nodes.len() as u64;
     if total == 0 {
         return Ok(());
     }
-    let (alike, odd) = plugin.odd_nodes();
-    if odd.is_empty() {
-        let text = match (total, alike as u64 == total) {
+    let of =
+        |verdict| -> Vec<&Node> { plugin.nodes.iter().filter(|node| node.verdict() == verdict).collect() };
+    let (failed, unknown) = (of(Verdict::Failed), of(Verdict::Unknown));
+    let (_, odd) = plugin.odd_nodes();
+    let others: Vec<&Node> = odd.iter().filter(|node| node.verdict() == Verdict::Passed).copied().collect();
+    let mut told = Vec::new();
+    for (nodes, one, many) in [
+        (&failed, "failed", "failed"),
+        (&unknown, "is unknown", "are unknown"),
+        (&others, "passed, but with other results than most", "passed, but with other results than most"),
+    ] {
+        if !nodes.is_empty() {
+            let words = if nodes.len() == 1 { one } else { many };
+            let all = count(total, "node");
+            told.push(format!("{} of {all} {words}: {}.", number(nodes.len() as u64), names(nodes)));
+        }
+    }
+    if told.is_empty() {
+        let (alike, _) = plugin.odd_nodes();
+        told.push(match (total, alike as u64 == total) {
             (1, _) => format!("It ran on one node, {}.", escape(&plugin.nodes[0].name)),
             (_, true) => format!("All {} nodes gave the same results.", number(total)),
-            (_, false) => format!("{} nodes, and no majority of them gave the same results.", number(total)),
-        };
-        return Ok(writeln!(out, "<p>{text}</p>")?);
+            (_, false) => format!("All {} nodes passed, with results that differ.", number(total)),
+        });
     }
-    let named: Vec<String> =
-        odd.iter().take(5).map(|node| format!("<b>{}</b>", escape(&node.name))).collect();
-    let more = if odd.len() > named.len() {
-        format!(" and {} more", number((odd.len() - named.len()) as u64))
-    } else {
-        String::new()
-    };
+    writeln!(out, "<p>{}</p>", told.join(" "))?;
+    // From bad to good.
+    let mut listed: Vec<&Node> = failed.into_iter().chain(unknown).chain(others).collect();
+    if listed.is_empty() || total == 1 {
+        return Ok(());
+    }
+    let rest = listed.len().saturating_sub(TABLE);
+    listed.truncate(TABLE);
     writeln!(
         out,
-        "<p>{} of {} nodes gave the same results; {} did not: {}{more}.</p>\n<details class=\"all\"><summary>How they differ</summary>\
-         <div class=\"scroll\" tabindex=\"0\"><table><tr><th>Node</th><th>Status</th><th>Results</th></tr>",
-        number(alike as u64),
-        number(total),
-        number(odd.len() as u64),
-        named.join(", ")
+        "<details class=\"all\"><summary>What they reported</summary><div class=\"scroll\" tabindex=\"0\"><table>\
+         <tr><th>Node</th><th>Status</th><th>Results</th></tr>"
     )?;
-    for node in odd.iter().take(TABLE) {
+    for node in listed {
         let shares: Vec<String> = node
             .counts
             .iter()
@@ -169,11 +184,21 @@ pub(super) fn odd(plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
             shares.join(", ")
         )?;
     }
-    writeln!(out, "</table></div></details>")?;
-    if odd.len() > TABLE {
-        writeln!(out, "<p class=\"soft\">and {} more</p>", number((odd.len() - TABLE) as u64))?;
+    writeln!(out, "</table></div>")?;
+    if rest > 0 {
+        writeln!(out, "<p class=\"soft\">and {} more</p>", number(rest as u64))?;
     }
-    Ok(())
+    Ok(writeln!(out, "</details>")?)
+}
+
+/// Some names, and how many there are besides.
+fn names(nodes: &[&Node]) -> String {
+    let named: Vec<String> =
+        nodes.iter().take(NAMED).map(|node| format!("<b>{}</b>", escape(&node.name))).collect();
+    match nodes.len().saturating_sub(NAMED) {
+        0 => named.join(", "),
+        more => format!("{} and {} more", named.join(", "), number(more as u64)),
+    }
 }
 
 /// What the snapshot lacks, each node once.

@@ -4,12 +4,14 @@
   const all = (selector, under = document) => [...under.querySelectorAll(selector)];
   const tools = one('.tools'), query = one('#q'), count = one('#count');
   const boxes = all('.tools input[type=checkbox]');
-  const kind = node => ['failed', 'unknown', 'passed', 'skipped', 'other'].find(word => node.classList.contains(word));
+  const kind = node => node.className === 'k' ? 'skipped' : ['failed', 'unknown', 'passed', 'skipped', 'other'].find(word => node.classList.contains(word));
   // A test is counted once: as its card where it failed, else as its row; rows of cards only follow.
-  const tests = all('details.t, details.r').map(node => ({node, kind: kind(node), above: one('.key', node.parentElement), text: null}));
+  const tests = all('details.t, details.r, p.k').map(node => ({node, kind: kind(node), above: one('.key', node.parentElement), text: null}));
   const follow = all('p.r');
+  // What else is searched: rows of tables, and logs. Those of plugins belong to their tests.
+  const others = all('#nodes tr, .facts tr, #health tr, #left-out tr, details.log').filter(node => node.localName !== 'tr' || one('td', node)).map(node => ({node, text: null}));
   const text = row => row.text ??= (row.node.textContent + ' ' + (row.node.closest('section').querySelector('h2').textContent) +
-    ' ' + (row.node.classList.contains('r') && row.above ? row.above.textContent : '')).toLowerCase();
+    ' ' + (!row.node.classList.contains('t') && row.above ? row.above.textContent : '')).toLowerCase();
   const filter = () => {
     const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = new Set(boxes.filter(box => box.checked).map(box => box.value));
@@ -24,12 +26,19 @@
       const of = document.getElementById(row.dataset.of);
       row.hidden = !of || of.hidden;
     }
-    const visible = node => one('details.t:not([hidden]), .r:not([hidden])', node);
+    let beside = 0;
+    for (const other of others) {
+      const hit = words.length === 0 || words.every(word => (other.text ??= other.node.textContent.toLowerCase()).includes(word));
+      other.node.hidden = !hit;
+      other.node.classList.toggle('found', hit && words.length > 0);
+      beside += hit && words.length > 0;
+    }
+    const visible = node => one('details.t:not([hidden]), .r:not([hidden]), .k:not([hidden]), .found', node);
     for (const group of all('.group, details.cause')) group.hidden = narrowed && !visible(group);
     for (const section of all('section')) section.hidden = narrowed && !visible(section);
     for (const list of all('details.all')) if (words.length > 0 && visible(list)) list.open = true;
     for (const cause of all('details.cause')) if (words.length > 0 && !cause.hidden) cause.open = true;
-    count.textContent = narrowed ? `${shown.toLocaleString('en')} of ${tests.length.toLocaleString('en')} tests` : '';
+    count.textContent = narrowed ? `${shown.toLocaleString('en')} of ${tests.length.toLocaleString('en')} tests` + (beside ? `, ${beside.toLocaleString('en')} elsewhere` : '') : '';
   };
   query.addEventListener('input', filter);
   boxes.forEach(box => box.addEventListener('change', filter));

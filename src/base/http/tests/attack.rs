@@ -16,8 +16,8 @@ use super::{echo, exchange, with_server};
 
 const SHORT: Duration = Duration::from_millis(400);
 /// Much longer than anything here takes, so that only a hang reaches it.
-const LONG: Duration = Duration::from_secs(30);
-const OK: &str = "HTTP/1.1 200 OK\r\n";
+pub(super) const LONG: Duration = Duration::from_secs(30);
+pub(super) const OK: &str = "HTTP/1.1 200 OK\r\n";
 const HELLO: &[u8] = b"POST /hello HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
 
 pub(super) type Pair = (CertificateDer<'static>, PrivateKeyDer<'static>);
@@ -72,7 +72,7 @@ impl Stranger {
         Arc::new(config)
     }
 
-    fn server(&self) -> Server {
+    pub(super) fn server(&self) -> Server {
         let limits = Limits {
             handshake: SHORT,
             head: SHORT,
@@ -103,7 +103,11 @@ impl Stranger {
         ClientConnection::new(Arc::new(config), name).unwrap()
     }
 
-    fn connect(&self, address: SocketAddr, pair: Option<Pair>) -> StreamOwned<ClientConnection, TcpStream> {
+    pub(super) fn connect(
+        &self,
+        address: SocketAddr,
+        pair: Option<Pair>,
+    ) -> StreamOwned<ClientConnection, TcpStream> {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
         StreamOwned::new(self.client(pair, rustls::DEFAULT_VERSIONS), socket)
@@ -125,7 +129,7 @@ impl Stranger {
 }
 
 /// Says all of it and returns all that comes.
-fn talk(stream: &mut (impl Read + Write), bytes: &[u8]) -> io::Result<String> {
+pub(super) fn talk(stream: &mut (impl Read + Write), bytes: &[u8]) -> io::Result<String> {
     stream.write_all(bytes)?;
     stream.flush()?;
     let mut answer = Vec::new();
@@ -218,7 +222,9 @@ fn slow_heads_and_slow_bodies_end_in_408() {
                 match stream.read(&mut piece) {
                     Ok(0) => break,
                     Ok(got) => answer.extend(&piece[..got]),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Err(error)
+                        if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+                    {
                         if stream.write_all(byte).and_then(|()| stream.flush()).is_err() {
                             break;
                         }
@@ -322,8 +328,8 @@ fn strangers_make_room_for_each_other_however_far_they_got() {
     let mut hello = Vec::new();
     ours.client(None, rustls::DEFAULT_VERSIONS).write_tls(&mut hello).unwrap();
     let mut server = ours.server();
-    let limits = Limits { strangers: 5, handshakes: 5, handshake: LONG, yields: SHORT, ..Limits::default() };
-    server.limits = limits;
+    server.limits = Limits { strangers: 5, handshakes: 5, handshake: LONG, ..Limits::default() };
+    server.limits.handshake_yields = SHORT;
     with_server(&server, echo, |address| {
         for said in [&[][..], &[0x16], &hello[..4], &hello[..hello.len() - 1], &hello] {
             let held: Vec<_> = (0..12)
@@ -342,7 +348,7 @@ fn strangers_make_room_for_each_other_however_far_they_got() {
     });
 }
 
-fn principal(certificate: &CertificateDer<'static>) -> Option<String> {
+pub(super) fn principal(certificate: &CertificateDer<'static>) -> Option<String> {
     // Each certificate is somebody's of its own.
     Some(format!("{:?}", ring::digest::digest(&ring::digest::SHA256, certificate)))
 }

@@ -186,7 +186,7 @@ fn nothing_behind_a_refusal_is_taken_for_a_request() {
 
 #[test]
 fn heads_are_bounded() {
-    for (size, status) in [(60_000, "200"), (66_000, "431"), (1_000_000, "431")] {
+    for (size, status) in [(15_000, "200"), (66_000, "431"), (1_000_000, "431")] {
         let line = "a".repeat(size);
         let stream = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {line}\r\n\r\n");
         let (_, answers) = play(stream.as_bytes(), &[1000]);

@@ -2,6 +2,7 @@
 
 mod attack;
 mod framing;
+mod share;
 mod tls;
 
 use std::io::{Read as _, Write as _};

@@ -101,6 +101,13 @@ pub fn free_bytes(folder: &Path) -> u64 {
     rustix::fs::statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
+/// Files and folders that can still be made on the disk of `folder`; endless if the system does not say.
+pub fn free_inodes(folder: &Path) -> u64 {
+    // File systems that make them as they are needed say that they have none.
+    let some = |disk: &rustix::fs::StatVfs| disk.f_files > 0;
+    rustix::fs::statvfs(folder).ok().filter(some).map_or(u64::MAX, |disk| disk.f_favail)
+}
+
 /// Takes a file for this process alone, for as long as it is open; `false` if another one has it.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {

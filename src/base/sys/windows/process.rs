@@ -27,6 +27,9 @@ pub const INHERITED: &[&str] = &[
     "windir",
 ];
 
+/// What not even a program with an empty environment can do without: the system finds its own libraries by it.
+pub const VITAL: &[&str] = &["SystemDrive", "SystemRoot", "windir"];
+
 /// A process and all that it has started; killed when this is dropped.
 #[derive(Debug)]
 pub struct Group {

@@ -1,0 +1,121 @@
+//! The receipts of all results, kept with their state: what is noted as they come, and the list in `meta/results.json`.
+//!
+//! Knows no files: the journal carries receipts over a restart.
+
+use serde::Serialize;
+
+use super::receipt::{Receipt, Sender};
+use super::state::{Standing, State};
+use base::clock;
+use client::protocol::ResultId;
+
+/// One line of the list.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Received {
+    plugin: String,
+    node: String,
+    #[serde(flatten)]
+    receipt: Receipt,
+}
+
+impl State {
+    /// The list, in the order of what is expected.
+    pub(super) fn received(&self) -> Vec<Received> {
+        let known = self.ids().filter_map(|id| Some((id, self.receipt(id)?)));
+        known
+            .map(|(id, receipt)| {
+                let (plugin, node) = (id.plugin.clone(), id.node.clone());
+                let mut receipt = receipt.clone();
+                // A result that came after all is no failure.
+                if matches!(self.standing(id), Some(Standing::Accepted { .. })) {
+                    receipt.failed = None;
+                }
+                Received { plugin, node, receipt }
+            })
+            .collect()
+    }
+
+    /// Notes when `plugin` was started, unless that is known.
+    pub(super) fn started(&mut self, plugin: &str, at: &str) {
+        self.receipts(plugin).for_each(|receipt| {
+            receipt.started.get_or_insert_with(|| at.to_owned());
+        });
+    }
+
+    /// Notes that a body is being sent for `id`, by whom.
+    pub(super) fn attempted(&mut self, id: &ResultId, sender: &Sender) {
+        if let Some(receipt) = self.receipt_mut(id) {
+            receipt.attempts += 1;
+            receipt.sender = sender.clone();
+        }
+    }
+
+    /// Takes in all that is known of the arrival of `id`.
+    pub(super) fn keep(&mut self, id: &ResultId, receipt: Receipt) {
+        if let Some(kept) = self.receipt_mut(id) {
+            *kept = receipt;
+        }
+    }
+
+    /// Notes when an error took the place of `id`.
+    pub(super) fn failed_at(&mut self, id: &ResultId, at: String) {
+        if let Some(receipt) = self.receipt_mut(id) {
+            receipt.failed = Some(at);
+        }
+    }
+
+    /// Notes that the result of `id`, which had come, is gone.
+    pub(super) fn lost(&mut self, id: &ResultId) {
+        if let Some(receipt) = self.receipt_mut(id) {
+            let started = receipt.started.take();
+            *receipt = Receipt { started, ..Receipt::default() };
+        }
+    }
+
+    /// The receipt of a body that is about to be in place.
+    pub(super) fn receipt_of(&self, id: &ResultId, sender: &Sender, size: u64, sha256: String) -> Receipt {
+        let known = self.receipt(id).cloned().unwrap_or_default();
+        Receipt { arrived: Some(clock::now()), size, sha256, sender: sender.clone(), ..known }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn the_list_says_of_each_result_what_became_of_it() {
+        let ids = [ResultId::on_node("p", "a"), ResultId::on_node("p", "b"), ResultId::global("q")];
+        let mut state = State::new(ids.to_vec(), 1 << 20);
+        state.started("p", "t0");
+        state.started("p", "t9");
+        state.hear(&ids[0], Instant::now());
+        let sender = Sender::new(Some("plugin"), Some("w/1"));
+        state.attempted(&ids[0], &sender);
+        state.attempted(&ids[0], &sender);
+        let receipt = state.receipt_of(&ids[0], &sender, 7, "00".into());
+        state.keep(&ids[0], receipt);
+        state.settle(&ids[0], Standing::Accepted { identity: None });
+        let list = serde_json::to_value(state.received()).unwrap();
+        let (first, heard) = (&list[0], &list[0]["first_heartbeat"]);
+        assert!(clock::parse_rfc3339(heard.as_str().unwrap()).is_some(), "{heard}");
+        assert!(clock::parse_rfc3339(first["arrived"].as_str().unwrap()).is_some(), "{first}");
+        for (key, value) in [
+            ("plugin", "p"),
+            ("node", "a"),
+            ("started", "t0"),
+            ("sha256", "00"),
+            ("identity", "plugin"),
+            ("worker", "w/1"),
+        ] {
+            assert_eq!(first[key], value, "{first}");
+        }
+        assert_eq!((&first["size"], &first["attempts"]), (&7.into(), &2.into()));
+        assert_eq!(
+            list[2].to_string(),
+            r#"{"arrived":null,"attempts":0,"first_heartbeat":null,"identity":"","node":"global","plugin":"q","sha256":"","size":0,"started":null,"worker":""}"#
+        );
+    }
+}

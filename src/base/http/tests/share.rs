@@ -1,0 +1,59 @@
+//! Several principals that want all there is, and one that wants its part.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+
+use super::super::*;
+use super::attack::{LONG, OK, Pair, Stranger, principal, talk};
+use super::{echo, with_server};
+
+#[test]
+fn however_many_are_greedy_each_has_its_part() {
+    let ours = Stranger::new();
+    let limits = Limits {
+        ready: 8,
+        small: 8,
+        large: 8,
+        parked: 8,
+        principals: 4,
+        // Just above the rate below which somebody would be asked to come again.
+        pressed_rate: 0,
+        stall: LONG,
+        ..Limits::default()
+    };
+    let server = ours.server().limits(limits).principal(principal);
+    with_server(&server, echo, |address: SocketAddr| {
+        let greedy = [ours.worker_pair(), ours.worker_pair(), ours.worker_pair()];
+        let connect = |pair: &Pair| ours.connect(address, Some((pair.0.clone(), pair.1.clone_key())));
+        let mut held = Vec::new();
+        for pair in &greedy {
+            for number in 0..3 {
+                let mut stream = connect(pair);
+                let head = format!("PUT /{number} HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nabc");
+                stream.write_all(head.as_bytes()).unwrap();
+                held.push(stream);
+            }
+        }
+        // Of each one has its turn and one waits; which is the third of them, only the server knows.
+        let mut told = 0;
+        for stream in &mut held {
+            stream.sock.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+            let mut start = [0; 12];
+            told += usize::from(stream.read_exact(&mut start).is_ok() && &start == b"HTTP/1.1 503");
+        }
+        assert_eq!(told, greedy.len());
+        let refused = server.turned_away();
+        assert_eq!(refused.len(), told, "{refused:?}");
+        assert!(refused.iter().all(|refused| refused.peer.certificate.is_some() && !refused.dawdled));
+        let honest = ours.worker_pair();
+        let body = vec![b'x'; 1_000_000];
+        let head = b"PUT /whole HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n";
+        for _ in 0..2 {
+            let answer = talk(&mut connect(&honest), &[head, &body[..]].concat()).unwrap();
+            assert!(answer.starts_with(OK), "{answer}");
+        }
+        for stream in held {
+            let _ = stream.sock.shutdown(std::net::Shutdown::Both);
+        }
+    });
+}

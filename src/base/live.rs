@@ -1,0 +1,248 @@
+//! Lines at the end of a terminal that are drawn over again and again, and everything else that is written above them.
+//!
+//! Owns the escapes for that, and where the lines stand. Whoever writes to the terminal meanwhile does it through
+//! [`around`], as `logger` does. Knows nothing of what the lines say: they come without control characters, but for
+//! colours. Draws on standard error, so that standard output stays with data. Starts no thread.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::sys;
+
+/// What a terminal has that does not say how large it is.
+const USUAL: Size = Size { columns: 80, rows: 24 };
+/// More redraws help nobody.
+pub const INTERVAL: Duration = Duration::from_millis(100);
+
+/// How much fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Letters side by side.
+    pub columns: usize,
+    /// Lines.
+    pub rows: usize,
+}
+
+/// A line and how many columns it takes, colours not counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// What is written.
+    pub text: String,
+    /// Columns.
+    pub width: usize,
+}
+
+static SCREEN: Mutex<Screen> = Mutex::new(Screen::new());
+
+/// Whether lines can be drawn over here.
+pub fn possible() -> bool {
+    std::io::stderr().is_terminal() && sys::colours()
+}
+
+/// How large the terminal is now.
+pub fn size() -> Size {
+    let (columns, rows) = sys::stderr_size().unwrap_or_default();
+    let or = |found: usize, usual: usize| if found == 0 { usual } else { found };
+    Size { columns: or(columns, USUAL.columns), rows: or(rows, USUAL.rows) }
+}
+
+/// Draws these lines in place of those before; no lines are the end of it.
+pub fn draw(lines: Vec<Line>) {
+    let mut screen = lock();
+    screen.lines = lines;
+    let text = screen.frame(size().columns);
+    put(&text);
+}
+
+/// Writes something else, above the lines if there are some.
+pub fn around<T>(write: impl FnOnce() -> T) -> T {
+    let mut screen = lock();
+    if screen.lines.is_empty() && screen.drawn.is_empty() {
+        // A slow reader of standard output holds nobody else up.
+        drop(screen);
+        return write();
+    }
+    put(&screen.erasure(size().columns));
+    let written = write();
+    // Whoever writes a lot is not followed by a whole frame each time: the next tick draws it.
+    if screen.latest.is_none_or(|latest| latest.elapsed() >= INTERVAL) {
+        let text = screen.frame(size().columns);
+        put(&text);
+    }
+    written
+}
+
+fn lock() -> MutexGuard<'static, Screen> {
+    SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn put(text: &str) {
+    // A terminal that is gone is nobody's loss.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// What is to be seen, and what is drawn.
+struct Screen {
+    lines: Vec<Line>,
+    /// How wide each of the drawn lines is; the cursor stands at the beginning of the next one.
+    drawn: Vec<usize>,
+    /// How wide the terminal was then.
+    columns: usize,
+    latest: Option<Instant>,
+}
+
+impl Screen {
+    const fn new() -> Self {
+        Self { lines: Vec::new(), drawn: Vec::new(), columns: 0, latest: None }
+    }
+
+    /// Moves up to where the lines begin. A terminal that became narrower has broken them.
+    fn up(&self, columns: usize) -> String {
+        let rows: usize = self.drawn.iter().map(|width| width.div_ceil(columns.max(1)).max(1)).sum();
+        if rows == 0 { String::new() } else { format!("\r\x1b[{rows}A") }
+    }
+
+    fn erasure(&mut self, columns: usize) -> String {
+        let mut text = self.up(columns);
+        if !text.is_empty() {
+            text.push_str("\x1b[J");
+        }
+        self.drawn.clear();
+        text
+    }
+
+    fn frame(&mut self, columns: usize) -> String {
+        let mut text = if columns == self.columns { self.up(columns) } else { self.erasure(columns) };
+        for line in &self.lines {
+            let _ = writeln!(text, "{}\x1b[K", line.text);
+        }
+        text.push_str("\x1b[J");
+        self.drawn = self.lines.iter().map(|line| line.width).collect();
+        self.columns = columns;
+        self.latest = Some(Instant::now());
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As much of a terminal as is needed to see what would be seen.
+    struct Terminal {
+        rows: Vec<Vec<char>>,
+        at: (usize, usize),
+        columns: usize,
+    }
+
+    impl Terminal {
+        fn new(columns: usize) -> Self {
+            Self { rows: vec![Vec::new()], at: (0, 0), columns }
+        }
+
+        /// Breaks what is too long, as terminals do that are made narrower.
+        fn resize(&mut self, columns: usize) {
+            let (row, _) = self.at;
+            let above: usize = self.rows[..row].iter().map(|row| row.len().div_ceil(columns).max(1)).sum();
+            self.rows = (self.rows.iter())
+                .flat_map(|row| match row.len() {
+                    0 => vec![Vec::new()],
+                    _ => row.chunks(columns).map(<[char]>::to_vec).collect(),
+                })
+                .collect();
+            self.at = (above, 0);
+            self.columns = columns;
+        }
+
+        fn write(&mut self, text: &str) {
+            let mut rest = text.chars();
+            while let Some(c) = rest.next() {
+                match c {
+                    '\n' => self.at = (self.at.0 + 1, 0),
+                    '\r' => self.at.1 = 0,
+                    '\x1b' => {
+                        assert_eq!(rest.next(), Some('['));
+                        let body: String = rest.by_ref().take_while(char::is_ascii_digit).collect();
+                        // `take_while` has eaten the letter; it follows from what stands before it.
+                        match body.parse::<usize>() {
+                            Ok(rows) => self.at.0 = self.at.0.checked_sub(rows).expect("above the screen"),
+                            Err(_) => self.clear(),
+                        }
+                    }
+                    c => {
+                        assert!(self.at.1 < self.columns, "a line is broken");
+                        let row = &mut self.rows[self.at.0];
+                        row.resize(row.len().max(self.at.1 + 1), ' ');
+                        row[self.at.1] = c;
+                        self.at.1 += 1;
+                    }
+                }
+                self.rows.resize(self.rows.len().max(self.at.0 + 1), Vec::new());
+            }
+        }
+
+        /// Both kinds of clearing: what follows in the line, and below it, is drawn anew or is to go.
+        fn clear(&mut self) {
+            self.rows[self.at.0].truncate(self.at.1);
+            if self.at.1 == 0 {
+                self.rows.truncate(self.at.0 + 1);
+            }
+        }
+
+        fn shown(&self) -> Vec<String> {
+            let mut rows: Vec<String> = self.rows.iter().map(|row| row.iter().collect()).collect();
+            while rows.last().is_some_and(String::is_empty) {
+                rows.pop();
+            }
+            rows
+        }
+    }
+
+    fn lines(texts: &[&str]) -> Vec<Line> {
+        texts.iter().map(|text| Line { text: (*text).into(), width: text.len() }).collect()
+    }
+
+    #[test]
+    fn frames_stand_in_the_place_of_those_before_and_lines_above_them() {
+        let (mut screen, mut terminal) = (Screen::new(), Terminal::new(20));
+        terminal.write("before\n");
+        for (texts, expected) in [
+            (&["one", "two"][..], &["before", "one", "two"][..]),
+            (&["three"], &["before", "three"]),
+            (&["a", "b", "c"], &["before", "a", "b", "c"]),
+        ] {
+            screen.lines = lines(texts);
+            let frame = screen.frame(20);
+            terminal.write(&frame);
+            assert_eq!(terminal.shown(), expected);
+        }
+        let erasure = screen.erasure(20);
+        terminal.write(&erasure);
+        terminal.write("a message\n");
+        let frame = screen.frame(20);
+        terminal.write(&frame);
+        assert_eq!(terminal.shown(), ["before", "a message", "a", "b", "c"]);
+        screen.lines.clear();
+        let frame = screen.frame(20);
+        terminal.write(&frame);
+        assert_eq!(terminal.shown(), ["before", "a message"]);
+        assert_eq!(screen.erasure(20), "", "there is nothing left to erase");
+    }
+
+    #[test]
+    fn a_terminal_that_became_narrower_is_left_without_remains() {
+        let (mut screen, mut terminal) = (Screen::new(), Terminal::new(20));
+        terminal.write("before\n");
+        screen.lines = lines(&["0123456789abcdef", "", "short"]);
+        let frame = screen.frame(20);
+        terminal.write(&frame);
+        terminal.resize(6);
+        assert_eq!(terminal.shown(), ["before", "012345", "6789ab", "cdef", "", "short"]);
+        screen.lines = lines(&["012…", "short"]);
+        let frame = screen.frame(6);
+        terminal.write(&frame);
+        assert_eq!(terminal.shown(), ["before", "012…", "short"]);
+    }
+}

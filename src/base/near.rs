@@ -1,0 +1,95 @@
+//! Which of the words that are known somebody may have meant by one that is not.
+//!
+//! Counts letters that are missing, too many, other ones, or changed places. Knows nothing of what the words are for.
+//! Starts no thread.
+
+/// The known words that are near enough to `word`, the nearest first, at most three of them.
+pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let plain = |text: &str| -> Vec<char> {
+        text.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
+    };
+    let given = plain(word);
+    // A longer word may have more mistakes in it; of two letters, none may be left.
+    let limit = match given.len() {
+        0..=1 => return Vec::new(),
+        2..=5 => 1,
+        6..=8 => 2,
+        _ => 3,
+    };
+    let mut found: Vec<(usize, &str)> = (known.into_iter())
+        .filter_map(|candidate| {
+            let letters = plain(candidate);
+            // Whoever stops early means what begins so.
+            let distance = if letters.starts_with(&given) { 0 } else { distance(&given, &letters) };
+            (distance <= limit && distance < letters.len()).then_some((distance, candidate))
+        })
+        .collect();
+    found.sort_by_key(|(distance, _)| *distance);
+    found.dedup_by_key(|(_, candidate)| *candidate);
+    // What is further away than the nearest is noise.
+    let nearest = found.first().map_or(0, |(distance, _)| *distance);
+    found.into_iter().take_while(|(distance, _)| *distance == nearest).map(|(_, word)| word).take(3).collect()
+}
+
+/// `; did you mean ...?`, or nothing.
+pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    match near(word, known).as_slice() {
+        [] => String::new(),
+        found => format!("; did you mean `{}`?", found.join("` or `")),
+    }
+}
+
+/// How many letters have to be put in, taken out, replaced or exchanged with their neighbour.
+fn distance(one: &[char], other: &[char]) -> usize {
+    let width = other.len() + 1;
+    let mut rows = vec![vec![0; width]; one.len() + 1];
+    for (row, cells) in rows.iter_mut().enumerate() {
+        cells[0] = row;
+    }
+    rows[0] = (0..width).collect();
+    for row in 1..=one.len() {
+        for column in 1..width {
+            let same = usize::from(one[row - 1] != other[column - 1]);
+            let mut least = (rows[row - 1][column] + 1)
+                .min(rows[row][column - 1] + 1)
+                .min(rows[row - 1][column - 1] + same);
+            if row > 1 && column > 1 && one[row - 1] == other[column - 2] && one[row - 2] == other[column - 1]
+            {
+                least = least.min(rows[row - 2][column - 2] + 1);
+            }
+            rows[row][column] = least;
+        }
+    }
+    rows[one.len()][width - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_near_is_found_and_the_rest_is_not() {
+        let known =
+            ["run", "status", "wait", "retrieve", "results", "logs", "delete", "gen", "images", "e2e"];
+        for (word, expected) in [
+            ("rnu", &["run"][..]),
+            ("statsu", &["status"]),
+            ("STATUS", &["status"]),
+            ("retreive", &["retrieve"]),
+            ("result", &["results"]),
+            ("log", &["logs"]),
+            ("del", &["delete"]),
+            ("imgaes", &["images"]),
+            ("list", &[]),
+            ("x", &[]),
+            ("re", &["retrieve", "results"]),
+            ("", &[]),
+            ("frobnicate", &[]),
+        ] {
+            assert_eq!(near(word, known), expected, "{word}");
+        }
+        assert_eq!(near("systemd_logs", ["e2e", "systemd-logs"]), ["systemd-logs"]);
+        assert_eq!(near("kube-config", ["kubeconfig", "context"]), ["kubeconfig"]);
+        assert_eq!(hint("aple", ["apple", "ample"]), "; did you mean `apple` or `ample`?");
+    }
+}

@@ -1,0 +1,85 @@
+//! When to try again: pauses that grow from failure to failure, and a bound on failures in a row.
+//!
+//! Knows nothing of what is tried, nor which failures may pass. Pauses have full jitter, so that thousands who lost the
+//! same server do not come back at the same moment.
+
+use std::time::Duration;
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::stop::Stop;
+
+/// Pauses between attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The upper bound of the first pause; it doubles with each failure.
+    pub first: Duration,
+    /// The upper bound of any pause.
+    pub max: Duration,
+}
+
+/// For transfers, whose line may be cut at any time.
+const TRANSFER: Backoff = Backoff { first: Duration::from_millis(500), max: Duration::from_secs(8) };
+
+impl Backoff {
+    /// The pause after so many failures in a row: anything between nothing and the bound of that failure.
+    pub fn pause(&self, failures: u32) -> Duration {
+        self.first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(self.max).mul_f64(fraction())
+    }
+}
+
+/// Between 0 and 1. Without random bytes everybody waits the middle, which is only less polite.
+fn fraction() -> f64 {
+    let mut bytes = [0_u8; 4];
+    match SystemRandom::new().fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
+        Err(_) => 0.5,
+    }
+}
+
+/// Attempts at a transfer: as many as bring it further, but only so many in a row that do not.
+pub struct Attempts<'a> {
+    limit: u32,
+    failures: u32,
+    stop: &'a Stop,
+}
+
+impl<'a> Attempts<'a> {
+    /// Gives up after `limit` attempts in a row that brought nothing, or when `stop` says so.
+    pub fn new(limit: u32, stop: &'a Stop) -> Self {
+        Self { limit, failures: 0, stop }
+    }
+
+    /// After an attempt that did not reach the end: waits, and tells whether to make another one.
+    pub fn again(&mut self, further: bool) -> bool {
+        self.failures = if further { 0 } else { self.failures + 1 };
+        self.failures < self.limit && !self.stop.wait(TRANSFER.pause(self.failures))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_their_bound_and_differ() {
+        let backoff = Backoff { first: Duration::from_millis(100), max: Duration::from_millis(400) };
+        for (failures, bound) in [(0, 100), (1, 100), (2, 200), (3, 400), (4, 400), (u32::MAX, 400)] {
+            for _ in 0..100 {
+                assert!(backoff.pause(failures) <= Duration::from_millis(bound), "{failures}");
+            }
+        }
+        let longest = (0..200).map(|_| backoff.pause(20)).max().unwrap();
+        assert!(longest > Duration::from_millis(200), "{longest:?}");
+    }
+
+    #[test]
+    fn what_gets_further_is_never_given_up() {
+        let stop = Stop::new();
+        let mut attempts = Attempts::new(1, &stop);
+        assert!((0..3).all(|_| attempts.again(true)));
+        assert!(!attempts.again(false));
+        stop.stop();
+        assert!(!Attempts::new(9, &stop).again(true));
+    }
+}

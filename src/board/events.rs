@@ -1,0 +1,306 @@
+//! What is new in a scene: as lines for people, or as events in JSON, one a line. Pure.
+//!
+//! An event has `time`, `event` and `elapsed` (whole seconds). `state` has `title`, `state` and, at the end, `product`;
+//! `task` has `name`, `unit`, `done`, `total`, `failed`, `over`, and `steps`, `note`, `result` where there are some; `trouble`
+//! has `task`, `places`, `cause`; `alive` has nothing more;
+//! `archive`, without `elapsed`, has `path`. Fields are only ever added.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::lines::{bytes, sentence, time};
+use super::{Output, Scene, Shown, Steps, Task, Trouble, Unit};
+use crate::status::FAILED;
+use base::clock;
+use base::json::{self, json};
+use base::visible;
+use serde_json::Value;
+
+/// A task is told again when it is further by one part in so many.
+const PARTS: u64 = 20;
+/// So many places of a trouble are named.
+const MAX_PLACES: usize = 5;
+
+/// What was told.
+pub(super) struct Told {
+    json: bool,
+    state: String,
+    tasks: HashMap<String, Task>,
+    troubles: HashMap<(String, String), usize>,
+}
+
+impl Told {
+    pub(super) fn new(output: Output) -> Self {
+        let json = output == Output::Json;
+        Self { json, state: String::new(), tasks: HashMap::new(), troubles: HashMap::new() }
+    }
+
+    /// What was not told yet.
+    pub(super) fn news(&mut self, shown: &Shown<'_>, over: bool) -> Vec<String> {
+        let scene = shown.scene;
+        let mut lines = Vec::new();
+        let state = format!("{}: {}", scene.title, scene.state);
+        // The end is told after what it is the end of.
+        let mut states = Vec::new();
+        if self.state != state && !scene.state.is_empty() {
+            states.push(if self.json { self.state_event(shown) } else { visible::line(&state).into_owned() });
+            self.state = state;
+        }
+        let ends = over || scene.tasks.iter().all(|task| task.over) && !scene.tasks.is_empty();
+        if !ends {
+            lines.append(&mut states);
+        }
+        for (task, (took, _)) in scene.tasks.iter().zip(&shown.times) {
+            let before = self.tasks.get(&task.name);
+            if before.is_some_and(|before| before == task || !over && !self.json && !far(before, task)) {
+                continue;
+            }
+            if before.is_none() && !self.json && task.done == 0 && task.steps.is_none() && !over {
+                continue;
+            }
+            self.tasks.insert(task.name.clone(), task.clone());
+            lines.push(if self.json { task_event(task, shown.elapsed) } else { task_line(task, *took) });
+        }
+        for trouble in &scene.troubles {
+            let known = self.troubles.entry((trouble.task.clone(), trouble.cause.clone())).or_default();
+            if trouble.places.len().max(1) > *known {
+                *known = trouble.places.len().max(1);
+                let line = || format!("{}{}", Scene::MARK, sentence(trouble, MAX_PLACES));
+                lines.push(if self.json { trouble_event(trouble, shown.elapsed) } else { line() });
+            }
+        }
+        lines.append(&mut states);
+        lines
+    }
+
+    /// The lines that stay when a board is taken away.
+    pub(super) fn closing(&self, shown: &Shown<'_>) -> Vec<String> {
+        let scene = shown.scene;
+        let tasks = scene.tasks.iter().zip(&shown.times).map(|(task, (took, _))| task_line(task, *took));
+        let troubles =
+            scene.troubles.iter().map(|trouble| format!("{}{}", Scene::MARK, sentence(trouble, MAX_PLACES)));
+        tasks.chain(troubles).collect()
+    }
+
+    /// A sign of life.
+    pub(super) fn alive(&self, shown: &Shown<'_>) -> String {
+        if self.json {
+            return event("alive", shown.elapsed, json!({}));
+        }
+        let tasks = shown.scene.tasks.iter().filter(|task| !task.over).map(count);
+        let at: Vec<String> = tasks.take(3).collect();
+        let at = if at.is_empty() { shown.scene.state.clone() } else { at.join("; ") };
+        visible::line(&format!("still at work after {}: {at}", time(shown.elapsed))).into_owned()
+    }
+
+    fn state_event(&self, shown: &Shown<'_>) -> String {
+        let scene = shown.scene;
+        let mut fields = json!({"title": scene.title, "state": scene.state});
+        if let Some(product) = &scene.product {
+            fields["product"] = json!(product);
+        }
+        event("state", shown.elapsed, fields)
+    }
+}
+
+impl Scene {
+    /// What a line about a trouble begins with.
+    pub(crate) const MARK: &'static str = "in trouble: ";
+}
+
+/// Whether a task is so much further that it is worth a line.
+fn far(before: &Task, task: &Task) -> bool {
+    let (was, is) = (before.finest(), task.finest());
+    let step = |was: u64, done: u64, total: u64| done.saturating_sub(was) >= total.div_ceil(PARTS).max(1);
+    before.over != task.over
+        || before.result != task.result
+        || before.failed != task.failed
+        || was.failed != is.failed
+        || before.steps.is_some() != task.steps.is_some()
+        // What is sent comes steadily; its end is news, and the minute.
+        || task.unit != Unit::Bytes && (step(was.done, is.done, is.total) || step(before.done, task.done, task.total))
+}
+
+/// `28 of 30 nodes done, 1 failed`.
+fn count(task: &Task) -> String {
+    let mut parts = Vec::new();
+    match task.unit {
+        Unit::Bytes if task.total == 0 => parts.push(bytes(task.done)),
+        Unit::Bytes => parts.push(format!("{} of {}", bytes(task.done), bytes(task.total))),
+        Unit::Once if task.steps.is_some() => {}
+        Unit::Once => parts.push((if task.over { "done" } else { "at work" }).to_owned()),
+        unit => {
+            parts.push(format!("{} of {} {} done", task.done, task.total, unit.word(task.total)));
+            if task.failed > 0 {
+                parts.push(format!("{} failed", task.failed));
+            }
+        }
+    }
+    if let Some(Steps { unit, done, total, failed }) = task.steps {
+        parts.push(match total {
+            0 => format!("{done} {}", unit.word(done)),
+            _ => format!("{done} of {total} {} done", unit.word(total)),
+        });
+        if failed > 0 {
+            parts.push(format!("{failed} {} failed", unit.word(failed)));
+        }
+    }
+    format!("{}: {}", task.name, parts.join(", "))
+}
+
+fn task_line(task: &Task, took: Duration) -> String {
+    let mut line = count(task);
+    let failed = task.failed > 0 || task.steps.is_some_and(|steps| steps.failed > 0);
+    if task.over && !task.result.is_empty() && !(failed && task.result == FAILED) {
+        line = format!("{line}, {}", task.result);
+    }
+    if task.over {
+        line = format!("{line}, after {}", time(took));
+    } else if !task.note.is_empty() {
+        line = format!("{line}: {}", task.note);
+    }
+    visible::line(&line).into_owned()
+}
+
+/// Where the archive is that came of it, for programs.
+pub(crate) fn archive_event(path: &str) -> String {
+    json::line(&json!({"event": "archive", "time": clock::now(), "path": path}))
+}
+
+fn event(name: &str, elapsed: Duration, mut fields: Value) -> String {
+    fields["event"] = json!(name);
+    fields["time"] = json!(clock::now());
+    fields["elapsed"] = json!(elapsed.as_secs());
+    json::line(&fields)
+}
+
+fn task_event(task: &Task, elapsed: Duration) -> String {
+    let unit = task.unit.word(2);
+    let mut fields = json!({
+        "name": task.name, "unit": unit, "done": task.done, "total": task.total, "failed": task.failed, "over": task.over,
+    });
+    if let Some(Steps { unit, done, total, failed }) = task.steps {
+        fields["steps"] = json!({"unit": unit.word(2), "done": done, "total": total, "failed": failed});
+    }
+    for (key, text) in [("note", &task.note), ("result", &task.result)] {
+        if !text.is_empty() {
+            fields[key] = json!(text);
+        }
+    }
+    event("task", elapsed, fields)
+}
+
+fn trouble_event(trouble: &Trouble, elapsed: Duration) -> String {
+    event("trouble", elapsed, json!({"task": trouble.task, "places": trouble.places, "cause": trouble.cause}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(done: u64, failed: u64) -> Task {
+        Task { name: "p".into(), done, total: 30, failed, over: done == 30, ..Task::default() }
+    }
+
+    fn news(told: &mut Told, scene: &Scene, over: bool) -> Vec<String> {
+        let times = scene.tasks.iter().map(|_| (Duration::from_secs(9), None)).collect();
+        told.news(&Shown { scene, elapsed: Duration::from_secs(9), times }, over)
+    }
+
+    fn running(tasks: Vec<Task>) -> Scene {
+        Scene { title: "a run".into(), state: "running".into(), tasks, ..Scene::default() }
+    }
+
+    #[test]
+    fn a_line_for_what_is_new_and_nothing_twice() {
+        let mut told = Told::new(Output::Plain);
+        let mut check = |task: Task, over: bool, expected: &[&str]| {
+            assert_eq!(news(&mut told, &running(vec![task]), over), expected);
+        };
+        check(nodes(0, 0), false, &["a run: running"]);
+        check(nodes(1, 0), false, &["p: 1 of 30 nodes done"]);
+        check(nodes(2, 0), false, &[]);
+        check(nodes(3, 0), false, &["p: 3 of 30 nodes done"]);
+        check(nodes(3, 0), false, &[]);
+        check(nodes(28, 1), false, &["p: 28 of 30 nodes done, 1 failed"]);
+        check(nodes(30, 1), false, &["p: 30 of 30 nodes done, 1 failed, after 0:09"]);
+        check(nodes(30, 1), true, &[]);
+    }
+
+    #[test]
+    fn small_steps_are_told_together_and_the_last_one_always() {
+        let mut told = Told::new(Output::Plain);
+        let at = |done| {
+            let steps = Steps { unit: Unit::Tests, done, total: 1000, failed: 0 };
+            let task = Task {
+                name: "e2e".into(),
+                unit: Unit::Once,
+                total: 1,
+                steps: Some(steps),
+                ..Task::default()
+            };
+            running(vec![task])
+        };
+        let lines: Vec<String> = (0..=200).flat_map(|done| news(&mut told, &at(done), false)).collect();
+        assert_eq!(lines.len(), 1 + 1 + 200 / 50, "{lines:?}");
+        assert_eq!(news(&mut told, &at(201), true), ["e2e: 201 of 1000 tests done"]);
+    }
+
+    #[test]
+    fn troubles_are_told_again_when_there_are_more_of_them() {
+        let mut told = Told::new(Output::Plain);
+        let trouble = |places: &[&str]| Scene {
+            troubles: vec![Trouble {
+                task: "p".into(),
+                places: places.iter().map(|&place| place.into()).collect(),
+                cause: "no\nimage".into(),
+            }],
+            ..Scene::default()
+        };
+        assert_eq!(news(&mut told, &trouble(&["a"]), false), [r"in trouble: p on a: no\nimage"]);
+        assert!(news(&mut told, &trouble(&["a"]), false).is_empty());
+        let seven = ["a", "b", "c", "d", "e", "f", "g"];
+        assert_eq!(
+            news(&mut told, &trouble(&seven), false),
+            [r"in trouble: p on a, b, c, d, e and 2 more: no\nimage"]
+        );
+    }
+
+    #[test]
+    fn events_have_the_fields_that_are_promised() {
+        let mut told = Told::new(Output::Json);
+        let mut scene = running(vec![nodes(30, 1)]);
+        scene.tasks[0].steps = Some(Steps { unit: Unit::Steps, done: 4, total: 8, failed: 1 });
+        scene.tasks[0].note = "half\nway".into();
+        scene.troubles.push(Trouble { task: "p".into(), places: vec!["a".into()], cause: "no".into() });
+        scene.state = "complete".into();
+        scene.product = Some("a.tar.gz".into());
+        let events: Vec<Value> = (news(&mut told, &scene, false).iter())
+            .map(|line| {
+                let mut event: Value = serde_json::from_str(line).unwrap();
+                assert!(event["time"].take().is_string() && !line.contains('\n'), "{line}");
+                event
+            })
+            .collect();
+        assert_eq!(
+            events,
+            [
+                json!({"event": "task", "time": null, "elapsed": 9, "name": "p", "unit": "nodes", "done": 30, "total": 30,
+                    "failed": 1, "over": true, "note": "half\nway",
+                    "steps": {"unit": "steps", "done": 4, "total": 8, "failed": 1}}),
+                json!({"event": "trouble", "time": null, "elapsed": 9, "task": "p", "places": ["a"], "cause": "no"}),
+                json!({"event": "state", "time": null, "elapsed": 9, "title": "a run", "state": "complete",
+                    "product": "a.tar.gz"}),
+            ]
+        );
+        assert!(archive_event("x").contains(r#""path":"x""#));
+    }
+
+    #[test]
+    fn a_sign_of_life_says_what_is_at_work() {
+        let told = Told::new(Output::Plain);
+        let scene = running(vec![nodes(28, 1), Task { over: true, ..nodes(1, 0) }]);
+        let shown = Shown { scene: &scene, elapsed: Duration::from_secs(60), times: Vec::new() };
+        assert_eq!(told.alive(&shown), "still at work after 1:00: p: 28 of 30 nodes done, 1 failed");
+    }
+}

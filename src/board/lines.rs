@@ -1,0 +1,475 @@
+//! The lines of a board: a scene, its times and the size of a window in, lines that fit out. Pure.
+//!
+//! What does not fit is left out from the least important on: notes, bars, units, tasks that are over, troubles. The
+//! line that says what is waited for always stays.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::{Shown, Steps, Task, Trouble, Unit};
+use base::live::{Line, Size};
+use base::visible;
+
+/// A bar tells no more when it is longer.
+const MAX_BAR: usize = 24;
+/// A shorter one tells nothing.
+const MIN_BAR: usize = 6;
+/// A shorter note is cut to nothing that anybody understands.
+const MIN_NOTE: usize = 12;
+
+/// What a terminal shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) colour: bool,
+    pub(super) unicode: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Style {
+    Plain,
+    Good,
+    Bad,
+    Faint,
+}
+
+/// The board as it fits into `size`, less a column and a row, so that nothing breaks or scrolls.
+pub(super) fn lines(shown: &Shown<'_>, size: Size, look: Look) -> Vec<Line> {
+    let width = size.columns.saturating_sub(1);
+    let rows = size.rows.saturating_sub(1);
+    if width == 0 || rows == 0 {
+        return Vec::new();
+    }
+    let scene = shown.scene;
+    let page = Page { width, look };
+    let footer = page.footer(&scene.footer);
+    let mut head = format!("{}: {}", visible::line(&scene.title), visible::line(&scene.state));
+    let _ = write!(head, "  {}", time(shown.elapsed));
+    let mut out = vec![page.line(vec![(Style::Plain, head)])];
+    let left = rows.saturating_sub(1 + footer.len());
+    let (tasks, troubles) = shares(left, scene.tasks.len(), scene.troubles.len());
+    out.extend(page.tasks(shown, tasks));
+    out.extend(page.troubles(&scene.troubles, troubles));
+    out.extend(footer);
+    // In a window of few rows, the end is what there is to know.
+    let extra = out.len().saturating_sub(rows);
+    out.drain(..extra);
+    out
+}
+
+/// How many lines tasks and troubles get of `left`: tasks come first, but troubles always get some.
+fn shares(left: usize, tasks: usize, troubles: usize) -> (usize, usize) {
+    let wanted = troubles.min(left / 3);
+    let tasks = tasks.min(left - wanted);
+    (tasks, troubles.min(left - tasks))
+}
+
+struct Page {
+    width: usize,
+    look: Look,
+}
+
+impl Page {
+    /// All in one line if they fit, else one for each part.
+    fn footer(&self, parts: &[String]) -> Vec<Line> {
+        let faint = |text: String| self.line(vec![(Style::Faint, text)]);
+        let parts: Vec<_> =
+            parts.iter().filter(|part| !part.is_empty()).map(|part| visible::line(part)).collect();
+        let whole = parts.join(" · ");
+        let whole = if self.look.unicode { whole } else { whole.replace('·', "|") };
+        match parts.len() {
+            0 => Vec::new(),
+            _ if columns(&whole) <= self.width => vec![faint(whole)],
+            _ => parts.into_iter().map(|part| faint(part.into_owned())).collect(),
+        }
+    }
+
+    fn tasks(&self, shown: &Shown<'_>, rows: usize) -> Vec<Line> {
+        let all: Vec<(&Task, (Duration, Option<Duration>))> =
+            shown.scene.tasks.iter().zip(shown.times.iter().copied()).collect();
+        let (mut kept, mut left_out) = (all.clone(), 0);
+        if rows < all.len() {
+            // Those that are at work are looked at.
+            kept.sort_by_key(|(task, _)| task.over);
+            kept.truncate(rows.saturating_sub(1));
+            left_out = all.len() - kept.len();
+        }
+        let narrow = self.width < 60;
+        let cells: Vec<Cells> = kept.iter().map(|(task, times)| Cells::of(task, *times, narrow)).collect();
+        let widest = |of: &dyn Fn(&Cells) -> usize| cells.iter().map(of).max().unwrap_or(0);
+        let name = widest(&|cells| columns(&cells.name)).min(self.width / 3);
+        let count = widest(&|cells| columns(&cells.count));
+        let failed = widest(&|cells| columns(&cells.failed));
+        let elapsed = widest(&|cells| columns(&cells.elapsed));
+        let gap = |width: usize| if width == 0 { 0 } else { width + 2 };
+        let fixed = 2 + name + gap(count) + gap(failed) + gap(elapsed);
+        let room = self.width.saturating_sub(fixed);
+        // Where there is room for both, notes get theirs first.
+        let noted = cells.iter().any(|cells| !cells.note.is_empty());
+        let note = if noted && room >= MIN_BAR + MIN_NOTE + 4 { MIN_NOTE + 2 } else { 0 };
+        let bar = if room >= MIN_BAR + 2 { (room - 2 - note).min(MAX_BAR) } else { 0 };
+        let mut out: Vec<Line> = (cells.iter())
+            .map(|cells| {
+                let mut parts = vec![(Style::Plain, format!("  {}", self.padded(&cells.name, name)))];
+                if bar > 0 {
+                    let style = if cells.is_bad { Style::Bad } else { Style::Good };
+                    parts.push((style, format!("  {}", self.bar(cells.share, bar))));
+                }
+                parts.push((Style::Plain, format!("  {}", right(&cells.count, count))));
+                if failed > 0 {
+                    parts.push((Style::Bad, format!("  {}", right(&cells.failed, failed))));
+                }
+                parts.push((Style::Faint, format!("  {}", right(&cells.elapsed, elapsed))));
+                let used: usize = parts.iter().map(|(_, text)| columns(text)).sum();
+                if !cells.note.is_empty() && self.width.saturating_sub(used + 2) >= MIN_NOTE {
+                    parts.push((Style::Faint, format!("  {}", cells.note)));
+                }
+                self.line(parts)
+            })
+            .collect();
+        if left_out > 0 && rows > 0 {
+            let over = all.iter().filter(|(task, _)| task.over).count();
+            let more = format!("  and {left_out} more, {over} of {} are done", all.len());
+            out.push(self.line(vec![(Style::Faint, more)]));
+        }
+        out
+    }
+
+    fn troubles(&self, troubles: &[Trouble], rows: usize) -> Vec<Line> {
+        let shown = if rows < troubles.len() { rows.saturating_sub(1) } else { troubles.len() };
+        let mut out: Vec<Line> = (troubles.iter().take(shown))
+            .map(|trouble| self.line(vec![(Style::Bad, format!("  {}", sentence(trouble, 3)))]))
+            .collect();
+        if shown < troubles.len() && rows > 0 {
+            let more = format!("  and {} more that are in trouble", troubles.len() - shown);
+            out.push(self.line(vec![(Style::Bad, more)]));
+        }
+        out
+    }
+
+    fn bar(&self, share: Option<(u64, u64)>, width: usize) -> String {
+        let inner = width - 2;
+        let full = share.map_or(0, |(done, total)| {
+            let part = u128::from(done.min(total)) * inner as u128 / u128::from(total.max(1));
+            usize::try_from(part).unwrap_or(inner)
+        });
+        let (begin, done, open, end) =
+            if self.look.unicode { ('▕', '█', '░', '▏') } else { ('[', '#', '-', ']') };
+        let letters = |letter: char, count: usize| std::iter::repeat_n(letter, count).collect::<String>();
+        format!("{begin}{}{}{end}", letters(done, full), letters(open, inner - full))
+    }
+
+    fn padded(&self, text: &str, width: usize) -> String {
+        let text = clip(text, width, self.look.unicode);
+        let room = width.saturating_sub(columns(&text));
+        format!("{text}{}", " ".repeat(room))
+    }
+
+    /// Joins parts, cut to the width, with their colours.
+    fn line(&self, parts: Vec<(Style, String)>) -> Line {
+        let mut line = Line::default();
+        for (style, text) in parts {
+            let text = clip(&text, self.width - line.width, self.look.unicode);
+            let code = match style {
+                Style::Plain => 0,
+                Style::Good => 32,
+                Style::Bad => 31,
+                Style::Faint => 2,
+            };
+            line.width += columns(&text);
+            if code == 0 || !self.look.colour || text.is_empty() {
+                line.text.push_str(&text);
+            } else {
+                let _ = write!(line.text, "\x1b[{code}m{text}\x1b[0m");
+            }
+        }
+        line
+    }
+}
+
+/// What stands in the columns of a task.
+struct Cells {
+    name: String,
+    share: Option<(u64, u64)>,
+    count: String,
+    failed: String,
+    elapsed: String,
+    note: String,
+    is_bad: bool,
+}
+
+impl Cells {
+    fn of(task: &Task, (elapsed, left): (Duration, Option<Duration>), narrow: bool) -> Self {
+        let Steps { unit, done, total, failed } = task.coarsest();
+        let count = match unit {
+            _ if total == 0 => String::new(),
+            Unit::Once => (if task.over { "done" } else { "at work" }).to_owned(),
+            Unit::Bytes => format!("{} of {}", bytes(done), bytes(total)),
+            _ if narrow => format!("{done}/{total}"),
+            _ => format!("{done}/{total} {}", unit.word(total)),
+        };
+        let mut notes = Vec::new();
+        notes.extend(left.map(|left| format!("about {} left", rough(left))));
+        if let Some(inner) = task.steps.filter(|_| task.unit != Unit::Once) {
+            let failed = if inner.failed > 0 { format!(", {} failed", inner.failed) } else { String::new() };
+            notes.push(format!("{}/{} {}{failed}", inner.done, inner.total, inner.unit.word(inner.total)));
+        }
+        notes.push(if task.over { task.result.clone() } else { visible::line(&task.note).into_owned() });
+        notes.retain(|note| !note.is_empty());
+        Self {
+            name: visible::line(&task.name).into_owned(),
+            share: (total > 0).then_some((done, total)).or(task.over.then_some((1, 1))),
+            count,
+            failed: if failed > 0 { format!("{failed} failed") } else { String::new() },
+            elapsed: time(elapsed),
+            note: notes.join("  "),
+            is_bad: failed > 0 || task.result == "failed",
+        }
+    }
+}
+
+impl Unit {
+    pub(super) fn word(self, count: u64) -> &'static str {
+        match (self, count) {
+            (Self::Nodes, 1) => "node",
+            (Self::Nodes, _) => "nodes",
+            (Self::Once, _) => "once",
+            (Self::Steps, 1) => "step",
+            (Self::Steps, _) => "steps",
+            (Self::Tests, 1) => "test",
+            (Self::Tests, _) => "tests",
+            (Self::Bytes, _) => "bytes",
+        }
+    }
+}
+
+/// What is wrong and where, naming at most so many places.
+pub(super) fn sentence(trouble: &Trouble, most: usize) -> String {
+    let mut places = trouble.places.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
+    if trouble.places.len() > most {
+        let _ = write!(places, " and {} more", trouble.places.len() - most);
+    }
+    let text = match places.as_str() {
+        "" => format!("{}: {}", trouble.task, trouble.cause),
+        _ => format!("{} on {places}: {}", trouble.task, trouble.cause),
+    };
+    visible::line(&text).into_owned()
+}
+
+/// `0:12`, `12:03`, `1:02:03`.
+pub(super) fn time(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds / 3_600 {
+        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}
+
+/// A time as people write it: `6h`, `90m`, `1h30m`, `45s`.
+pub(crate) fn span(span: Duration) -> String {
+    let text = base::clock::duration(Duration::from_secs(span.as_secs()));
+    let text = text.strip_suffix("m0s").map_or_else(|| text.clone(), |rest| format!("{rest}m"));
+    text.strip_suffix("h0m").map_or_else(|| text.clone(), |rest| format!("{rest}h"))
+}
+
+/// A time that nobody knows well.
+fn rough(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..5_400 => format!("{}m", seconds.div_ceil(60)),
+        seconds => format!("{}h", seconds.div_ceil(3_600)),
+    }
+}
+
+/// `512 B`, `1.5 MiB`.
+pub(super) fn bytes(count: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let Some(power) = (1..=units.len()).rev().find(|power| count >> (10 * power) > 0) else {
+        return format!("{count} B");
+    };
+    let tenths = (u128::from(count) * 10) >> (10 * power);
+    format!("{}.{} {}", tenths / 10, tenths % 10, units[power - 1])
+}
+
+fn right(text: &str, width: usize) -> String {
+    format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
+}
+
+/// How many columns a letter takes at most: those of East Asia and pictures take two.
+fn column(c: char) -> usize {
+    let wide = matches!(u32::from(c),
+        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xa960..=0xa97c | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f
+        | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f000..=0x1faff | 0x2_0000..=0x3_fffd);
+    if wide { 2 } else { 1 }
+}
+
+fn columns(text: &str) -> usize {
+    text.chars().map(column).sum()
+}
+
+/// The beginning of a text that fits, with a mark where it is cut.
+fn clip(text: &str, width: usize, unicode: bool) -> String {
+    if columns(text) <= width {
+        return text.to_owned();
+    }
+    let mark = if unicode { "…" } else { "." };
+    let mut out = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        if used + column(c) + 1 > width {
+            break;
+        }
+        used += column(c);
+        out.push(c);
+    }
+    if width > 0 {
+        out.push_str(mark);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Scene;
+    use super::*;
+
+    const ASCII: Look = Look { colour: false, unicode: false };
+
+    fn task(name: &str, done: u64, total: u64, failed: u64) -> Task {
+        Task { name: name.into(), done, total, failed, over: done == total, ..Task::default() }
+    }
+
+    fn drawn(scene: &Scene, columns: usize, rows: usize, look: Look) -> Vec<Line> {
+        let times = scene.tasks.iter().map(|_| (Duration::from_secs(72), None)).collect();
+        let shown = Shown { scene, elapsed: Duration::from_secs(3_723), times };
+        lines(&shown, Size { columns, rows }, look)
+    }
+
+    #[track_caller]
+    fn check(scene: &Scene, columns: usize, rows: usize, expected: &[&str]) {
+        let lines = drawn(scene, columns, rows, ASCII);
+        assert_eq!(lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), expected);
+    }
+
+    fn scene() -> Scene {
+        let steps = Steps { unit: Unit::Tests, done: 57, total: 412, failed: 4 };
+        let e2e = Task { unit: Unit::Once, steps: Some(steps), note: "Pods".into(), ..task("e2e", 0, 1, 0) };
+        Scene {
+            title: "a run".into(),
+            state: "running".into(),
+            tasks: vec![e2e, task("systemd-logs", 28, 30, 1)],
+            troubles: vec![Trouble {
+                task: "systemd-logs".into(),
+                places: vec!["n1".into(), "n2".into()],
+                cause: "no image".into(),
+            }],
+            footer: vec!["waiting for e2e".into(), "time limit 6h".into()],
+            product: None,
+        }
+    }
+
+    #[test]
+    fn a_board_fits_into_every_window() {
+        check(
+            &scene(),
+            80,
+            24,
+            &[
+                "a run: running  1:02:03",
+                "  e2e           [##---------------]  57/412 tests  4 failed  1:12  Pods",
+                "  systemd-logs  [###############--]   28/30 nodes  1 failed  1:12",
+                "  systemd-logs on n1, n2: no image",
+                "waiting for e2e | time limit 6h",
+            ],
+        );
+        check(
+            &scene(),
+            40,
+            24,
+            &[
+                "a run: running  1:02:03",
+                "  e2e           57/412  4 failed  1:12",
+                "  systemd-logs   28/30  1 failed  1:12",
+                "  systemd-logs on n1, n2: no image",
+                "waiting for e2e | time limit 6h",
+            ],
+        );
+        check(
+            &scene(),
+            24,
+            6,
+            &[
+                "a run: running  1:02:03",
+                "  e2e      57/412  4 f.",
+                "  system.   28/30  1 f.",
+                "waiting for e2e",
+                "time limit 6h",
+            ],
+        );
+        check(&scene(), 80, 2, &["waiting for e2e | time limit 6h"]);
+        check(&scene(), 80, 1, &[]);
+        check(&scene(), 1, 24, &[]);
+        check(&Scene { state: "x".into(), ..Scene::default() }, 80, 24, &[": x  1:02:03"]);
+    }
+
+    #[test]
+    fn no_size_is_too_small_for_any_scene_and_no_line_too_long() {
+        let mut crowd = scene();
+        crowd.tasks.extend((0..300).map(|number| task(&format!("plugin-{number}"), number % 2, 1, 0)));
+        crowd.troubles = vec![crowd.troubles[0].clone(); 50];
+        crowd.troubles[0].cause = "日本語 🦀 wide\nand \u{1b}[2J evil".repeat(9);
+        for columns in (1..12).chain((12..220).step_by(13)) {
+            for rows in [1, 2, 3, 5, 24, 60] {
+                for look in [ASCII, Look { colour: true, unicode: true }] {
+                    for scene in [&scene(), &crowd] {
+                        let lines = drawn(scene, columns, rows, look);
+                        assert!(lines.len() < rows.max(1), "{} lines in {rows} rows", lines.len());
+                        for line in lines {
+                            assert!(line.width < columns, "{columns}: {line:?}");
+                            let plain = line.text.replace("\x1b[31m", "").replace("\x1b[32m", "");
+                            let plain = plain.replace("\x1b[2m", "").replace("\x1b[0m", "");
+                            assert_eq!(super::columns(&plain), line.width, "{plain}");
+                            assert!(!plain.contains(char::is_control), "{plain:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tasks_at_work_are_shown_before_those_that_are_over() {
+        let mut crowd = scene();
+        crowd.tasks =
+            (0..10).map(|number| task(&format!("p{number}"), u64::from(number < 8), 1, 0)).collect();
+        crowd.troubles.clear();
+        let text: Vec<String> = drawn(&crowd, 60, 7, ASCII).into_iter().map(|line| line.text).collect();
+        assert!(text[1].starts_with("  p8") && text[2].starts_with("  p9"), "{text:?}");
+        assert_eq!(text[4], "  and 7 more, 8 of 10 are done");
+    }
+
+    #[test]
+    fn sizes_and_times_are_short() {
+        for (count, expected) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            (314_572_800, "300.0 MiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(bytes(count), expected);
+        }
+        for (seconds, short, long) in
+            [(0, "0s", "0:00"), (61, "2m", "1:01"), (5_400, "2h", "1:30:00"), (86_400, "24h", "24:00:00")]
+        {
+            assert_eq!(
+                (&*rough(Duration::from_secs(seconds)), &*time(Duration::from_secs(seconds))),
+                (short, long)
+            );
+        }
+        for (seconds, expected) in
+            [(21_600, "6h"), (5_400, "1h30m"), (90, "1m30s"), (120, "2m"), (0, "0s"), (86_400, "24h")]
+        {
+            assert_eq!(span(Duration::from_secs(seconds)), expected);
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! What goes on, shown while it goes on: on a terminal a board that is drawn anew in place, else a line for each change,
+//! or an event in JSON.
+//!
+//! Owns how it looks and how often it is told: at most ten redraws a second, never more lines than the window has; a
+//! change at most each second, a sign of life each minute. What happens is handed in as a [`Scene`], a plain value;
+//! `lines` makes the board of it and `events` the lines and the JSON, both pure. Refuses to know where a scene comes
+//! from (but for the status of a run, which [`of_run`] turns into one), to write to standard output by itself, and to
+//! decide whether there is a board: `cli` does. The names of tasks and what is wrong with them may be anybody's text;
+//! whatever is drawn has gone through `base::visible`. Starts the thread `board`, and joins it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use base::live;
+use base::stop::Stop;
+use base::sys;
+
+mod events;
+mod lines;
+mod run;
+
+pub(crate) use events::archive_event;
+pub(crate) use lines::span;
+pub(crate) use run::{About, of_run};
+
+/// Changes that come faster are told together.
+const MERGE_INTERVAL: Duration = Duration::from_secs(1);
+/// After so long without news there is a sign of life.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// A line for each change.
+    Plain,
+    /// Drawn in place.
+    Board,
+    /// An event for each change.
+    Json,
+}
+
+/// What goes on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Scene {
+    /// What it is about.
+    pub title: String,
+    /// How it stands, in a word; the end is another word than the beginning.
+    pub state: String,
+    /// What is worked on, in the order in which it is shown.
+    pub tasks: Vec<Task>,
+    /// What is wrong.
+    pub troubles: Vec<Trouble>,
+    /// What is waited for, and what the user can do.
+    pub footer: Vec<String>,
+    /// What came of it, once there is something.
+    pub product: Option<String>,
+}
+
+/// One of several things that are worked on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Task {
+    /// What it is called.
+    pub name: String,
+    /// What is counted.
+    pub unit: Unit,
+    /// How many are done, those that failed among them.
+    pub done: u64,
+    /// Of how many; 0 if nobody knows.
+    pub total: u64,
+    /// How many failed.
+    pub failed: u64,
+    /// What it counts inside, finer than that.
+    pub steps: Option<Steps>,
+    /// What it is at.
+    pub note: String,
+    /// Whether it has ended.
+    pub over: bool,
+    /// What came of it, in a word.
+    pub result: String,
+}
+
+/// What a task counts by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Steps {
+    /// What they are.
+    pub unit: Unit,
+    /// How many are done, those that failed among them.
+    pub done: u64,
+    /// Of how many; 0 if nobody knows.
+    pub total: u64,
+    /// How many failed.
+    pub failed: u64,
+}
+
+/// What a task is counted in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Nodes of a cluster.
+    #[default]
+    Nodes,
+    /// There is one of it, and it is done or not.
+    Once,
+    /// Whatever a plugin counts.
+    Steps,
+    /// Tests.
+    Tests,
+    /// Bytes.
+    Bytes,
+}
+
+/// Something wrong, wherever it is the same.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Trouble {
+    /// Whose.
+    pub task: String,
+    /// Where.
+    pub places: Vec<String>,
+    /// What.
+    pub cause: String,
+}
+
+/// A scene with the times that belong to it.
+struct Shown<'a> {
+    scene: &'a Scene,
+    elapsed: Duration,
+    /// For each task: how long it has taken, and how long it may still take where that can be said.
+    times: Vec<(Duration, Option<Duration>)>,
+}
+
+/// Shows scenes for as long as [`with`] runs.
+pub(crate) struct Board {
+    shared: Mutex<Shared>,
+    stop: Stop,
+}
+
+struct Shared {
+    scene: Scene,
+    changed: bool,
+    began: Instant,
+    tasks: HashMap<String, Seen>,
+    /// Why nothing can be told any more.
+    error: Option<anyhow::Error>,
+}
+
+/// What is known of the past of a task.
+struct Seen {
+    began: Instant,
+    ended: Option<Instant>,
+    /// How far it was when it was seen first.
+    first: u64,
+}
+
+impl Board {
+    /// Shows a scene from now on. An error is that nobody reads any more.
+    pub(crate) fn show(&self, scene: Scene) -> Result<()> {
+        let mut shared = self.lock();
+        if let Some(error) = shared.error.take() {
+            return Err(error);
+        }
+        let now = Instant::now();
+        for task in &scene.tasks {
+            let first = task.finest().done;
+            let fresh = || Seen { began: now, ended: None, first };
+            let seen = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
+            if !task.over {
+                seen.ended = None;
+            } else if seen.ended.is_none() {
+                seen.ended = Some(now);
+            }
+        }
+        shared.changed |= shared.scene != scene;
+        shared.scene = scene;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells what is new each time that it is allowed to, until it is over.
+    fn run(&self, output: Output, say: &(dyn Fn(&str) -> Result<()> + Sync)) {
+        let mut teller = Teller { output, say, told: events::Told::new(output), news: None, seconds: 0 };
+        loop {
+            let over = self.stop.wait(live::INTERVAL);
+            let mut shared = self.lock();
+            let scene = shared.scene.clone();
+            let changed = std::mem::take(&mut shared.changed);
+            let shown = shared.shown(&scene);
+            drop(shared);
+            let told = teller.tell(&shown, changed, over);
+            match told {
+                Ok(true) => {}
+                // Not yet: it is still a change when the time has come.
+                Ok(false) => self.lock().changed = true,
+                Err(error) => self.lock().error = Some(error),
+            }
+            if over {
+                return;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn shown<'s>(&self, scene: &'s Scene) -> Shown<'s> {
+        let now = Instant::now();
+        let times = scene.tasks.iter().map(|task| {
+            let Some(seen) = self.tasks.get(&task.name) else { return Default::default() };
+            let took = seen.ended.unwrap_or(now).saturating_duration_since(seen.began);
+            (took, task.left(seen.first, took))
+        });
+        Shown { scene, elapsed: now.saturating_duration_since(self.began), times: times.collect() }
+    }
+}
+
+impl Task {
+    /// What is counted most finely.
+    fn finest(&self) -> Steps {
+        let own = Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed };
+        self.steps.unwrap_or(own)
+    }
+
+    /// What it is counted in first: there is no point in telling that there is one of it.
+    fn coarsest(&self) -> Steps {
+        let steps = self.steps.filter(|_| self.unit == Unit::Once);
+        steps.unwrap_or(Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed })
+    }
+
+    /// How long it may still take, if it goes on as it did: only of what comes one after the other, and not before a
+    /// good part of it was seen.
+    fn left(&self, first: u64, took: Duration) -> Option<Duration> {
+        let least = if self.unit == Unit::Bytes { 2 } else { 30 };
+        let Steps { unit, done, total, .. } = self.coarsest();
+        let seen = done.checked_sub(first)?;
+        if self.over || unit == Unit::Nodes || took.as_secs() < least || seen == 0 || seen * 20 < total {
+            return None;
+        }
+        let left = total.checked_sub(done)?;
+        Some(Duration::from_secs(took.as_secs().saturating_mul(left) / seen))
+    }
+}
+
+struct Teller<'a> {
+    output: Output,
+    say: &'a (dyn Fn(&str) -> Result<()> + Sync),
+    told: events::Told,
+    /// When something was told last.
+    news: Option<Instant>,
+    seconds: u64,
+}
+
+impl Teller<'_> {
+    /// Tells what is new; false if that has to wait.
+    fn tell(&mut self, shown: &Shown<'_>, changed: bool, over: bool) -> Result<bool> {
+        if self.output == Output::Board {
+            let seconds = shown.elapsed.as_secs();
+            if over {
+                live::draw(Vec::new());
+                return self.told.closing(shown).iter().try_for_each(|line| (self.say)(line)).map(|()| true);
+            }
+            if changed || seconds != self.seconds {
+                self.seconds = seconds;
+                live::draw(lines::lines(shown, live::size(), lines::Look::here()));
+            }
+            return Ok(true);
+        }
+        let quiet = self.news.map_or(Duration::MAX, |news| news.elapsed());
+        if (changed && quiet >= MERGE_INTERVAL) || over {
+            let new = self.told.news(shown, over);
+            if !new.is_empty() {
+                self.news = Some(Instant::now());
+            }
+            return new.iter().try_for_each(|line| (self.say)(line)).map(|()| true);
+        }
+        if quiet >= SILENCE && self.news.is_some() {
+            self.news = Some(Instant::now());
+            return (self.say)(&self.told.alive(shown)).map(|()| true);
+        }
+        Ok(!changed)
+    }
+}
+
+/// Runs `work` with a board; `say` takes the lines that stay. An error of `work` comes before one of the board.
+pub(crate) fn with<T>(
+    output: Output,
+    say: &(dyn Fn(&str) -> Result<()> + Sync),
+    work: impl FnOnce(&Board) -> Result<T>,
+) -> Result<T> {
+    let shared = Shared {
+        scene: Scene::default(),
+        changed: false,
+        began: Instant::now(),
+        tasks: HashMap::new(),
+        error: None,
+    };
+    let board = Board { shared: Mutex::new(shared), stop: Stop::new() };
+    /// Also ends the thread when `work` panics.
+    struct Over<'a>(&'a Stop);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+    let worked = thread::scope(|scope| {
+        let over = Over(&board.stop);
+        thread::Builder::new()
+            .name("board".into())
+            .spawn_scoped(scope, || board.run(output, say))
+            .context("start a thread")?;
+        let worked = work(&board);
+        drop(over);
+        worked
+    })?;
+    let error = board.lock().error.take();
+    error.map_or(Ok(worked), Err)
+}
+
+/// Whether a board can be drawn here.
+pub(crate) fn possible() -> bool {
+    live::possible()
+}
+
+impl lines::Look {
+    /// What this terminal shows.
+    fn here() -> Self {
+        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self { colour, unicode: sys::shows_unicode() }
+    }
+}

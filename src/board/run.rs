@@ -1,0 +1,250 @@
+//! The status of a run as a scene: what its plugins have done, summed over nodes. Pure.
+
+use std::collections::BTreeMap;
+
+use super::{Scene, Steps, Task, Trouble, Unit};
+use crate::status::{self, Entry, Run};
+use client::protocol::GLOBAL;
+
+/// What whoever watches knows beside the status.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
+    /// What is watched.
+    pub title: String,
+    /// Its time limit, in words.
+    pub limit: String,
+    /// What the user can do meanwhile.
+    pub hint: String,
+}
+
+/// The plugin whose steps are tests.
+const TESTS: &str = "e2e";
+/// So many nodes that are waited for are named.
+const MAX_NAMED: usize = 2;
+/// When more are waited for, none is named: it is just at work.
+const FEW: u64 = 10;
+
+/// How a run stands.
+pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
+    let mut plugins: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
+    for entry in run.plugins.iter().flatten() {
+        plugins.entry(&entry.plugin).or_default().push(entry);
+    }
+    let tasks = plugins.iter().map(|(name, entries)| task(name, entries)).collect();
+    let mut footer = vec![waited_for(run, &plugins), about.limit.clone(), about.hint.clone()];
+    footer.retain(|part| !part.is_empty());
+    Scene {
+        title: about.title.clone(),
+        state: run.status.clone(),
+        tasks,
+        troubles: troubles(run),
+        footer,
+        product: Some(run.archive.name.clone()).filter(|name| !name.is_empty()),
+    }
+}
+
+fn count(entry: &Entry) -> u64 {
+    entry.count.unwrap_or(1)
+}
+
+fn is_over(entry: &Entry) -> bool {
+    entry.status != status::RUNNING
+}
+
+/// Whether its result is bad, as far as anybody knows.
+fn has_failed(entry: &Entry) -> bool {
+    entry.status == status::FAILED || entry.result_status == status::FAILED
+}
+
+fn task(name: &str, entries: &[&Entry]) -> Task {
+    let sum = |wanted: &dyn Fn(&Entry) -> bool| -> u64 {
+        entries.iter().filter(|entry| wanted(entry)).map(|entry| count(entry)).sum()
+    };
+    let steps = entries.iter().filter_map(|entry| steps(entry)).reduce(|one, other| Steps {
+        unit: one.unit,
+        done: one.done.saturating_add(other.done),
+        total: one.total.saturating_add(other.total),
+        failed: one.failed.saturating_add(other.failed),
+    });
+    let newest = entries.iter().filter_map(|entry| entry.progress.as_deref());
+    let note = newest.max_by(|one, other| one.timestamp.cmp(&other.timestamp)).map(|one| one.msg.clone());
+    let once = entries.iter().all(|entry| entry.node == GLOBAL);
+    Task {
+        name: name.to_owned(),
+        unit: if once { Unit::Once } else { Unit::Nodes },
+        done: sum(&is_over),
+        total: sum(&|_| true),
+        failed: sum(&has_failed),
+        steps,
+        note: note.unwrap_or_default(),
+        over: entries.iter().all(|entry| is_over(entry)),
+        result: result(entries),
+    }
+}
+
+/// What one entry has done of its steps, those that failed among them: what the result says, else what was told.
+fn steps(entry: &Entry) -> Option<Steps> {
+    let progress = entry.progress.as_deref()?;
+    let whole = |number: i64| u64::try_from(number).unwrap_or(0);
+    let counts = entry.result_counts.iter().flatten();
+    let of = |words: &[&str]| {
+        counts.clone().filter(|(word, _)| words.contains(&word.as_str())).map(|(_, count)| count).sum::<u64>()
+    };
+    let (passed, failed) = (of(&["passed", "complete"]), of(&["failed"]));
+    if passed + failed > 0 {
+        return Some(Steps { unit: Unit::Tests, done: passed + failed, total: passed + failed, failed });
+    }
+    let failed = progress.failures.len() as u64;
+    let done = whole(progress.completed).saturating_add(failed);
+    let unit = if entry.plugin == TESTS { Unit::Tests } else { Unit::Steps };
+    Some(Steps { unit, done, total: whole(progress.total).max(done), failed })
+}
+
+/// The worst of the results.
+fn result(entries: &[&Entry]) -> String {
+    if entries.iter().any(|entry| has_failed(entry)) {
+        return status::FAILED.into();
+    }
+    let mut words: Vec<&str> =
+        entries.iter().map(|entry| entry.result_status.as_str()).filter(|word| !word.is_empty()).collect();
+    words.sort_unstable();
+    words.dedup();
+    // What is not passed says more.
+    words
+        .iter()
+        .find(|word| **word != "passed")
+        .or(words.first())
+        .map_or_else(String::new, |word| (*word).into())
+}
+
+fn troubles(run: &Run) -> Vec<Trouble> {
+    let mut troubles: Vec<Trouble> = Vec::new();
+    let said = run.plugins.iter().flatten().filter_map(|entry| Some((entry, entry.message.as_ref()?)));
+    for (entry, cause) in said {
+        // Causes that name their own node are the same cause.
+        let cause = cause.replace(&format!("`{}`", entry.node), "the node");
+        let same = |trouble: &&mut Trouble| trouble.task == entry.plugin && trouble.cause == cause;
+        let place = match count(entry) {
+            1 => entry.node.clone(),
+            nodes => format!("{nodes} nodes"),
+        };
+        match troubles.iter_mut().find(same) {
+            Some(trouble) => trouble.places.push(place),
+            None => troubles.push(Trouble { task: entry.plugin.clone(), places: vec![place], cause }),
+        }
+    }
+    troubles
+}
+
+fn waited_for(run: &Run, plugins: &BTreeMap<&str, Vec<&Entry>>) -> String {
+    match run.status.as_str() {
+        status::POST_PROCESSING => return "results are processed and packed".into(),
+        status::RUNNING => {}
+        _ => return String::new(),
+    }
+    let open = plugins.iter().filter_map(|(name, entries)| {
+        let open: Vec<_> = entries.iter().filter(|entry| !is_over(entry)).collect();
+        let nodes: u64 = open.iter().map(|entry| count(entry)).sum();
+        let named: Vec<&str> = open.iter().take(MAX_NAMED).map(|entry| entry.node.as_str()).collect();
+        let more = nodes.saturating_sub(named.len() as u64);
+        match nodes {
+            0 => None,
+            _ if named == [GLOBAL] => Some((*name).to_owned()),
+            1..=FEW if more == 0 => Some(format!("{name} on {}", named.join(", "))),
+            1..=FEW => Some(format!("{name} on {} and {more} more", named.join(", "))),
+            _ => Some(format!("{name} on {nodes} nodes")),
+        }
+    });
+    let open: Vec<String> = open.collect();
+    if open.is_empty() { String::new() } else { format!("waiting for {}", open.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::protocol::Progress;
+
+    fn entry(plugin: &str, node: &str, state: &str, result: &str) -> Entry {
+        Entry {
+            plugin: plugin.into(),
+            node: node.into(),
+            status: state.into(),
+            result_status: result.into(),
+            ..Entry::default()
+        }
+    }
+
+    fn progress(total: i64, completed: i64, failures: &[&str]) -> Progress {
+        let failures = failures.iter().map(|&name| name.into()).collect();
+        Progress { total, completed, failures, msg: format!("at {completed}"), ..Progress::default() }
+    }
+
+    fn shown(state: &str, entries: Vec<Entry>) -> Scene {
+        let run = Run { plugins: Some(entries), status: state.into(), ..Run::default() };
+        of_run(&run, &About { title: "t".into(), limit: "l".into(), hint: "h".into() })
+    }
+
+    #[test]
+    fn nodes_and_steps_are_summed_and_failures_counted_once() {
+        let told = |node: &str, done: i64, failures: &[&str]| Entry {
+            progress: Some(progress(10, done, failures).into()),
+            ..entry("p", node, "running", "")
+        };
+        let folded = Entry { count: Some(5), ..entry("p", "n9", "complete", "passed") };
+        let scene = shown(
+            "running",
+            vec![told("n1", 3, &["x"]), told("n2", 4, &[]), entry("p", "n3", "failed", ""), folded],
+        );
+        let task = &scene.tasks[0];
+        assert_eq!((task.done, task.total, task.failed, task.over), (6, 8, 1, false));
+        assert_eq!(task.steps, Some(Steps { unit: Unit::Steps, done: 8, total: 20, failed: 1 }));
+        assert_eq!(scene.footer, ["waiting for p on n1, n2", "l", "h"]);
+    }
+
+    #[test]
+    fn what_the_result_says_is_what_the_last_line_says() {
+        let counts = [("passed".to_owned(), 57), ("failed".to_owned(), 2), ("skipped".to_owned(), 6_000)];
+        let e2e = Entry {
+            progress: Some(progress(57, 57, &[]).into()),
+            result_counts: Some(counts.into()),
+            ..entry("e2e", "global", "complete", "failed")
+        };
+        let scene = shown("complete", vec![e2e]);
+        let task = &scene.tasks[0];
+        assert_eq!(task.steps, Some(Steps { unit: Unit::Tests, done: 59, total: 59, failed: 2 }));
+        assert_eq!((task.result.as_str(), task.over, task.failed), ("failed", true, 1));
+        assert_eq!(scene.footer, ["l", "h"]);
+    }
+
+    #[test]
+    fn the_same_cause_on_many_nodes_is_one_trouble() {
+        let trouble = |node: &str, cause: &str| Entry {
+            message: Some(cause.replace("NODE", &format!("`{node}`"))),
+            ..entry("p", node, "running", "")
+        };
+        let entries =
+            vec![trouble("a", "NODE is full"), trouble("b", "NODE is full"), trouble("c", "no image")];
+        let troubles = shown("running", entries).troubles;
+        let told: Vec<_> = troubles.iter().map(|one| (one.places.join(" "), one.cause.as_str())).collect();
+        assert_eq!(told, [("a b".to_owned(), "the node is full"), ("c".to_owned(), "no image")]);
+    }
+
+    #[test]
+    fn what_is_waited_for_is_named_while_it_is_little() {
+        let nodes =
+            |count: usize| (0..count).map(|node| entry("p", &format!("n{node}"), "running", "")).collect();
+        for (count, expected) in [
+            (1, "waiting for p on n0"),
+            (2, "waiting for p on n0, n1"),
+            (5, "waiting for p on n0, n1 and 3 more"),
+            (30, "waiting for p on 30 nodes"),
+        ] {
+            assert_eq!(shown("running", nodes(count)).footer[0], expected);
+        }
+        assert_eq!(
+            shown("running", vec![entry("e2e", "global", "running", "")]).footer[0],
+            "waiting for e2e"
+        );
+        assert_eq!(shown("post-processing", nodes(1)).footer[0], "results are processed and packed");
+    }
+}

@@ -1,0 +1,41 @@
+//! What a worker writes into its log when it cannot reach its aggregator, and what is read out of that log again.
+
+const UNREACHED: &str = "cannot reach the aggregator: ";
+
+/// The words for it.
+pub(crate) fn unreached(why: &str) -> String {
+    format!("{UNREACHED}{why}")
+}
+
+/// The last reason that a log gives in these words; as the logger writes texts, in quotes or without.
+pub(crate) fn why_unreached(log: &str) -> Option<String> {
+    let line = log.lines().rev().find_map(|line| Some(line.split_once(UNREACHED)?.1))?;
+    let mut why = String::new();
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => break,
+            '\\' => why.extend(letters.next()),
+            letter => why.push(letter),
+        }
+    }
+    (!why.is_empty()).then_some(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let log = format!(
+            "time=\"t\" level=error msg=\"{}\"\ntime=\"t\" level=error msg=\"{}\"\nlevel=info msg=\"x\"\n",
+            unreached("first"),
+            unreached("`https://a:1`: \\\"quoted\\\" timeout")
+        );
+        assert_eq!(why_unreached(&log).as_deref(), Some("`https://a:1`: \"quoted\" timeout"));
+        for nothing in ["", "cannot reach the aggregator: ", "cannot reach the aggregator: \"", "else"] {
+            assert_eq!(why_unreached(nothing), None, "{nothing}");
+        }
+    }
+}

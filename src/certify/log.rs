@@ -1,0 +1,121 @@
+//! What the log of a conformance run says: the versions of tests and server, the suite's last words, its seed.
+//!
+//! Lines are cut, never kept: a line of dots may be long, a log has gigabytes.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, Read as _};
+
+/// No line that counts is longer.
+const MAX_LINE_BYTES: u64 = 4 << 10;
+
+/// How the tests tell the versions.
+const TESTS: &str = "e2e test version: ";
+const SERVER: &str = "kube-apiserver version: ";
+
+/// A log, read.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Log {
+    /// The versions that the tests say they are of.
+    pub tests: BTreeSet<String>,
+    /// The versions of the server that they found.
+    pub servers: BTreeSet<String>,
+    /// The seeds of the order of tests.
+    pub seeds: BTreeSet<String>,
+    /// How many tests ran, of how many, for each time that a suite ended.
+    pub ends: Vec<(usize, usize)>,
+    /// The counts behind `Passed`, `Failed`, `Pending` and `Flaked` of the last one.
+    pub counts: [usize; 4],
+    /// Whether its last word is that the suite passed.
+    pub passed: bool,
+}
+
+impl Log {
+    /// Reads a log to its end.
+    pub(super) fn read(mut input: impl BufRead) -> std::io::Result<Self> {
+        let mut log = Self::default();
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+                return Ok(log);
+            }
+            let whole = line.ends_with(b"\n");
+            log.take(plain(&String::from_utf8_lossy(&line)).trim());
+            if !whole {
+                input.skip_until(b'\n')?;
+            }
+        }
+    }
+
+    fn take(&mut self, line: &str) {
+        let word_after = |mark: &str| Some(line.split_once(mark)?.1.split_whitespace().next()?.to_owned());
+        self.tests.extend(word_after(TESTS));
+        self.servers.extend(word_after(SERVER));
+        if let Some(seed) = line.strip_prefix("Random Seed: ") {
+            self.seeds.extend(seed.split_whitespace().next().map(str::to_owned));
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let ["Ran", ran, "of", all, "Specs", ..] = words[..]
+            && let (Ok(ran), Ok(all)) = (ran.parse(), all.parse())
+        {
+            self.ends.push((ran, all));
+            self.passed = false;
+        }
+        if line.starts_with("SUCCESS!") || line.starts_with("FAIL!") {
+            let count = |word: &str| {
+                let at = words.iter().position(|other| *other == word)?;
+                words.get(at.checked_sub(1)?)?.parse().ok()
+            };
+            self.counts = ["Passed", "Failed", "Pending", "Flaked"].map(|word| count(word).unwrap_or(0));
+        }
+        match line {
+            "Test Suite Passed" => self.passed = true,
+            "Test Suite Failed" => self.passed = false,
+            _ => {}
+        }
+    }
+}
+
+/// A line without the colours of a terminal.
+fn plain(line: &str) -> String {
+    let mut parts = line.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |mut text, part| {
+        text.push_str(part.split_once('m').map_or(part, |(_, rest)| rest));
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_versions_and_seed_are_found() {
+        let dots = "S".repeat(100_000);
+        let text = format!(
+            "Random Seed: 7 - will randomize all specs\n  I1122 e2e.go:116] e2e test version: v1.33.1\n\
+             I1122 e2e.go:125] kube-apiserver version: v1.33.2\n{dots}\nRan 3 of 9 Specs in 0.9 seconds\n\
+             \x1b[1mSUCCESS!\x1b[0m -- \x1b[32m3 Passed\x1b[0m | 0 Failed | 1 Flaked | 2 Pending | 6 Skipped\nPASS\n\nTest Suite Passed"
+        );
+        let log = Log::read(text.as_bytes()).unwrap();
+        let set = |word: &str| BTreeSet::from([word.to_owned()]);
+        let expected = Log {
+            tests: set("v1.33.1"),
+            servers: set("v1.33.2"),
+            seeds: set("7"),
+            ends: vec![(3, 9)],
+            counts: [3, 0, 2, 1],
+            passed: true,
+        };
+        assert_eq!(log, expected);
+    }
+
+    #[test]
+    fn a_suite_that_ended_otherwise_has_not_passed() {
+        for text in ["", "Test Suite Passed\nRan 1 of 2 Specs", "Test Suite Passed\nTest Suite Failed"] {
+            assert!(!Log::read(text.as_bytes()).unwrap().passed, "{text}");
+        }
+        assert_eq!(Log::read(&b"FAIL! -- 1 Passed | 2 Failed"[..]).unwrap().counts, [1, 2, 0, 0]);
+    }
+}

@@ -1,0 +1,307 @@
+//! Whether the archive of a conformance run is what the certification programme asks for, and its submission.
+//!
+//! Owns the programme's rules as far as files can tell: it asks no network, so it does not know which versions are still
+//! accepted or whether a product's pages answer. What is wrong becomes findings, all of them at once; only what cannot be
+//! read at all is an error.
+
+mod junit;
+mod log;
+mod product;
+mod submission;
+
+pub(crate) use product::Product;
+pub(crate) use submission::{check, write};
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::BufReader;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::image::lists::listed;
+use crate::layout;
+use crate::report::{Files, Source};
+use client::protocol::GLOBAL;
+use junit::{Junit, plain};
+use log::Log;
+
+/// The plugin that runs the tests.
+const E2E: &str = "e2e";
+/// What a certified run focuses on.
+const FOCUS: &str = r"\[Conformance\]";
+/// The log of the tests.
+const LOG: &str = "e2e.log";
+/// So many names stand in a finding.
+const MAX_NAMES: usize = 10;
+
+/// What keeps an archive from being certified.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Finding {
+    /// The file that shows it.
+    pub file: String,
+    /// What it is.
+    pub what: String,
+    /// The tests that it is about.
+    pub tests: Vec<String>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file, self.what)?;
+        for name in self.tests.iter().take(MAX_NAMES) {
+            write!(f, "\n    {name}")?;
+        }
+        match self.tests.len().saturating_sub(MAX_NAMES) {
+            0 => Ok(()),
+            more => write!(f, "\n    and {more} more"),
+        }
+    }
+}
+
+/// An archive that was looked at.
+pub(crate) struct Candidate {
+    /// The version of Kubernetes, as `v1.33`; empty if nothing tells.
+    pub version: String,
+    /// How many required tests there are, and how many of them passed.
+    pub required: (usize, usize),
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    files: Files,
+    log: String,
+    junit: String,
+}
+
+/// Looks at the archive, and at the tests that must be in it if `names` lists them.
+pub(crate) fn examine(archive: &str, names: Option<&str>) -> anyhow::Result<Candidate> {
+    let source = Source::open(archive)?;
+    let folder = format!("{}/{}/{GLOBAL}/", layout::plugin(E2E), layout::RESULTS);
+    let log = format!("{folder}{LOG}");
+    let definitions = layout::DEFINITIONS.map(|name| format!("{}/{name}", layout::plugin(E2E)));
+    let is_junit = |name: &str| {
+        let file = name.strip_prefix(&folder).unwrap_or_default();
+        file.starts_with("junit") && file.ends_with(".xml") && !file.contains('/')
+    };
+    let (mut junits, mut brought) = (Vec::new(), false);
+    source.each(|name, _, _| {
+        junits.extend(is_junit(name).then(|| name.to_owned()));
+        brought |= name.starts_with(&folder);
+        Ok(())
+    })?;
+    anyhow::ensure!(brought, "it holds no results of the plugin `{E2E}`, which runs the conformance tests");
+    junits.sort();
+    let files = source.collect(
+        |name| {
+            name == log
+                || name == layout::SERVER_VERSION
+                || is_junit(name)
+                || definitions.iter().any(|d| d == name)
+        },
+        |_| false,
+    )?;
+    let mut candidate = Candidate {
+        version: String::new(),
+        required: (0, 0),
+        findings: Vec::new(),
+        files,
+        log,
+        junit: junits.first().cloned().unwrap_or_default(),
+    };
+    candidate.definition(&definitions)?;
+    let junit = candidate.junit(&junits, names)?;
+    candidate.log(junit.as_ref())?;
+    Ok(candidate)
+}
+
+impl Candidate {
+    fn find(&mut self, file: &str, what: impl Into<String>) {
+        self.find_tests(file, what, Vec::new());
+    }
+
+    fn find_tests(&mut self, file: &str, what: impl Into<String>, tests: Vec<String>) {
+        self.findings.push(Finding { file: file.to_owned(), what: what.into(), tests });
+    }
+
+    /// How the plugin was told to run the tests.
+    fn definition(&mut self, places: &[String]) -> anyhow::Result<()> {
+        let Some(path) = places.iter().find(|path| self.files.has(path)).cloned() else {
+            self.find(&places[0], "is missing, so nothing says which tests were chosen");
+            return Ok(());
+        };
+        let text = self.files.small(&path)?.unwrap_or_default();
+        let definition: Value = serde_json::from_slice(&text).with_context(|| format!("`{path}`"))?;
+        let env = definition["Definition"]["spec"]["env"].as_array().into_iter().flatten();
+        let env: BTreeMap<&str, &str> = env
+            .filter_map(|entry| Some((entry["name"].as_str()?, entry["value"].as_str().unwrap_or_default())))
+            .collect();
+        let of = |name: &str| env.get(name).copied().unwrap_or_default();
+        if of("E2E_FOCUS") != FOCUS {
+            let what = format!(
+                "E2E_FOCUS is `{}` instead of `{FOCUS}`: run with `--mode certified-conformance`",
+                of("E2E_FOCUS")
+            );
+            self.find(&path, what);
+        }
+        for (name, fine) in [
+            ("E2E_SKIP", &[""][..]),
+            ("E2E_PARALLEL", &["", "false", "1", "n"]),
+            ("E2E_DRYRUN", &["", "false"]),
+        ] {
+            if !fine.contains(&of(name)) {
+                let what = format!(
+                    "{name} is `{}`: all tests have to run, one after the other; run with `--mode certified-conformance`",
+                    of(name)
+                );
+                self.find(&path, what);
+            }
+        }
+        Ok(())
+    }
+
+    /// What became of the tests.
+    fn junit(&mut self, all: &[String], names: Option<&str>) -> anyhow::Result<Option<Junit>> {
+        let [path] = all else {
+            let what = match all.len() {
+                0 => "there is no JUnit file".to_owned(),
+                many => format!(
+                    "there are {many} JUnit files: the tests ran in parallel, or results of two runs are mixed"
+                ),
+            };
+            let folder = format!("{}/{}/{GLOBAL}", layout::plugin(E2E), layout::RESULTS);
+            self.find(&folder, what);
+            return Ok(None);
+        };
+        let Some(content) = self.files.open(path)? else { return Ok(None) };
+        let read = Junit::read(BufReader::new(content));
+        let junit = match read {
+            Ok(junit) => junit,
+            Err(error) => {
+                self.find(path, format!("cannot be read: {error:#}"));
+                return Ok(None);
+            }
+        };
+        self.required = (junit.required(), junit.passed.len());
+        if junit.required() == 0 {
+            self.find(path, "lists no test with [Conformance] in its name: is this the JUnit file of a conformance image?");
+        }
+        for (set, what) in [
+            (&junit.skipped, "did not run"),
+            (&junit.failed, "failed"),
+            (&junit.flaky, "passed only when tried again, which a certified run may not do"),
+            (
+                &junit.repeated,
+                "listed more than once: results of two runs are mixed, or tests were tried again",
+            ),
+        ] {
+            if !set.is_empty() {
+                let what = format!("{} of {} required tests {what}", set.len(), junit.required());
+                self.find_tests(path, what, set.iter().cloned().collect());
+            }
+        }
+        let names = names.unwrap_or_default().lines().map(|line| plain(listed(line).unwrap_or(line)));
+        let missing: Vec<String> = names
+            .filter(|name| name.contains("[Conformance]") && !junit.lists(name))
+            .map(str::to_owned)
+            .collect();
+        if !missing.is_empty() {
+            let what = match missing.len() {
+                1 => "1 required test of the list is missing".to_owned(),
+                many => format!("{many} required tests of the list are missing"),
+            };
+            self.find_tests(path, what, missing);
+        }
+        for (key, fine, means) in [
+            ("FocusStrings", FOCUS, "other tests were chosen"),
+            ("SkipStrings", "", "tests were skipped"),
+            ("LabelFilter", "", "tests were chosen by labels"),
+            ("FocusFiles", "", "tests were chosen by files"),
+            ("SkipFiles", "", "tests were skipped by files"),
+            ("DryRun", "false", "no test ran at all"),
+            ("ParallelTotal", "1", "tests ran in parallel"),
+            ("FlakeAttempts", "0", "failed tests were tried again"),
+        ] {
+            if let Some(value) = junit.properties.get(key).filter(|value| *value != fine) {
+                self.find(
+                    path,
+                    format!("{means} ({key} is `{value}`): run with `--mode certified-conformance`"),
+                );
+            }
+        }
+        Ok(Some(junit))
+    }
+
+    /// What the log says of versions and of the end, and whether it is of the same run as the JUnit file.
+    fn log(&mut self, junit: Option<&Junit>) -> anyhow::Result<()> {
+        let path = self.log.clone();
+        let Some(content) = self.files.open(&path)? else {
+            self.find(&path, "is missing");
+            return Ok(());
+        };
+        let log = Log::read(BufReader::new(content)).with_context(|| format!("`{path}`"))?;
+        let told: Value = match self.files.small(layout::SERVER_VERSION)? {
+            Some(text) => {
+                serde_json::from_slice(&text).with_context(|| format!("`{}`", layout::SERVER_VERSION))?
+            }
+            None => Value::Null,
+        };
+        let own = told["gitVersion"].as_str().and_then(minor);
+        let servers: Vec<String> = log.servers.iter().filter_map(|version| minor(version)).collect();
+        let tests: Vec<String> = log.tests.iter().filter_map(|version| minor(version)).collect();
+        self.version = own.clone().or_else(|| servers.first().cloned()).unwrap_or_default();
+        for (who, word, versions) in
+            [("tests", "e2e test version", &tests), ("server", "kube-apiserver version", &servers)]
+        {
+            if versions.is_empty() {
+                self.find(&path, format!("does not tell the version of the {who} (a line `{word}: vX.Y.Z`)"));
+            }
+        }
+        for (version, file) in tests
+            .iter()
+            .map(|version| (version, "tests"))
+            .chain(servers.iter().map(|version| (version, "server")))
+        {
+            if *version != self.version {
+                let what = format!("the {file} it names is {version}, and the cluster is {}", self.version);
+                self.find(&path, what);
+            }
+        }
+        if own.is_none() {
+            self.find(layout::SERVER_VERSION, "does not tell the cluster's version");
+        }
+        match log.ends[..] {
+            [] => self.find(&path, "has no end: the tests did not finish (a line `Ran N of M Specs`)"),
+            [(ran, all)] => self.end(&path, &log, ran, all, junit),
+            _ => self.find(&path, format!("holds the ends of {} runs", log.ends.len())),
+        }
+        let seed = junit.and_then(|junit| junit.properties.get("RandomSeed"));
+        if seed.is_some_and(|seed| !log.seeds.is_empty() && !log.seeds.contains(seed)) {
+            self.find(&path, "is not of the run that wrote the JUnit file: their random seeds differ");
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, path: &str, log: &Log, ran: usize, all: usize, junit: Option<&Junit>) {
+        let [_, failed, pending, flaked] = log.counts;
+        if !log.passed || [failed, pending, flaked] != [0; 3] {
+            let what = format!("the suite did not pass: {failed} failed, {pending} pending, {flaked} flaked");
+            self.find(path, what);
+        }
+        let Some(junit) = junit else { return };
+        if all != junit.tests {
+            let what = format!("the suite has {all} tests, and the JUnit file lists {}", junit.tests);
+            self.find(path, what);
+        }
+        if ran != junit.ran {
+            let what =
+                format!("{ran} tests ran, and the JUnit file says {}: they are not of one run", junit.ran);
+            self.find(path, what);
+        }
+    }
+}
+
+/// `v1.33` of `v1.33.1`.
+fn minor(version: &str) -> Option<String> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let number = |part: Option<&str>| part?.trim_end_matches('+').parse::<u32>().ok();
+    Some(format!("v{}.{}", number(parts.next())?, number(parts.next())?))
+}

@@ -1,0 +1,76 @@
+//! `sonobuoy certify`: checks the archive of a conformance run, and writes what is submitted.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::ArgMatches;
+
+use super::{output, request, usage};
+use crate::certify::{self, Finding, Product};
+use base::small;
+
+/// A list of all tests of a version has one or two MiB.
+const MAX_LIST_BYTES: u64 = 64 << 20;
+/// Something is missing for a certificate.
+const NOT_READY: u8 = 3;
+
+/// Runs the command.
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
+    let archive = text("archive").context("no archive given")?;
+    let names = text("tests").map(|path| {
+        small::read(Path::new(path), MAX_LIST_BYTES).with_context(|| format!("cannot read `{path}`"))
+    });
+    let names = names.transpose()?.map(|names| String::from_utf8_lossy(&names).into_owned());
+    ready(archive, text("product"), text("output").map(Path::new), names.as_deref())
+}
+
+/// Checks an archive and a product, and writes the submission if all is well and it is asked for.
+pub(super) fn ready(
+    archive: &str,
+    product: Option<&str>,
+    into: Option<&Path>,
+    names: Option<&str>,
+) -> anyhow::Result<ExitCode> {
+    if into.is_some() && product.is_none() {
+        return Err(usage::error("a submission describes a product; name its description by --product FILE"));
+    }
+    if let Some(into) = into {
+        certify::check(into)?;
+    }
+    let described = product.map(|path| request::read_text(path).map(|text| (path, Product::read(text))));
+    let described = described.transpose()?;
+    let candidate =
+        certify::examine(archive, names).with_context(|| format!("could not process archive: {archive}"))?;
+    let (required, passed) = candidate.required;
+    let of = if candidate.version.is_empty() { String::new() } else { format!(" of {}", candidate.version) };
+    let mut text = format!("{passed} of {required} conformance tests{of} passed\n");
+    let mut findings: Vec<String> = candidate.findings.iter().map(Finding::to_string).collect();
+    if let Some((path, Err(wrong))) = &described {
+        findings.extend(wrong.iter().map(|why| format!("{path}: {why}")));
+    }
+    if !findings.is_empty() {
+        text.push_str("Not ready for certification:\n");
+        text.extend(findings.iter().map(|finding| format!("  {finding}\n")));
+        output::print(&text)?;
+        return Ok(ExitCode::from(NOT_READY));
+    }
+    match (into, described) {
+        (Some(into), Some((_, Ok(product)))) => {
+            let paths = certify::write(&candidate, &product, into)?;
+            text.extend(paths.iter().map(|path| format!("{}\n", path.display())));
+            output::print(&text)?;
+            log::info!(
+                "submit these four files, and nothing else, as {}/<product>/ in a pull request whose title names {} and {}",
+                candidate.version,
+                candidate.version,
+                product.name
+            );
+        }
+        _ => output::print(&format!(
+            "{text}Ready for certification: write the submission with --product FILE -o DIR\n"
+        ))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

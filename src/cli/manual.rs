@@ -1,0 +1,143 @@
+//! What man pages have beyond the table of flags: examples, exit status, environment, files.
+//!
+//! Owns these words. The calls of the examples are run by a test as those of all pages are.
+
+/// Calls that people copy, by command.
+const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "sonobuoy run",
+        &[
+            ("sonobuoy run --local -p disk.yaml --local-nodes 3", "Try a plugin on this machine:"),
+            ("sonobuoy run --wait --mode quick", "One conformance test, as a first sign of life:"),
+            (
+                "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown",
+                "All that a pipeline needs:",
+            ),
+            (
+                "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json",
+                "Events for another program:",
+            ),
+        ],
+    ),
+    (
+        "sonobuoy wait",
+        &[("sonobuoy wait --wait=2h --retrieve .", "See a run through that was started elsewhere:")],
+    ),
+    (
+        "sonobuoy status",
+        &[
+            ("sonobuoy status --watch", "Watch a run until it is over:"),
+            ("sonobuoy status --json", "Ask for all there is to know, once:"),
+        ],
+    ),
+    (
+        "sonobuoy retrieve",
+        &[
+            ("sonobuoy retrieve", "Fetch the archive; its name is printed:"),
+            ("sonobuoy retrieve --partial", "Look at what has arrived so far:"),
+        ],
+    ),
+    (
+        "sonobuoy results",
+        &[
+            ("sonobuoy results latest", "What came of the newest archive here:"),
+            ("sonobuoy results latest --format html", "A page to open in a browser:"),
+            ("sonobuoy results diff before.tar.gz after.tar.gz", "What has changed between two runs:"),
+        ],
+    ),
+    (
+        "sonobuoy gen plugin",
+        &[
+            ("sonobuoy gen plugin --example python", "A plugin that runs as it is:"),
+            (
+                "sonobuoy gen plugin --name disk --image registry.local/disk:v1 --type DaemonSet",
+                "From an image:",
+            ),
+        ],
+    ),
+    (
+        "sonobuoy images",
+        &[
+            (
+                "sonobuoy images push --custom-registry registry.local --kubernetes-version v1.33.1",
+                "Copy what a run needs:",
+            ),
+            ("sonobuoy images download --kubernetes-version v1.33.1", "All of it in one file:"),
+        ],
+    ),
+    ("sonobuoy delete", &[("sonobuoy delete --wait", "Leave the cluster as it was:")]),
+    ("sonobuoy logs", &[("sonobuoy logs -p disk --follow", "What a plugin says, as it says it:")]),
+];
+
+/// What the exit status means, by command; the first is for all others.
+const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
+    ("", &[("0", "It did what was asked."), ("1", "It did not; the last line on standard error says why.")]),
+    (
+        "sonobuoy run",
+        &[
+            ("0", "The run is there; with --wait, it is complete, whatever its tests say."),
+            ("1", "It could not be started, or has failed, or was not over in time."),
+            ("2", "Its archive could not be fetched."),
+            ("3, 4", "--fail-on has found failed, or unknown or missing results."),
+            ("130", "Ctrl-C ended the waiting, or a run on this machine."),
+        ],
+    ),
+    (
+        "sonobuoy status",
+        &[
+            ("0", "The run goes on, or is complete."),
+            ("1", "The run has failed, its aggregator cannot go on, or there is none."),
+            ("130", "Ctrl-C ended the watching."),
+        ],
+    ),
+    (
+        "sonobuoy retrieve",
+        &[
+            ("0", "The archive is here."),
+            ("1", "There is none yet, or the cluster could not be asked."),
+            ("2", "The transfer failed."),
+        ],
+    ),
+    (
+        "sonobuoy results",
+        &[
+            ("0", "The report was written."),
+            ("1", "The archive could not be read."),
+            ("3, 4", "--fail-on has found failed, or unknown or missing results."),
+        ],
+    ),
+];
+
+/// What the environment changes.
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("KUBECONFIG", "Kubeconfig files, as kubectl takes them."),
+    ("SONOBUOY_DIR", "Folder of installed plugins and of kept authorities, instead of ~/.sonobuoy."),
+    ("HTTPS_PROXY, NO_PROXY", "How servers are reached, as other programs take them."),
+    ("NO_COLOR", "Without colours, when it is not empty."),
+    ("TERM", "With \"dumb\", nothing is drawn in place."),
+];
+
+/// Where things are.
+const FILES: &[(&str, &str)] = &[
+    ("~/.kube/config", "The kubeconfig, unless another is named."),
+    (
+        "~/.sonobuoy",
+        "Installed plugins; authorities of runs, which the seals of their archives are checked by.",
+    ),
+];
+
+fn of<'t, T>(table: &'t [(&str, &'t [T])], name: &str) -> Option<&'t [T]> {
+    table.iter().find(|(command, _)| *command == name).map(|(_, rows)| *rows)
+}
+
+/// The examples of a command: the calls, and what each is for.
+pub(crate) fn examples(name: &str) -> &'static [(&'static str, &'static str)] {
+    of(EXAMPLES, name).unwrap_or_default()
+}
+
+/// The sections that follow the flags, but for examples: titles with rows.
+pub(crate) fn sections(name: &str) -> [(&'static str, &'static [(&'static str, &'static str)]); 3] {
+    let name = if name == "sonobuoy wait" { "sonobuoy run" } else { name };
+    let status = of(EXIT_STATUS, name).or_else(|| of(EXIT_STATUS, "")).unwrap_or_default();
+    [("EXIT STATUS", status), ("ENVIRONMENT", ENVIRONMENT), ("FILES", FILES)]
+}

@@ -1,0 +1,107 @@
+//! The flags that override a field of the run's configuration, a row each.
+//!
+//! Their defaults are those of the configuration, and stand nowhere else: help takes them from there. A flag has no
+//! default of its own, which would hide what a configuration file says.
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches};
+
+use super::mistake;
+use crate::config::{Identity, Run};
+
+/// A field that a flag sets.
+enum Field<'r> {
+    Text(&'r mut String),
+    Flag(&'r mut bool),
+    Seconds(&'r mut i64),
+    Identity(&'r mut Identity),
+}
+
+use Field::{Flag, Seconds, Text};
+
+/// Finds the field of a flag.
+type Find = for<'r> fn(&'r mut Run) -> Field<'r>;
+
+/// Each flag and its field.
+const ROWS: &[(&str, Find)] = &[
+    ("namespace", |run| Text(&mut run.namespace)),
+    ("sonobuoy-image", |run| Text(&mut run.worker_image)),
+    ("image-pull-policy", |run| Text(&mut run.image_pull_policy)),
+    ("force-image-pull-policy", |run| Flag(&mut run.force_image_pull_policy)),
+    ("timeout", |run| Seconds(&mut run.server.timeout_seconds)),
+    ("aggregator-permissions", |run| Text(&mut run.aggregator_permissions)),
+    ("security-context-mode", |run| Text(&mut run.security_context_mode)),
+    ("service-account-name", |run| Text(&mut run.service_account_name)),
+    ("existing-service-account", |run| Flag(&mut run.existing_service_account)),
+    ("namespace-psa-enforce-level", |run| Text(&mut run.namespace_psa_enforce_level)),
+    ("e2e-docker-config-file", |run| Text(&mut run.e2e_docker_config_file)),
+    ("identity", |run| Field::Identity(&mut run.identity)),
+];
+
+impl Field<'_> {
+    fn shown(&self) -> String {
+        match self {
+            Text(text) => (*text).clone(),
+            Flag(flag) => flag.to_string(),
+            Seconds(seconds) => seconds.to_string(),
+            Self::Identity(identity) => identity.word().into(),
+        }
+    }
+
+    fn set(&mut self, id: &str, matches: &ArgMatches) -> anyhow::Result<()> {
+        let text = || matches.get_one::<String>(id).filter(|value| !value.is_empty());
+        match self {
+            Text(field) => text().into_iter().for_each(|value| value.clone_into(field)),
+            Flag(field) => **field = matches.get_flag(id),
+            Seconds(field) => {
+                **field = matches.get_one(id).copied().unwrap_or_default();
+                if **field < 0 {
+                    return Err(mistake::error(format!("--{id} is negative; 0 is for no limit")));
+                }
+            }
+            Self::Identity(field) => {
+                **field = text().and_then(|word| Identity::parse(word)).unwrap_or_default();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn given(id: &str, matches: &ArgMatches) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+/// Sets what the command line names.
+pub(super) fn apply(matches: &ArgMatches, run: &mut Run) -> anyhow::Result<()> {
+    let mut rows = ROWS.iter().filter(|(id, _)| given(id, matches));
+    rows.try_for_each(|(id, field)| field(run).set(id, matches))
+}
+
+/// The flag with its default in its help, if it is one of these and has one worth a word.
+pub(super) fn with_default(arg: Arg) -> Arg {
+    let row = ROWS.iter().find(|(id, _)| arg.get_id() == id);
+    let default = row.map(|(_, field)| field(&mut Run::default()).shown()).unwrap_or_default();
+    let telling = !["", "false"].contains(&default.as_str()) && arg.get_id() != "sonobuoy-image";
+    match arg.get_help().filter(|_| telling).map(|help| format!("{help} [default: {default}]")) {
+        Some(help) => arg.help(help),
+        None => arg,
+    }
+}
+
+/// An error if one of the flags stands before `--config`, as if the file overrode it. What changes nothing may.
+pub(super) fn follow_config(matches: &ArgMatches) -> anyhow::Result<()> {
+    if !given("config", matches) {
+        return Ok(());
+    }
+    let Some(config) = matches.indices_of("config").and_then(Iterator::max) else { return Ok(()) };
+    for (id, field) in ROWS.iter().filter(|(id, _)| given(id, matches)) {
+        let default = field(&mut Run::default()).shown();
+        let changed = matches.get_raw(id).and_then(Iterator::last).is_some_and(|value| *value != *default);
+        if changed && matches.indices_of(id).and_then(Iterator::min).is_some_and(|index| index < config) {
+            return Err(mistake::error(format!(
+                "--config comes after --{id}, which overrides it; write --config before the other flags"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! What somebody may have meant who typed a command, a flag or an argument that does not exist.
+//!
+//! Owns the words that people bring along from other programs. What is hidden is never suggested: it is for machines.
+
+use std::path::Path;
+
+use clap::{Arg, Command};
+
+use super::table;
+use crate::plugin::builtin;
+use base::near;
+
+/// What other programs call a command.
+const COMMANDS: &[(&str, &str)] = &[
+    ("start", "run"),
+    ("create", "run"),
+    ("stop", "delete"),
+    ("remove", "delete"),
+    ("rm", "delete"),
+    ("clean", "delete"),
+    ("cleanup", "delete"),
+    ("fetch", "retrieve"),
+    ("copy", "retrieve"),
+    ("cp", "retrieve"),
+    ("report", "results"),
+    ("generate", "gen"),
+    ("template", "gen"),
+    ("ps", "status"),
+    ("watch", "status --watch"),
+    ("ls", "plugin list"),
+    ("tests", "e2e"),
+    ("snapshot", "query"),
+    ("pods", "get pod"),
+];
+
+/// What other programs call a flag.
+const FLAGS: &[(&str, &str)] = &[
+    ("ns", "namespace"),
+    ("verbose", "level"),
+    ("log-level", "level"),
+    ("loglevel", "level"),
+    ("quiet", "level"),
+    ("silent", "level"),
+    ("cluster", "context"),
+    ("image", "plugin-image"),
+    ("env", "plugin-env"),
+    ("focus", "e2e-focus"),
+    ("skip", "e2e-skip"),
+    ("follow", "watch"),
+    ("nodes", "local-nodes"),
+    ("dir", "retrieve"),
+    ("progress", "output"),
+    ("format", "output"),
+];
+
+fn asked(words: &[String]) -> String {
+    if words.is_empty() { String::new() } else { format!("; did you mean `{}`?", words.join("` or `")) }
+}
+
+fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|inner| !inner.is_hide_set())
+}
+
+/// The commands that `word` may mean below `path`; those elsewhere are named whole.
+pub(super) fn command(word: &str, path: &[String]) -> String {
+    let table = table::shown();
+    let lower = word.to_lowercase();
+    let mut here = &table;
+    for part in path {
+        here = here.find_subcommand(part).unwrap_or(here);
+    }
+    let near = near::near(word, visible(here).map(Command::get_name));
+    let prefix = path.iter().map(|part| format!("{part} ")).collect::<String>();
+    if !near.is_empty() {
+        return asked(&near.into_iter().map(|name| format!("{prefix}{name}")).collect::<Vec<_>>());
+    }
+    let exact = COMMANDS.iter().filter(|(other, _)| *other == lower).map(|(_, name)| (*name).to_owned());
+    let elsewhere = visible(&table).flat_map(|group| {
+        let same = visible(group).filter(|inner| inner.get_name() == lower);
+        same.map(|inner| format!("{} {}", group.get_name(), inner.get_name()))
+    });
+    let mut found: Vec<String> = exact.chain(elsewhere).collect();
+    found.truncate(3);
+    asked(&found)
+}
+
+/// The flags of the command that `flag`, with its dashes, may mean.
+pub(super) fn flag(flag: &str, path: &[String]) -> String {
+    let word = flag.trim_start_matches('-').to_lowercase();
+    if word == "version" {
+        return "; `sonobuoy --version` prints the version".into();
+    }
+    let Ok(command) = table::command_at(table::shown(), path) else { return String::new() };
+    let longs: Vec<&str> =
+        command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_long).collect();
+    let others = || FLAGS.iter().filter(|(_, name)| longs.contains(name));
+    let meant = |found: &str| others().find(|(other, _)| *other == found).map(|(_, name)| *name);
+    let found = match meant(&word) {
+        Some(name) => vec![name],
+        None => match near::near(&word, longs.iter().copied()) {
+            near if near.is_empty() => {
+                near::near(&word, others().map(|(other, _)| *other)).into_iter().filter_map(meant).collect()
+            }
+            near => near,
+        },
+    };
+    asked(&found.into_iter().map(|name| format!("--{name}")).collect::<Vec<_>>())
+}
+
+/// The same letter, as the command has it.
+pub(super) fn short(flag: &str, path: &[String]) -> String {
+    let Some(letter) = flag.chars().nth(1) else { return String::new() };
+    if letter == 'V' {
+        return "; `sonobuoy --version` prints the version".into();
+    }
+    let Ok(command) = table::command_at(table::shown(), path) else { return String::new() };
+    let shorts = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_short);
+    let same = |short: &char| short.eq_ignore_ascii_case(&letter);
+    asked(&shorts.filter(same).map(|short| format!("-{short}")).collect::<Vec<_>>())
+}
+
+/// What an argument may be meant for that the command does not take.
+pub(super) fn argument(word: &str, path: &[String]) -> String {
+    let Ok(command) = table::command_at(table::shown(), path) else { return String::new() };
+    let has = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
+    let number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    if number && has("wait") {
+        return format!("; did you mean `--wait={word}`?");
+    }
+    let definition = [".yaml", ".yml"].iter().any(|ending| word.to_lowercase().ends_with(ending));
+    if has("plugin") && (definition || builtin::DEFAULT.contains(&word) || Path::new(word).exists()) {
+        return format!("; did you mean `-p {word}`?");
+    }
+    if has("namespace")
+        && matches!(path.first().map(String::as_str), Some("status" | "logs" | "delete" | "wait"))
+    {
+        return format!("; a namespace is named by `-n {word}`");
+    }
+    String::new()
+}

@@ -1,0 +1,200 @@
+//! Limits of what a run may use, section by section: every key with its default. 0 means no limit where it says so.
+//!
+//! `aggregator::budget` says whom each of them applies to, and what happens when it is exceeded.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{PodLogs, grace, is_zero};
+use base::yaml::typed::Overlay;
+
+/// All limits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Limits {
+    /// Of pod logs.
+    pub pod_logs: PodLogs,
+    /// Of what one worker sends.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub results: Results,
+    /// Of all results of a plugin.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub plugin: Share,
+    /// Of the run.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub run: Whole,
+    /// Of progress updates.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub progress: Progress,
+    /// Of connections to the aggregator.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub connections: Connections,
+    /// Of processing the results of a plugin.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub processing: Processing,
+    /// Of the snapshot.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub snapshot: Snapshot,
+}
+
+/// How much one worker may send, and how much of the disk stays free.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Results {
+    /// Bytes of one result as sent. An end-to-end suite sends tens of MiB, the logs of a large node a few GiB.
+    pub bytes: u64,
+    /// Bytes that the archive of one result may unpack to.
+    pub unpacked_bytes: u64,
+    /// Entries of that archive.
+    pub entries: u64,
+    /// Bytes that stay free on the aggregator's disk, so that status, logs and errors can still be written.
+    pub free_bytes: u64,
+    /// Files and folders that can still be created there, for the same reason.
+    pub free_inodes: u64,
+}
+
+impl Default for Results {
+    fn default() -> Self {
+        Self {
+            bytes: 10 << 30,
+            unpacked_bytes: 40 << 30,
+            entries: 1_000_000,
+            free_bytes: 64 << 20,
+            free_inodes: 4_096,
+        }
+    }
+}
+
+/// How much of the disk all results of a plugin may use. 0 means an equal share, plus whatever no other plugin can need.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Share {
+    /// Bytes, unpacked.
+    pub bytes: u64,
+    /// Files and folders.
+    pub inodes: u64,
+}
+
+/// How much of the disk a run may use.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Whole {
+    /// Bytes of the volume: half for results, half for the archive made from them. 0 means no limit.
+    pub bytes: u64,
+}
+
+impl Default for Whole {
+    fn default() -> Self {
+        Self { bytes: 100 << 30 }
+    }
+}
+
+/// How much of the aggregator's memory progress updates may use.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Progress {
+    /// Bytes of one update; a suite with all of its 7,000 tests failed needs about 1 MiB.
+    pub bytes: u64,
+    /// Bytes of all updates being read at the same time.
+    pub reading_bytes: u64,
+    /// Bytes kept for all results together.
+    pub kept_bytes: u64,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { bytes: 4 << 20, reading_bytes: 16 << 20, kept_bytes: 24 << 20 }
+    }
+}
+
+/// How many connections and requests there may be at once.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Connections {
+    /// Connections without a client certificate.
+    pub strangers: u64,
+    /// Connections with a client certificate that wait for a request.
+    pub known: u64,
+    /// Requests with a small body, handled at the same time.
+    pub small: u64,
+    /// Uploads read at the same time.
+    pub uploads: u64,
+    /// Uploads that wait for their turn.
+    pub waiting: u64,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self { strangers: 16_384, known: 4_096, small: 96, uploads: 256, waiting: 4_096 }
+    }
+}
+
+/// What processing the results of one plugin may use.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Processing {
+    /// Bytes of memory: a suite of 100,000 tests takes a tenth.
+    pub memory_bytes: u64,
+    /// How long: a GiB of results takes a minute.
+    #[serde(serialize_with = "grace::span")]
+    pub time: Duration,
+}
+
+impl Default for Processing {
+    fn default() -> Self {
+        Self { memory_bytes: 256 << 20, time: Duration::from_secs(600) }
+    }
+}
+
+/// How long the snapshot and the logs may take after the plugins have ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Snapshot {
+    /// After this long, nodes that have not answered are not queried any more; a tenth of the run's own limit later
+    /// everything ends. 0 means no limit.
+    #[serde(serialize_with = "grace::span")]
+    pub time: Duration,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(120) }
+    }
+}
+
+impl Limits {
+    /// The keys of a section, which is named in lower case; `None` if there is no such section.
+    pub(super) fn section(&mut self, name: &str) -> Option<Vec<(&'static str, &mut dyn Overlay)>> {
+        Some(match name {
+            "results" => vec![
+                ("Bytes", &mut self.results.bytes),
+                ("UnpackedBytes", &mut self.results.unpacked_bytes),
+                ("Entries", &mut self.results.entries),
+                ("FreeBytes", &mut self.results.free_bytes),
+                ("FreeInodes", &mut self.results.free_inodes),
+            ],
+            "plugin" => {
+                vec![("Bytes", &mut self.plugin.bytes), ("Inodes", &mut self.plugin.inodes)]
+            }
+            "run" => vec![("Bytes", &mut self.run.bytes)],
+            "progress" => vec![
+                ("Bytes", &mut self.progress.bytes),
+                ("ReadingBytes", &mut self.progress.reading_bytes),
+                ("KeptBytes", &mut self.progress.kept_bytes),
+            ],
+            "connections" => vec![
+                ("Strangers", &mut self.connections.strangers),
+                ("Known", &mut self.connections.known),
+                ("Small", &mut self.connections.small),
+                ("Uploads", &mut self.connections.uploads),
+                ("Waiting", &mut self.connections.waiting),
+            ],
+            "processing" => {
+                vec![("MemoryBytes", &mut self.processing.memory_bytes), ("Time", &mut self.processing.time)]
+            }
+            "snapshot" => vec![("Time", &mut self.snapshot.time)],
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! A run in few words, as it stands beside others: when it was, what it was made with, what each plugin came to.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::overview::{Overview, columns};
+use crate::layout;
+
+/// How many times as long a plugin must take to be told.
+pub(crate) const LONGER: f64 = 1.1;
+
+/// One archive.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Column {
+    /// What it is called.
+    pub archive: String,
+    /// When its run began.
+    pub started: Option<String>,
+    /// Its verdict.
+    pub status: &'static str,
+    /// How long it took, in seconds.
+    pub duration: Option<f64>,
+    /// What it was made with and of, by name.
+    pub versions: BTreeMap<String, String>,
+    /// By plugin.
+    pub plugins: BTreeMap<String, Cell>,
+}
+
+/// A plugin in an archive.
+#[derive(Debug, Serialize)]
+pub(crate) struct Cell {
+    /// Its status.
+    pub status: String,
+    /// How many of its tests passed.
+    pub passed: u64,
+    /// How many failed.
+    pub failed: u64,
+    /// How many were skipped.
+    pub skipped: u64,
+    /// How long it took, in seconds.
+    pub duration: Option<f64>,
+}
+
+impl Column {
+    /// The column of an archive.
+    pub(crate) fn of(overview: &Overview<'_>) -> Self {
+        let seconds = |plugin: Option<&str>| {
+            let span =
+                plugin.map_or_else(|| overview.times.whole(), |plugin| overview.times.of(plugin, None));
+            span.map(|span| span.length().as_secs_f64())
+        };
+        let plugins = overview.plugins.iter().map(|plugin| {
+            let [(_, failed), _, (_, passed), _, (_, skipped)] = columns(&plugin.counts);
+            let duration = seconds(Some(&plugin.name));
+            (plugin.name.clone(), Cell { status: plugin.status.clone(), passed, failed, skipped, duration })
+        });
+        Self {
+            archive: overview.opened.source.label().to_owned(),
+            started: overview.times.run.as_ref().map(|(from, _)| from.clone()),
+            status: overview.verdict().word(),
+            duration: seconds(None),
+            versions: versions(overview),
+            plugins: plugins.collect(),
+        }
+    }
+}
+
+/// The API server's version, the program's, and the image of each plugin.
+fn versions(overview: &Overview<'_>) -> BTreeMap<String, String> {
+    let known = [("Kubernetes", &overview.kubernetes), ("Sonobuoy", &overview.version)];
+    let known = known.into_iter().map(|(name, version)| (name.to_owned(), version.clone()));
+    let images = overview
+        .plugins
+        .iter()
+        .filter_map(|plugin| Some((format!("image of {}", plugin.name), image(overview, &plugin.name)?)));
+    known.chain(images).filter(|(_, version)| !version.is_empty()).collect()
+}
+
+/// A definition that cannot be read names no image.
+fn image(overview: &Overview<'_>, plugin: &str) -> Option<String> {
+    layout::DEFINITIONS.iter().find_map(|name| {
+        let bytes = overview.opened.files.small(&format!("{}/{name}", layout::plugin(plugin))).ok()??;
+        let definition: Value = base::json::from_slice(&bytes).ok()?;
+        Some(definition.pointer("/Definition/spec/image")?.as_str()?.to_owned())
+    })
+}
+
+/// What is not the same in two archives: what it is, before and after; empty where an archive does not tell.
+pub(crate) fn changed<'c>(before: &'c Column, after: &'c Column) -> Vec<(&'c str, &'c str, &'c str)> {
+    let names: std::collections::BTreeSet<&String> =
+        before.versions.keys().chain(after.versions.keys()).collect();
+    let of = |column: &'c Column, name: &str| column.versions.get(name).map_or("", String::as_str);
+    names
+        .into_iter()
+        .map(|name| (name.as_str(), of(before, name), of(after, name)))
+        .filter(|(_, before, after)| before != after)
+        .collect()
+}

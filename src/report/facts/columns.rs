@@ -1,0 +1,274 @@
+//! What stands in the tables of facts: the files they come from, and their columns.
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+
+use serde_json::{Map, Value};
+
+use super::super::times::spoken;
+use crate::item::read::{Visit, Writer, read};
+use crate::item::{FAILED, Item};
+use crate::layout;
+
+/// Facts of one kind.
+pub(super) struct Kind {
+    /// The plugin of ours that gathers them.
+    pub plugin: &'static str,
+    /// What they are, for people.
+    pub title: &'static str,
+    /// What its file is called.
+    pub file: &'static str,
+    /// The facts in such a file; null if there are none.
+    pub read: fn(&[u8]) -> Value,
+    pub columns: &'static [Column],
+}
+
+/// A column: its title, the words for it in a sentence before its value, the word for none, and what stands there.
+pub(super) struct Column {
+    pub title: &'static str,
+    pub sentence: &'static str,
+    pub none: &'static str,
+    pub usual: Usual,
+    value: fn(&Value) -> Option<Cell>,
+}
+
+/// What tells which values of a column are odd.
+#[derive(Clone, Copy)]
+pub(super) enum Usual {
+    /// Nothing: they differ by nature.
+    Nothing,
+    /// Most nodes have the same.
+    Majority,
+    /// Numbers that are many times the median, and above a floor.
+    Median { floor: f64 },
+}
+
+/// One value as it is shown; empty where it is not known.
+#[derive(Default)]
+pub(super) struct Cell {
+    pub text: String,
+    pub number: Option<f64>,
+}
+
+impl Column {
+    pub(super) fn cell(&self, facts: &Value) -> Cell {
+        (self.value)(facts).unwrap_or_default()
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text, number: None }
+    }
+}
+
+pub(super) const KINDS: [Kind; 3] = [
+    Kind {
+        plugin: "host-facts",
+        title: "What the nodes are made of",
+        file: layout::HOST_FACTS,
+        read: |bytes| {
+            let document = serde_json::from_slice::<Value>(bytes).unwrap_or_default();
+            document.get("ansible_facts").cloned().unwrap_or_default()
+        },
+        columns: &HOST,
+    },
+    Kind {
+        plugin: "network",
+        title: "What the nodes reach, and how fast",
+        file: layout::NETWORK,
+        read: tree,
+        columns: &NETWORK,
+    },
+    Kind {
+        plugin: "systemd-logs",
+        title: "What the nodes log",
+        file: layout::LOG_SUMMARY,
+        read: tree,
+        columns: &LOGS,
+    },
+];
+
+/// A column on which nodes should agree.
+const fn same(title: &'static str, sentence: &'static str, value: fn(&Value) -> Option<Cell>) -> Column {
+    Column { title, sentence, none: "unknown", usual: Usual::Majority, value }
+}
+
+/// One that is shown and never marked.
+const fn shown(title: &'static str, value: fn(&Value) -> Option<Cell>) -> Column {
+    Column { title, sentence: "", none: "unknown", usual: Usual::Nothing, value }
+}
+
+/// A number that should be about the same on all.
+const fn number(
+    title: &'static str,
+    sentence: &'static str,
+    floor: f64,
+    value: fn(&Value) -> Option<Cell>,
+) -> Column {
+    Column { title, sentence, none: "unknown", usual: Usual::Median { floor }, value }
+}
+
+const HOST: [Column; 10] = [
+    same("OS", "run", |facts| {
+        let version = text(facts, "ansible_distribution_version").unwrap_or_default();
+        Some(format!("{} {version}", text(facts, "ansible_distribution")?).trim_end().to_owned().into())
+    }),
+    same("KERNEL", "run kernel", |facts| Some(text(facts, "ansible_kernel")?.into())),
+    same("ARCH", "have architecture", |facts| Some(text(facts, "ansible_architecture")?.into())),
+    same("CPUS", "have CPUs:", |facts| Some(text(facts, "ansible_processor_vcpus")?.into())),
+    // To the next GiB: the kernel keeps a little for itself, not the same everywhere.
+    same("MEMORY", "have memory of", |facts| {
+        let mib = facts.get("ansible_memtotal_mb")?.as_f64()?;
+        Some(format!("{:.0} GiB", (mib / 1024.0).max(1.0)).into())
+    }),
+    same("DISK", "have a root disk of", |facts| {
+        let bytes = facts.pointer("/sonobuoy_folders/~1/size_total")?.as_f64()?;
+        Some(format!("{:.0} GiB", bytes / f64::from(1 << 30)).into())
+    }),
+    same("RUNTIME", "run", |facts| Some(info(facts, "containerRuntimeVersion")?.into())),
+    same("KUBELET", "run kubelet", |facts| Some(info(facts, "kubeletVersion")?.into())),
+    number("CLOCK", "have a clock that is off", 1.0, |facts| {
+        seconds(facts.pointer("/sonobuoy_clock_offset/seconds")?)
+    }),
+    shown("UPTIME", |facts| Some(spoken(facts.get("ansible_uptime_seconds")?.as_f64()?).into())),
+];
+
+const NETWORK: [Column; 5] = [
+    Column {
+        title: "FAILED",
+        sentence: "fail at:",
+        none: "nothing",
+        usual: Usual::Majority,
+        value: |facts| Some(failed(facts.as_object()?).into()),
+    },
+    number("DNS", "have slow name servers", 20.0, |facts| {
+        let servers = facts.pointer("/dns/servers")?.as_array()?;
+        let slowest = servers.iter().filter_map(|server| server.get("latency_ms")?.as_f64());
+        Some(millis(slowest.reduce(f64::max)?))
+    }),
+    number("API", "are slow to reach the API server", 50.0, |facts| dialled(facts.get("api")?)),
+    number("AGGREGATOR", "are slow to reach the aggregator", 50.0, |facts| dialled(facts.get("aggregator")?)),
+    number("CLOCK", "have a clock that is off", 1.0, |facts| {
+        seconds(facts.pointer("/clock/offset_seconds")?)
+    }),
+];
+
+const LOGS: [Column; 7] = [
+    Column {
+        title: "TROUBLE",
+        sentence: "log",
+        none: "none",
+        usual: Usual::Majority,
+        value: |facts| Some(failed(facts.get("trouble")?.as_object()?).into()),
+    },
+    shown("ENTRIES", |facts| Some(whole(facts.get("entries")?.as_f64()?))),
+    number("CRITICAL", "log many critical entries", 10.0, |facts| {
+        priorities(facts, &["emerg", "alert", "crit"])
+    }),
+    number("ERRORS", "log many errors", 100.0, |facts| priorities(facts, &["err"])),
+    number("WARNINGS", "log many warnings", 1_000.0, |facts| priorities(facts, &["warning"])),
+    number("UNITS", "have errors of many units", 20.0, |facts| {
+        let units = facts.get("units-with-errors").and_then(Value::as_object);
+        let units = units.into_iter().flat_map(Map::values).filter(|unit| unit.is_object()).count();
+        facts.get("entries").map(|_| whole(units as f64))
+    }),
+    shown("MOST ERRORS", |facts| {
+        let units = facts.get("units-with-errors")?.as_object()?.iter();
+        let errors = units.filter_map(|(unit, about)| Some((about.get("errors")?.as_u64()?, unit)));
+        let (count, unit) = errors.max()?;
+        Some(format!("{unit} ({count})").into())
+    }),
+];
+
+fn text(facts: &Value, key: &str) -> Option<String> {
+    match facts.get(key)? {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn info(facts: &Value, key: &str) -> Option<String> {
+    text(facts.get("sonobuoy_node_info")?, key)
+}
+
+/// How far a clock is off.
+fn seconds(offset: &Value) -> Option<Cell> {
+    let offset = offset.as_f64()?;
+    let text = if offset.abs() < 0.05 { "0 s".into() } else { format!("{offset:+.1} s") };
+    Some(Cell { text, number: Some(offset) })
+}
+
+fn millis(number: f64) -> Cell {
+    Cell { text: format!("{number:.1} ms"), number: Some(number) }
+}
+
+fn whole(number: f64) -> Cell {
+    Cell { text: super::super::words::number(number as u64), number: Some(number) }
+}
+
+/// How long it took until a connection was usable.
+fn dialled(leg: &Value) -> Option<Cell> {
+    let part = |key: &str| leg.get(key)?.as_f64();
+    Some(millis(part("connect_ms")? + part("handshake_ms").unwrap_or_default()))
+}
+
+/// The names of what failed.
+fn failed(parts: &Map<String, Value>) -> String {
+    let failed = parts.iter().filter(|(_, part)| part.get("status").is_some_and(|status| status == FAILED));
+    failed.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn priorities(facts: &Value, names: &[&str]) -> Option<Cell> {
+    let counts = facts.get("priorities")?.as_object()?;
+    Some(whole(names.iter().filter_map(|name| counts.get(*name)?.as_f64()).sum()))
+}
+
+/// A tree of items as maps in maps: what is told of an item, and the items below it, by name.
+fn tree(bytes: &[u8]) -> Value {
+    let mut maps = Maps::default();
+    // What was understood until an error is worth having.
+    let _ = read(Cursor::new(bytes), Writer::Plugin, &mut maps);
+    maps.done.pop().map(|(_, map)| Value::Object(map)).unwrap_or_default()
+}
+
+#[derive(Default)]
+struct Maps {
+    open: Vec<(String, Map<String, Value>)>,
+    done: Vec<(String, Map<String, Value>)>,
+}
+
+impl Maps {
+    fn close(&mut self, name: String, map: Map<String, Value>) {
+        match self.open.last_mut() {
+            Some((_, above)) => drop(above.insert(name, Value::Object(map))),
+            None => self.done.push((name, map)),
+        }
+    }
+}
+
+fn about(details: BTreeMap<String, Value>, status: String) -> Map<String, Value> {
+    let mut map: Map<String, Value> = details.into_iter().collect();
+    map.insert("status".into(), status.into());
+    map
+}
+
+impl Visit for Maps {
+    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
+        self.open.push((item.name, about(item.details, item.status)));
+        Ok(())
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        if let Some((name, map)) = self.open.pop() {
+            self.close(name, map);
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        self.close(item.name, about(item.details, item.status));
+        Ok(())
+    }
+}

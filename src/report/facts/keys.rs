@@ -1,0 +1,344 @@
+//! Everything that facts say, key by key: what differs between nodes, and what differs by nature.
+//!
+//! Of each key a few values are held with a few nodes each, so that memory does not grow with the nodes.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// How many keys are compared; nodes with names of their own for everything have any number.
+const KEYS: usize = 20_000;
+/// How many values of a key are told apart, and how many nodes of each are named.
+const VALUES: usize = 8;
+const NAMED: usize = 5;
+/// How much of a value is compared and shown.
+const SHOWN: usize = 100;
+/// A word in a key with so many hexadecimal digits in a row is made up anew on every node.
+const RANDOM: usize = 8;
+
+/// Parts of keys that differ by nature: times, counters, addresses, serial numbers.
+const VOLATILE: [&str; 60] = [
+    "address",
+    "alias",
+    "all_ipv4_addresses",
+    "all_ipv6_addresses",
+    "block_available",
+    "block_used",
+    "board_serial",
+    "bootID",
+    "boot_id",
+    "broadcast",
+    "cached",
+    "chassis_serial",
+    "clock_offset",
+    "connect_ms",
+    "date_time",
+    "device_links",
+    "domain",
+    "entries",
+    "entropy_available",
+    "example",
+    "first",
+    "fqdn",
+    "free",
+    "handshake_ms",
+    "hostname",
+    "hostnqn",
+    "inode_available",
+    "inode_available_percent",
+    "inode_used",
+    "ipv4",
+    "ipv4_secondaries",
+    "ipv6",
+    "iscsi_iqn",
+    "last",
+    "latency_ms",
+    "loadavg",
+    "macaddress",
+    "machineID",
+    "machine_id",
+    "memavailable_mb",
+    "memfree_mb",
+    "net.netfilter.nf_conntrack_count",
+    "network",
+    "nodename",
+    "offset_seconds",
+    "open_files",
+    "pressure",
+    "processes",
+    "product_serial",
+    "product_uuid",
+    "serial",
+    "size_available",
+    "size_available_percent",
+    "swapfree_mb",
+    "systemUUID",
+    "uncertainty_seconds",
+    "unread",
+    "uptime_seconds",
+    "used",
+    "uuid",
+];
+/// Beginnings of such parts.
+const PREFIXES: [&str; 2] = ["ssh_host_key_", "fibre_channel_wwn"];
+
+/// What is known of all keys.
+#[derive(Default)]
+pub(super) struct Keys {
+    of: BTreeMap<String, Key>,
+    /// Nodes in the order in which they came.
+    nodes: Vec<String>,
+    volatile: BTreeMap<String, ()>,
+}
+
+#[derive(Default)]
+struct Key {
+    count: u64,
+    values: Vec<Met>,
+    /// How many nodes have a value that is none of these.
+    others: u64,
+    /// Lowest and highest, with the node that has the highest.
+    range: Option<(f64, f64, usize)>,
+    last: Option<usize>,
+}
+
+struct Met {
+    text: String,
+    count: u64,
+    nodes: Vec<usize>,
+}
+
+/// A key that is not the same on all nodes.
+#[derive(Serialize)]
+pub(crate) struct Difference<'k> {
+    /// The key.
+    pub key: &'k str,
+    /// Its values, the most frequent first; null where a node has none.
+    pub values: Vec<Shared<'k>>,
+    /// On how many nodes it has yet another value.
+    pub others: u64,
+    /// Whether no two nodes have the same.
+    pub everywhere: bool,
+    /// From where to where numbers reach, where there are many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range<'k>>,
+}
+
+/// A value that some nodes have in common.
+#[derive(Serialize)]
+pub(crate) struct Shared<'k> {
+    /// The value.
+    pub value: Option<&'k str>,
+    /// How many nodes have it.
+    pub count: u64,
+    /// Some of them.
+    pub nodes: Vec<&'k str>,
+}
+
+/// How far numbers reach.
+#[derive(Serialize)]
+pub(crate) struct Range<'k> {
+    /// The lowest.
+    pub lowest: f64,
+    /// The highest.
+    pub highest: f64,
+    /// The node that has it.
+    pub node: &'k str,
+}
+
+impl Keys {
+    /// Takes in what a node says.
+    pub(super) fn add(&mut self, node: &str, facts: &Value) {
+        self.nodes.push(node.to_owned());
+        let mut path = String::new();
+        self.walk(&mut path, facts);
+    }
+
+    fn walk(&mut self, path: &mut String, value: &Value) {
+        match value {
+            Value::Object(map) => map.iter().for_each(|(key, value)| self.step(path, key, value)),
+            Value::Array(list) if list.iter().any(Value::is_object) => {
+                for (at, value) in list.iter().enumerate() {
+                    let named =
+                        ["mount", "name", "server", "device"].iter().find_map(|key| value.get(key)?.as_str());
+                    self.step(path, named.unwrap_or(&at.to_string()), value);
+                }
+            }
+            value => self.note(path, value),
+        }
+    }
+
+    fn step(&mut self, path: &mut String, part: &str, value: &Value) {
+        let before = path.len();
+        if before > 0 {
+            path.push('.');
+        }
+        let random = random(part);
+        path.push_str(&part[..random.unwrap_or(part.len())]);
+        path.push_str(if random.is_some() { "*" } else { "" });
+        if random.is_some() || is_volatile(part) {
+            if self.volatile.len() < KEYS && !self.volatile.contains_key(path) {
+                self.volatile.insert(path.clone(), ());
+            }
+        } else {
+            self.walk(path, value);
+        }
+        path.truncate(before);
+    }
+
+    fn note(&mut self, path: &str, value: &Value) {
+        let node = self.nodes.len() - 1;
+        if !self.of.contains_key(path) {
+            if self.of.len() >= KEYS {
+                return;
+            }
+            self.of.insert(path.to_owned(), Key::default());
+        }
+        let Some(key) = self.of.get_mut(path) else { return };
+        // Of two things of one name the first counts.
+        if key.last.replace(node) == Some(node) {
+            return;
+        }
+        key.count += 1;
+        if let Some(number) = value.as_f64() {
+            let (low, high, of) = key.range.get_or_insert((number, number, node));
+            *low = low.min(number);
+            if number > *high {
+                (*high, *of) = (number, node);
+            }
+        }
+        let text = text(value);
+        match key.values.iter().position(|met| met.text == text) {
+            Some(at) => {
+                let met = &mut key.values[at];
+                met.count += 1;
+                if met.nodes.len() < NAMED {
+                    met.nodes.push(node);
+                }
+            }
+            None if key.values.len() < VALUES => key.values.push(Met { text, count: 1, nodes: vec![node] }),
+            None => key.others += 1,
+        }
+    }
+
+    /// What differs by nature.
+    pub(super) fn volatile(&self) -> impl Iterator<Item = &str> {
+        self.volatile.keys().map(String::as_str)
+    }
+
+    /// What differs, with few odd nodes first.
+    pub(super) fn differences(&self) -> Vec<Difference<'_>> {
+        let all = self.nodes.len() as u64;
+        let mut found = Vec::new();
+        for (name, key) in &self.of {
+            let absent = all - key.count;
+            if absent == 0 && key.values.len() < 2 {
+                continue;
+            }
+            let shared = key.values.iter().map(|met| Shared {
+                value: Some(met.text.as_str()),
+                count: met.count,
+                nodes: met.nodes.iter().map(|node| self.nodes[*node].as_str()).collect(),
+            });
+            let none = (absent > 0).then(|| Shared { value: None, count: absent, nodes: Vec::new() });
+            let mut values: Vec<_> = shared.chain(none).collect();
+            values.sort_by_key(|value| std::cmp::Reverse(value.count));
+            let everywhere = all > 2 && values.iter().all(|value| value.count == 1);
+            let many = key.others > 0 || everywhere;
+            let range = key.range.filter(|_| many).map(|(lowest, highest, node)| Range {
+                lowest,
+                highest,
+                node: &self.nodes[node],
+            });
+            found.push(Difference { key: name, values, others: key.others, everywhere, range });
+        }
+        found.sort_by_key(|difference| {
+            let most = difference.values.first().map_or(0, |value| value.count);
+            if most * 2 > all { (0, all - most) } else { (1, difference.values.len() as u64) }
+        });
+        found
+    }
+}
+
+fn is_volatile(part: &str) -> bool {
+    let part = part.strip_prefix("ansible_").or_else(|| part.strip_prefix("sonobuoy_")).unwrap_or(part);
+    VOLATILE.binary_search(&part).is_ok() || PREFIXES.iter().any(|prefix| part.starts_with(prefix))
+}
+
+/// Where a word begins to be made up anew on every node: `veth1a2b3c4d`, a pod's folder.
+fn random(part: &str) -> Option<usize> {
+    let mut runs = part.split(|c: char| !matches!(c, '0'..='9' | 'a'..='f'));
+    let run = runs.find(|run| run.len() >= RANDOM && run.contains(|c: char| c.is_ascii_digit()))?;
+    part.find(run)
+}
+
+/// A value as it is compared.
+fn text(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    };
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::json::json;
+
+    #[test]
+    fn what_differs_by_nature_is_not_compared() {
+        assert!(VOLATILE.is_sorted(), "searched by halves");
+        let mut keys = Keys::default();
+        for (node, swap) in [("n1", 60), ("n2", 60), ("n3", 10)] {
+            let mount = |name: &str| json!({"mount": name, "size_available": swap, "fstype": "ext4"});
+            keys.add(
+                node,
+                &json!({
+                    "ansible_uptime_seconds": swap, "ansible_ssh_host_key_rsa_public": node,
+                    "ansible_veth0a1b2c10d4": {"mtu": swap}, "ansible_veth07680169": {"mtu": swap},
+                    "sonobuoy_sysctl": {"vm.swappiness": swap, "vm.overcommit": 1},
+                    "ansible_mounts": [mount("/"), mount("/data")],
+                    "list": ["a", node],
+                }),
+            );
+        }
+        let volatile: Vec<_> = keys.volatile().collect();
+        assert_eq!(
+            volatile,
+            [
+                "ansible_mounts./.size_available",
+                "ansible_mounts./data.size_available",
+                "ansible_ssh_host_key_rsa_public",
+                "ansible_uptime_seconds",
+                "ansible_veth*",
+            ]
+        );
+        let differences = keys.differences();
+        let told: Vec<_> =
+            differences.iter().map(|difference| (difference.key, difference.values.len())).collect();
+        assert_eq!(told, [("sonobuoy_sysctl.vm.swappiness", 2), ("list", 3)]);
+        assert_eq!(differences[0].values[1].nodes, ["n3"]);
+    }
+
+    #[test]
+    fn many_values_are_bounded_and_numbers_have_a_range() {
+        let mut keys = Keys::default();
+        let only = |node: i32| if node == 7 { json!(true) } else { json!({}) };
+        for node in 0..100 {
+            keys.add(&format!("n{node}"), &json!({"errors": node, "only": only(node)}));
+        }
+        let differences = keys.differences();
+        assert_eq!(differences[0].key, "only");
+        assert_eq!((differences[0].values[0].value, differences[0].values[0].count), (None, 99));
+        let errors = &differences[1];
+        assert_eq!((errors.values.len(), errors.others), (VALUES, 92));
+        let range = errors.range.as_ref().unwrap();
+        assert_eq!((range.lowest, range.highest, range.node), (0.0, 99.0, "n99"));
+    }
+}

@@ -1,0 +1,299 @@
+//! Facts of nodes, a row each: what most nodes have, and which have something else.
+//!
+//! Reads what our own plugins left: host facts in the shape of Ansible's setup module, what each node reaches, what its
+//! log counts. `columns` says what stands in the tables, `keys` compares everything else, `show` writes. A file that cannot be
+//! read is a row that says so. What differs everywhere by nature is shown and never marked.
+
+mod columns;
+mod keys;
+mod show;
+
+use std::collections::BTreeMap;
+use std::io::{BufReader, Read};
+
+use serde::de::DeserializeSeed as _;
+use serde_json::Value;
+
+use super::source::Source;
+use crate::layout::{self, Delivered};
+use base::json::{Page, json};
+use columns::{Cell, Column, KINDS, Kind, Usual};
+pub(crate) use keys::Difference;
+use keys::Keys;
+pub(crate) use show::named;
+
+/// How large a file may be; 100 KiB is usual.
+const LIMIT: u64 = 8 << 20;
+/// How many times the median a number must be to be odd.
+const FAR: f64 = 5.0;
+
+/// The facts of an archive, a table for each kind that it has.
+#[derive(Default)]
+pub(crate) struct Facts {
+    tables: BTreeMap<usize, Table>,
+    /// Whether everything is compared, not only what is in the tables.
+    whole: bool,
+    /// What the snapshot knows of each node's programs.
+    known: BTreeMap<String, Value>,
+}
+
+/// The facts of one kind.
+pub(crate) struct Table {
+    kind: &'static Kind,
+    /// What stands in each column, by node.
+    rows: BTreeMap<String, Vec<Cell>>,
+    keys: Keys,
+}
+
+/// A value that few nodes have.
+pub(crate) struct Odd<'f> {
+    column: &'static Column,
+    value: &'f str,
+    /// The nodes that have it.
+    pub nodes: Vec<&'f str>,
+}
+
+/// How the numbers of a column spread.
+#[derive(Clone, Copy)]
+pub(crate) struct Spread<'f> {
+    /// The column.
+    column: &'static Column,
+    median: f64,
+    /// The number that is farthest from zero, as it is shown, and whose it is.
+    highest: (&'f str, &'f str),
+}
+
+impl Facts {
+    /// Begins; `whole` is whether everything is compared.
+    pub(crate) fn new(whole: bool) -> Self {
+        Self { whole, ..Self::default() }
+    }
+
+    /// Those of an archive, perhaps of one plugin alone.
+    pub(crate) fn read(archive: &str, plugin: Option<&str>, whole: bool) -> anyhow::Result<Self> {
+        let mut facts = Self::new(whole);
+        Source::open(archive)?.each(|name, _, content| match layout::delivered(name) {
+            Some(found) if plugin.is_none_or(|plugin| plugin == found.plugin) => facts.see(found, content),
+            Some(_) => Ok(()),
+            None => {
+                facts.see_cluster(name, content);
+                Ok(())
+            }
+        })?;
+        facts.complete();
+        Ok(facts)
+    }
+
+    /// Takes in the nodes of the snapshot; nothing of what is damaged.
+    pub(crate) fn see_cluster(&mut self, name: &str, content: &mut dyn Read) {
+        if layout::resource_file(name) != Some(("", "core_v1_nodes.json")) {
+            return;
+        }
+        let mut keep = |mut node: Value| {
+            if let Some(name) = node["metadata"]["name"].as_str() {
+                self.known.insert(name.to_owned(), node["status"]["nodeInfo"].take());
+            }
+            true
+        };
+        let mut input = serde_json::Deserializer::from_reader(BufReader::new(content));
+        if let Err(error) = Page(&mut keep).deserialize(&mut input) {
+            log::debug!("the nodes of the snapshot cannot be read: {error}");
+        }
+    }
+
+    /// Fills in what gatherers do not tell and the snapshot knows, since they have no account by which to ask the cluster.
+    pub(crate) fn complete(&mut self) {
+        let Some(hosts) = self.tables.get_mut(&0) else { return };
+        for (node, row) in &mut hosts.rows {
+            let Some(info) = self.known.remove(node) else { continue };
+            let told = json!({ "sonobuoy_node_info": info });
+            for (cell, column) in
+                row.iter_mut().zip(hosts.kind.columns).filter(|(cell, _)| cell.text.is_empty())
+            {
+                *cell = column.cell(&told);
+            }
+        }
+    }
+
+    /// Takes in a file that a plugin left, if it holds facts.
+    pub(crate) fn see(&mut self, found: Delivered<'_>, content: &mut dyn Read) -> anyhow::Result<()> {
+        let Some(kind) = kind(found) else { return Ok(()) };
+        let mut bytes = Vec::new();
+        content.take(LIMIT).read_to_end(&mut bytes)?;
+        self.add(kind, found.node, &(KINDS[kind].read)(&bytes));
+        Ok(())
+    }
+
+    /// Takes in what host-facts gathered on a node.
+    #[allow(dead_code, reason = "only `gather` calls it, which is not there on every system")]
+    pub(crate) fn add_host(&mut self, node: &str, document: &Value) {
+        self.add(0, node, document.get("ansible_facts").unwrap_or(&Value::Null));
+    }
+
+    fn add(&mut self, kind: usize, node: &str, facts: &Value) {
+        let table = self.tables.entry(kind).or_insert_with(|| Table::new(&KINDS[kind]));
+        table
+            .rows
+            .insert(node.to_owned(), table.kind.columns.iter().map(|column| column.cell(facts)).collect());
+        if self.whole {
+            table.keys.add(node, facts);
+        }
+    }
+
+    /// The tables, in the order of their kinds.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
+        self.tables.values()
+    }
+
+    /// What is not as it was, node by node: `n1: kernel 5.4.0 -> 6.1.0`.
+    pub(crate) fn changes(&self, after: &Self) -> Vec<String> {
+        let both = self.tables.iter().filter_map(|(kind, table)| Some((table, after.tables.get(kind)?)));
+        both.flat_map(|(was, is)| was.changes(is)).collect()
+    }
+}
+
+/// Which kind of facts a file holds.
+fn kind(found: Delivered<'_>) -> Option<usize> {
+    let name = found.file.rsplit('/').next();
+    KINDS.iter().position(|kind| found.is_result && name == Some(kind.file))
+}
+
+impl Table {
+    fn new(kind: &'static Kind) -> Self {
+        Self { kind, rows: BTreeMap::new(), keys: Keys::default() }
+    }
+
+    /// What the plugin is called that gathers them.
+    pub(crate) fn plugin(&self) -> &'static str {
+        self.kind.plugin
+    }
+
+    /// What the table is about.
+    pub(crate) fn title(&self) -> &'static str {
+        self.kind.title
+    }
+
+    /// The titles of its columns.
+    pub(crate) fn titles(&self) -> impl Iterator<Item = &'static str> {
+        self.kind.columns.iter().map(|column| column.title)
+    }
+
+    /// Each node with what stands in each column, and whether that is odd; empty where it is not known.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&str, Vec<(&str, bool)>)> {
+        let marks: Vec<_> = (0..self.kind.columns.len()).map(|at| self.mark(at)).collect();
+        self.rows.iter().map(move |(node, row)| {
+            let cells = row.iter().zip(&marks).map(|(cell, mark)| (cell.text.as_str(), mark.is_odd(cell)));
+            (node.as_str(), cells.collect())
+        })
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    fn mark(&self, at: usize) -> Mark<'_> {
+        match self.kind.columns[at].usual {
+            Usual::Nothing => Mark::Nothing,
+            Usual::Majority => self.majority(at).map_or(Mark::Nothing, Mark::Other),
+            Usual::Median { floor } => {
+                Mark::Beyond(self.median(at).map_or(f64::INFINITY, |median| floor.max(median.abs() * FAR)))
+            }
+        }
+    }
+
+    /// What most nodes have in a column, if more than half of them agree.
+    fn majority(&self, at: usize) -> Option<&str> {
+        let mut counts = BTreeMap::<&str, usize>::new();
+        for row in self.rows.values() {
+            *counts.entry(&row[at].text).or_default() += 1;
+        }
+        let (value, most) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        (most * 2 > self.rows.len()).then_some(value)
+    }
+
+    fn median(&self, at: usize) -> Option<f64> {
+        let mut numbers: Vec<f64> = self.rows.values().filter_map(|row| row[at].number).collect();
+        numbers.sort_unstable_by(f64::total_cmp);
+        numbers.get(numbers.len() / 2).copied()
+    }
+
+    /// The values that are not as most nodes have them; numbers that are far from most are one.
+    pub(crate) fn odd(&self) -> Vec<Odd<'_>> {
+        let mut odd = Vec::new();
+        for (at, column) in self.kind.columns.iter().enumerate() {
+            let mark = self.mark(at);
+            let mut of = BTreeMap::<&str, Vec<&str>>::new();
+            for (node, row) in self.rows.iter().filter(|(_, row)| mark.is_odd(&row[at])) {
+                let value = if row[at].number.is_some() { "" } else { row[at].text.as_str() };
+                of.entry(value).or_default().push(node);
+            }
+            odd.extend(of.into_iter().map(|(value, nodes)| Odd { column, value, nodes }));
+        }
+        odd
+    }
+
+    /// How the numbers spread, column by column.
+    pub(crate) fn spread(&self) -> Vec<Spread<'_>> {
+        let columns = self.kind.columns.iter().enumerate();
+        let numbers = columns.filter(|(_, column)| matches!(column.usual, Usual::Median { .. }));
+        numbers
+            .filter_map(|(at, column)| {
+                let far = |cell: &Cell| cell.number.map(f64::abs);
+                let (node, row) = self.rows.iter().filter(|(_, row)| row[at].number.is_some()).max_by(
+                    |(_, a), (_, b)| far(&a[at]).unwrap_or(0.0).total_cmp(&far(&b[at]).unwrap_or(0.0)),
+                )?;
+                Some(Spread { column, median: self.median(at)?, highest: (&row[at].text, node) })
+            })
+            .collect()
+    }
+
+    /// What else differs, what few nodes have first; only where everything was compared.
+    pub(crate) fn differences(&self) -> Vec<Difference<'_>> {
+        self.keys.differences()
+    }
+
+    /// What is known to differ by nature, and was not compared.
+    pub(crate) fn volatile(&self) -> impl Iterator<Item = &str> {
+        self.keys.volatile()
+    }
+
+    fn changes(&self, after: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        for (node, row) in &self.rows {
+            let Some(now) = after.rows.get(node) else { continue };
+            for ((column, was), is) in self.kind.columns.iter().zip(row).zip(now) {
+                if matches!(column.usual, Usual::Majority) && was.text != is.text {
+                    let word =
+                        |text: &str| if text.is_empty() { column.none.to_owned() } else { text.to_owned() };
+                    let name = column.title.to_lowercase();
+                    changes.push(format!("{node}: {name} {} -> {}", word(&was.text), word(&is.text)));
+                }
+            }
+        }
+        changes
+    }
+}
+
+/// What tells an odd value of a column.
+enum Mark<'t> {
+    /// None is.
+    Nothing,
+    /// It is another.
+    Other(&'t str),
+    /// It is farther from zero.
+    Beyond(f64),
+}
+
+impl Mark<'_> {
+    fn is_odd(&self, cell: &Cell) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Other(usual) => cell.text != *usual,
+            Self::Beyond(limit) => cell.number.is_some_and(|number| number.abs() > *limit),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

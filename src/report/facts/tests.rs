@@ -1,0 +1,120 @@
+//! Tables of facts from documents of few nodes: what is marked, said and written.
+
+use super::super::look::Look;
+use super::*;
+use crate::item::FAILED;
+use base::json::json;
+
+fn facts(kernels: &[&str]) -> Facts {
+    let mut facts = Facts::new(true);
+    for (at, kernel) in kernels.iter().enumerate() {
+        let document = json!({"ansible_facts": {
+            "ansible_distribution": "Debian", "ansible_distribution_version": "12", "ansible_kernel": kernel,
+            "ansible_processor_vcpus": 4, "ansible_memtotal_mb": 16_000, "ansible_uptime_seconds": at * 100,
+            "sonobuoy_node_info": {"kubeletVersion": "v1.34.2, \"x\""},
+        }});
+        facts.add_host(&format!("n{at}"), &document);
+    }
+    facts.whole = false;
+    facts
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn text(facts: &Facts) -> String {
+    written(|out| facts.write_text(Look::default(), out))
+}
+
+#[test]
+fn what_few_nodes_have_is_marked_and_said() {
+    let text = text(&facts(&["6.1", "6.1", "5.4", "6.1"]));
+    assert!(text.starts_with("NODE  OS         KERNEL  ARCH  CPUS  MEMORY"), "{text}");
+    assert!(text.contains("\nn2    Debian 12  5.4 *   -     4     16 GiB"), "{text}");
+    assert!(text.ends_with("\n\n* differs from most nodes:\n1 of 4 nodes runs kernel 5.4: n2\n"), "{text}");
+    // Without a majority nothing is odd, and uptimes never are.
+    assert!(!super::tests::text(&facts(&["6.1", "5.4"])).contains('*'));
+    assert!(Facts::default().write_text(Look::default(), &mut Vec::new()).is_err());
+}
+
+#[test]
+fn programs_read_them_too() {
+    let mut facts = facts(&["6.1", "6.1", "5.4"]);
+    let csv = written(|out| facts.write_csv(out));
+    assert_eq!(csv.lines().next(), Some("node,os,kernel,arch,cpus,memory,disk,runtime,kubelet,clock,uptime"));
+    assert_eq!(csv.lines().nth(1), Some("n0,Debian 12,6.1,,4,16 GiB,,,\"v1.34.2, \"\"x\"\"\",,0 s"));
+    facts.whole = true;
+    let json: Value = serde_json::from_str(&written(|out| facts.write_json(out))).unwrap();
+    let host = &json["facts"]["host-facts"];
+    assert_eq!((&host["nodes"]["n2"]["kernel"], &host["odd"][0]["nodes"]), (&json!("5.4"), &json!(["n2"])));
+    assert_eq!(host["differences"][0]["key"], "ansible_kernel");
+    assert_eq!(host["notCompared"], json!(["ansible_uptime_seconds"]));
+    let csv = written(|out| facts.write_csv(out));
+    assert_eq!(csv.lines().nth(2), Some("host-facts,ansible_kernel,5.4,1,n2"), "{csv}");
+    let text = text(&facts);
+    assert!(text.contains("\n  ansible_kernel: 6.1 on 2 nodes; 5.4 on 1 node: n2\n"), "{text}");
+    assert!(text.contains("always differ (times, counters, addresses): ansible_uptime_seconds\n"), "{text}");
+}
+
+#[test]
+fn two_runs_differ_in_what_changed_on_a_node() {
+    let changes = facts(&["6.1", "6.1"]).changes(&facts(&["6.1", "6.2", "7"]));
+    assert_eq!(changes, ["n1: kernel 6.1 -> 6.2"]);
+}
+
+fn see(facts: &mut Facts, plugin: &str, node: &str, file: &str, text: &str) {
+    let found = Delivered { plugin, node, file, is_result: true };
+    facts.see(found, &mut text.as_bytes()).unwrap();
+}
+
+#[test]
+fn what_nodes_reach_and_log_are_tables_too() {
+    let mut facts = Facts::new(false);
+    for (node, connect, offset, errors) in
+        [("n1", 1.0, 0.01, 5), ("n2", 2.0, -0.02, 0), ("n3", 400.0, 341.2, 900)]
+    {
+        let status = if offset > 1.0 { FAILED } else { "passed" };
+        see(
+            &mut facts,
+            "network",
+            node,
+            "results/x/network.yaml",
+            &format!(
+                "name: network\nstatus: {status}\nitems:\n- name: dns\n  status: passed\n  details:\n    servers:\n    \
+                 - latency_ms: 1.5\n    - latency_ms: 2.5\n- name: api\n  status: passed\n  details:\n    connect_ms: {connect}\n    \
+                 handshake_ms: 2\n- name: clock\n  status: {status}\n  details:\n    offset_seconds: {offset}\n"
+            ),
+        );
+        see(
+            &mut facts,
+            "logs",
+            node,
+            "results/x/systemd-logs/log-summary.yaml",
+            &format!(
+                "name: log-summary\nstatus: passed\ndetails:\n  entries: 1000\n  priorities:\n    err: {errors}\nitems:\n\
+                 - name: trouble\n  status: passed\n  items:\n  - name: oom-kill\n    status: {}\n\
+                 - name: units-with-errors\n  status: passed\n  items:\n  - name: a.service\n    status: passed\n    \
+                 details:\n      errors: {errors}\n",
+                if errors > 800 { FAILED } else { "passed" }
+            ),
+        );
+    }
+    let text = text(&facts);
+    for line in [
+        "What the nodes reach, and how fast (network)\n\nNODE  FAILED   DNS     API         AGGREGATOR  CLOCK\n",
+        "\nn3    clock *  2.5 ms  402.0 ms *  -           +341.2 s *\n",
+        "\nAPI: median 4.0 ms, highest 402.0 ms (n3)\n",
+        "\nClock: median 0.0 s, highest +341.2 s (n3)\n",
+        "\n1 of 3 nodes fails at: clock: n3\n1 of 3 nodes is slow to reach the API server: n3\n",
+        "\n1 of 3 nodes has a clock that is off: n3\n",
+        "\nn3    oom-kill *  1,000    0         900 *   0         1      a.service (900)\n",
+        "\n1 of 3 nodes logs oom-kill: n3\n1 of 3 nodes logs many errors: n3\n",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let error = facts.write_csv(&mut Vec::new()).unwrap_err().to_string();
+    assert_eq!(error, "CSV is one table; choose with --plugin one of network, systemd-logs");
+}

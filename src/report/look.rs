@@ -1,0 +1,38 @@
+//! How the texts that compare are printed: colours, columns, and the width that lines are cut to.
+
+use std::io::Write;
+
+use base::visible;
+
+/// How the text is printed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Look {
+    /// With colours.
+    pub colour: bool,
+    /// Lines are cut at so many columns.
+    pub width: Option<usize>,
+}
+
+/// Cuts a line to a width.
+pub(super) fn fit(line: &str, width: Option<usize>) -> String {
+    match width {
+        Some(width) if width > 20 && line.chars().count() > width => {
+            let cut: String = line.chars().take(width - 1).collect();
+            format!("{cut}…")
+        }
+        _ => line.to_owned(),
+    }
+}
+
+/// Columns as wide as what they hold.
+pub(super) fn table(rows: &[Vec<String>], look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{:width$}", visible::line(cell)));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(out, "{}", fit(line.trim_end(), look.width))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,374 @@
+//! Progress that several processes of one plugin tell, each its own part of it, as one sum.
+//!
+//! A parallel test suite has many processes that count for themselves. Each is a sender: known by the `sender` that it
+//! gives, else by its connection, which it alone uses; a connection that was closed is followed by one that goes on where
+//! it ended. One sender alone is passed on as it is. Pure but for the clock; knows neither sockets nor the aggregator,
+//! and starts no thread.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+
+use base::json::{self, json};
+
+/// More senders than that are not told apart.
+const MAX_SENDERS: usize = 64;
+/// The names of failures take no more, in bytes; the aggregator keeps no more either.
+const MAX_FAILURE_BYTES: usize = 1 << 20;
+/// A client may open another connection before it has seen that one is free again.
+const CLIENT_PAUSE: Duration = Duration::from_millis(20);
+/// What is summed.
+const COUNTS: [&str; 4] = ["total", "completed", "failed", "skipped"];
+/// What is united.
+const LISTS: [&str; 2] = ["failures", "errors"];
+/// What adds up by itself.
+const APPENDING: [&str; 3] = ["appendtotals", "appendcompleted", "appendfailing"];
+
+/// All that tell progress of this plugin.
+#[derive(Default)]
+pub(super) struct Senders(Vec<Sender>);
+
+struct Sender {
+    id: Option<String>,
+    connections: Vec<Connection>,
+    latest: Update,
+}
+
+struct Connection {
+    alive: Weak<()>,
+    /// Since when its last answer is under way or there; none while it waits for it.
+    free: Option<Instant>,
+    /// What came over it last.
+    latest: Update,
+}
+
+#[derive(Clone, Default)]
+struct Update {
+    counts: [i64; 4],
+    lists: [Vec<String>; 2],
+}
+
+impl Senders {
+    /// Takes an update in that came over `connection`; the sum to pass on, or `None` where the update is to be passed on
+    /// as it is.
+    pub(super) fn take(&mut self, connection: &Arc<()>, body: &[u8]) -> Option<Vec<u8>> {
+        let Ok(Value::Object(fields)) = json::from_slice(body) else { return None };
+        let mut fields: Map<String, Value> =
+            fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
+        if APPENDING.iter().any(|name| fields.get(*name).is_some_and(|value| !value.is_null())) {
+            return None;
+        }
+        let update = Update::read(&fields)?;
+        let id = fields.get("sender").and_then(Value::as_str).filter(|id| !id.is_empty()).map(str::to_owned);
+        let mut at = self.find(connection, id.as_deref(), &update);
+        if id.is_none() && self.0[at].differs(connection, &update) {
+            at = self.split(at, connection, &update);
+        }
+        let alone = self.0.len() == 1;
+        let sender = &mut self.0[at];
+        sender.id = id.or(sender.id.take());
+        sender.note(connection, None, update.clone());
+        // What was sent before, and came later, is older.
+        let is_older = sender.latest.counts[0] == update.counts[0] && update.done() < sender.latest.done();
+        if sender.id.is_some() || alone || !is_older {
+            sender.latest = update;
+        }
+        if alone {
+            return None;
+        }
+        let sum = self.sum();
+        for (name, count) in COUNTS.iter().zip(sum.counts) {
+            fields.insert((*name).to_owned(), json!(count));
+        }
+        for (name, list) in LISTS.iter().zip(sum.lists) {
+            fields.insert((*name).to_owned(), json!(list));
+        }
+        serde_json::to_vec(&fields).ok()
+    }
+
+    /// Notes that the answer of a connection is on its way.
+    pub(super) fn answered(&mut self, connection: &Arc<()>) {
+        for sender in &mut self.0 {
+            for one in sender.connections.iter_mut().filter(|one| one.is(connection)) {
+                one.free = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Whose update it is; a new sender where it is nobody's that is known.
+    fn find(&mut self, connection: &Arc<()>, id: Option<&str>, update: &Update) -> usize {
+        let known = match id {
+            Some(_) => self.0.iter().position(|sender| sender.id.as_deref() == id),
+            None => self.0.iter().position(|sender| sender.has(connection)),
+        };
+        if let Some(at) = known {
+            return at;
+        }
+        let full = self.0.len() >= MAX_SENDERS;
+        if id.is_none() {
+            // Nobody opens a connection who has a free one.
+            let gone = |sender: &Sender| sender.id.is_none() && !sender.is_idle();
+            let continued = (self.0.iter().enumerate())
+                .filter(|(_, sender)| gone(sender) && sender.latest.leads_to(update))
+                .max_by_key(|(_, sender)| {
+                    let done = sender.latest.done();
+                    // The one before is likelier than the same once more.
+                    (done < update.done(), done)
+                });
+            if let Some((at, _)) = continued {
+                return at;
+            }
+            if self.0.iter().all(|sender| sender.id.is_none() && !sender.is_alive()) {
+                // Nobody else is there: it begins anew, or counts as it likes.
+                self.0.clear();
+            }
+        }
+        if full && !self.0.is_empty() {
+            return self.0.len() - 1;
+        }
+        self.0.push(Sender { id: None, connections: Vec::new(), latest: update.clone() });
+        self.0.len() - 1
+    }
+
+    /// Takes a connection away from a sender that it was taken for: the two began at the same moment.
+    fn split(&mut self, at: usize, connection: &Arc<()>, update: &Update) -> usize {
+        if self.0.len() >= MAX_SENDERS {
+            return at;
+        }
+        let sender = &mut self.0[at];
+        sender.connections.retain(|one| !one.is(connection));
+        let others = sender.connections.iter().map(|one| &one.latest);
+        if let Some(furthest) = others.max_by_key(|latest| latest.done()) {
+            sender.latest = furthest.clone();
+        }
+        self.0.push(Sender { id: None, connections: Vec::new(), latest: update.clone() });
+        self.0.len() - 1
+    }
+
+    fn sum(&self) -> Update {
+        let mut sum = Update::default();
+        let mut seen: [HashSet<&str>; 2] = Default::default();
+        let mut room = MAX_FAILURE_BYTES;
+        for sender in &self.0 {
+            for (all, one) in sum.counts.iter_mut().zip(sender.latest.counts) {
+                *all = all.saturating_add(one);
+            }
+            for ((all, seen), list) in sum.lists.iter_mut().zip(&mut seen).zip(&sender.latest.lists) {
+                for text in list {
+                    if seen.insert(text) && text.len() <= room {
+                        room -= text.len();
+                        all.push(text.clone());
+                    }
+                }
+            }
+        }
+        sum
+    }
+}
+
+impl Sender {
+    fn has(&self, connection: &Arc<()>) -> bool {
+        self.connections.iter().any(|one| one.is(connection))
+    }
+
+    fn note(&mut self, connection: &Arc<()>, free: Option<Instant>, latest: Update) {
+        self.connections.retain(|one| one.alive.strong_count() > 0 && !one.is(connection));
+        self.connections.push(Connection { alive: Arc::downgrade(connection), free, latest });
+    }
+
+    /// Whether what comes over one of its connections goes on from what came there before, and not from what came over
+    /// the others.
+    fn differs(&self, connection: &Arc<()>, update: &Update) -> bool {
+        let own = self.connections.iter().find(|one| one.is(connection));
+        let shared = self.connections.iter().any(|one| one.alive.strong_count() > 0 && !one.is(connection));
+        shared && own.is_some_and(|own| own.latest.leads_to(update)) && !self.latest.leads_to(update)
+    }
+
+    fn is_alive(&self) -> bool {
+        self.connections.iter().any(|one| one.alive.strong_count() > 0)
+    }
+
+    /// Whether it has a connection that it would use again.
+    fn is_idle(&self) -> bool {
+        let free = |one: &Connection| one.free.is_some_and(|since| since.elapsed() > CLIENT_PAUSE);
+        self.connections.iter().any(|one| one.alive.strong_count() > 0 && free(one))
+    }
+}
+
+impl Connection {
+    fn is(&self, connection: &Arc<()>) -> bool {
+        std::ptr::eq(self.alive.as_ptr(), Arc::as_ptr(connection))
+    }
+}
+
+impl Update {
+    fn read(fields: &Map<String, Value>) -> Option<Self> {
+        let mut update = Self::default();
+        for (count, name) in update.counts.iter_mut().zip(COUNTS) {
+            *count = match fields.get(name) {
+                None | Some(Value::Null) => 0,
+                Some(Value::Number(number)) => number.as_i64()?,
+                // What the aggregator ignores is not counted.
+                Some(_) if name == "failed" || name == "skipped" => 0,
+                Some(_) => return None,
+            };
+        }
+        let mut room = MAX_FAILURE_BYTES;
+        for (list, name) in update.lists.iter_mut().zip(LISTS) {
+            let texts = match fields.get(name) {
+                None | Some(Value::Null) => continue,
+                Some(Value::Array(texts)) => texts,
+                Some(_) => return None,
+            };
+            for text in texts {
+                let text = text.as_str().unwrap_or_default();
+                if text.len() <= room {
+                    room -= text.len();
+                    list.push(text.to_owned());
+                }
+            }
+        }
+        Some(update)
+    }
+
+    fn done(&self) -> i64 {
+        self.counts[1].saturating_add(self.lists[0].len() as i64)
+    }
+
+    /// Whether `next` may be what the same process says later.
+    fn leads_to(&self, next: &Self) -> bool {
+        let [total, completed, _, skipped] = self.counts;
+        total == next.counts[0]
+            && completed <= next.counts[1]
+            && skipped <= next.counts[3]
+            && next.lists[0].starts_with(&self.lists[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is passed on: total, completed, failures.
+    fn told(senders: &mut Senders, connection: &Arc<()>, body: &str) -> (i64, i64, usize) {
+        let passed = senders.take(connection, body.as_bytes()).unwrap_or_else(|| body.as_bytes().to_vec());
+        let fields: Value = serde_json::from_slice(&passed).unwrap();
+        let count = |name: &str| fields[name].as_i64().unwrap_or(0);
+        (count("total"), count("completed"), fields["failures"].as_array().map_or(0, Vec::len))
+    }
+
+    fn body(total: i64, completed: i64, failures: &[&str]) -> String {
+        json!({"msg": "", "total": total, "completed": completed, "failures": failures}).to_string()
+    }
+
+    /// As if every answer had long been there.
+    fn settle(senders: &mut Senders) {
+        for one in senders.0.iter_mut().flat_map(|sender| &mut sender.connections) {
+            one.free = Instant::now().checked_sub(CLIENT_PAUSE * 2);
+        }
+    }
+
+    #[test]
+    fn processes_of_one_suite_are_summed_whatever_their_order() {
+        // Only the first process of the suite knows how many tests there are.
+        let (mut senders, [one, two, three]) = (Senders::default(), [(); 3].map(Arc::new));
+        for (connection, update, expected) in [
+            (&one, body(111, 0, &[]), (111, 0, 0)),
+            (&two, body(0, 1, &[]), (111, 1, 0)),
+            (&one, body(111, 1, &[]), (111, 2, 0)),
+            (&three, body(0, 0, &["a"]), (111, 2, 1)),
+            (&two, body(0, 2, &["b"]), (111, 3, 2)),
+            (&three, body(0, 5, &["a"]), (111, 8, 2)),
+            // The last words of the first one change nothing of what the others have done.
+            (&one, body(111, 57, &[]), (111, 64, 2)),
+        ] {
+            assert_eq!(told(&mut senders, connection, &update), expected, "{update}");
+            settle(&mut senders);
+        }
+    }
+
+    #[test]
+    fn processes_that_begin_at_the_same_moment_are_told_apart_when_they_differ() {
+        let (mut senders, [one, two]) = (Senders::default(), [(); 2].map(Arc::new));
+        for (connection, update, expected) in [
+            (&one, body(0, 1, &[]), (0, 1, 0)),
+            (&two, body(0, 1, &[]), (0, 1, 0)),
+            (&one, body(0, 2, &[]), (0, 2, 0)),
+            (&one, body(0, 3, &[]), (0, 3, 0)),
+            (&two, body(0, 1, &["x"]), (0, 4, 1)),
+            (&two, body(0, 2, &["x"]), (0, 5, 1)),
+            (&one, body(0, 4, &[]), (0, 6, 1)),
+        ] {
+            assert_eq!(told(&mut senders, connection, &update), expected, "{update}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_was_cut_is_followed_by_the_next_one_of_its_sender() {
+        let (mut senders, one) = (Senders::default(), Arc::new(()));
+        told(&mut senders, &one, &body(10, 1, &[]));
+        settle(&mut senders);
+        let two = Arc::new(());
+        assert_eq!(told(&mut senders, &two, &body(0, 4, &["x"])), (10, 5, 1));
+        settle(&mut senders);
+        drop(two);
+        let again = Arc::new(());
+        assert_eq!(told(&mut senders, &again, &body(0, 5, &["x"])), (10, 6, 1));
+        assert_eq!(senders.0.len(), 2);
+    }
+
+    #[test]
+    fn one_process_with_a_connection_for_each_update_is_passed_on_as_it_is() {
+        let mut senders = Senders::default();
+        for update in [body(10, 3, &[]), body(10, 5, &["x"]), body(12, 1, &[]), r#"{"Completed":2}"#.into()] {
+            let connection = Arc::new(());
+            assert_eq!(senders.take(&connection, update.as_bytes()), None, "{update}");
+        }
+        // Two at once, before the first has its answer: still one process.
+        let (one, two) = (Arc::new(()), Arc::new(()));
+        assert_eq!(senders.take(&one, body(5, 0, &[]).as_bytes()), None);
+        assert_eq!(senders.take(&two, body(5, 0, &[]).as_bytes()), None);
+        senders.answered(&one);
+        assert_eq!(senders.take(&two, body(5, 1, &[]).as_bytes()), None);
+    }
+
+    #[test]
+    fn who_says_who_it_is_needs_no_connection_of_its_own() {
+        let mut senders = Senders::default();
+        let say = |senders: &mut Senders, id: &str, completed: i64| {
+            let update = json!({"sender": id, "total": 10, "completed": completed}).to_string();
+            told(senders, &Arc::new(()), &update)
+        };
+        assert_eq!(say(&mut senders, "a", 3), (10, 3, 0));
+        assert_eq!(say(&mut senders, "b", 4), (20, 7, 0));
+        // It may count backwards, too: it is known.
+        assert_eq!(say(&mut senders, "a", 1), (20, 5, 0));
+        let many: Vec<_> = (0..1_000).map(|number| say(&mut senders, &number.to_string(), 1)).collect();
+        assert!(senders.0.len() <= MAX_SENDERS && many.len() == 1_000);
+    }
+
+    #[test]
+    fn other_shapes_and_what_cannot_be_read_are_passed_on() {
+        let (mut senders, [one, two]) = (Senders::default(), [(); 2].map(Arc::new));
+        told(&mut senders, &one, &body(10, 1, &[]));
+        settle(&mut senders);
+        told(&mut senders, &two, &body(10, 1, &[]));
+        for update in [
+            r#"{"appendtotals":true,"appendcompleted":3}"#,
+            r#"{"total":"many"}"#,
+            r#"{"failures":"x"}"#,
+            "[]",
+            "",
+            "null",
+        ] {
+            assert_eq!(senders.take(&one, update.as_bytes()), None, "{update}");
+        }
+        let odd = r#"{"Total":10,"COMPLETED":2,"failures":[null,"é"],"msg":"m","other":{}}"#;
+        let sum = senders.take(&one, odd.as_bytes()).unwrap();
+        let sum: Value = serde_json::from_slice(&sum).unwrap();
+        assert_eq!((&sum["total"], &sum["completed"], &sum["msg"]), (&20.into(), &3.into(), &"m".into()));
+        assert_eq!(sum["failures"], json!(["", "é"]));
+    }
+}

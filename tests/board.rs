@@ -1,0 +1,107 @@
+//! What a person at a terminal sees while it goes on, and what a pipeline reads instead.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty;
+use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::Value;
+
+use super::support::Sonobuoy;
+use super::support::watchdog::Watchdog;
+
+/// A plugin on five nodes, of which the second fails.
+const PLUGIN: &str = r#"
+sonobuoy-config: {driver: DaemonSet, plugin-name: probe}
+spec:
+  command: [sh, -c]
+  args: ['case $NODE_NAME in *-2) echo no disk here >&2; exit 3;; esac; echo x > $RESULTS_DIR/x; echo $RESULTS_DIR/x > $RESULTS_DIR/done']
+"#;
+
+fn local(words: &str) -> Sonobuoy {
+    let run = Sonobuoy::new(&format!("run --local -p plugin.yaml --local-nodes=5 {words}"));
+    let folder: PathBuf = run.folder();
+    run.file("plugin.yaml", PLUGIN).env("TMPDIR", folder)
+}
+
+/// Runs at a terminal of this size; everything that it was sent, and the exit code.
+fn at_terminal(run: Sonobuoy, columns: u16, rows: u16) -> (String, Option<i32>) {
+    let master = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).unwrap();
+    pty::grantpt(&master).unwrap();
+    pty::unlockpt(&master).unwrap();
+    let name = pty::ptsname(&master, Vec::new()).unwrap();
+    let slave = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    let size = Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&slave, size).unwrap();
+    let (mut command, _folder) = run.command();
+    command.stdout(Stdio::from(slave.try_clone().unwrap())).stderr(Stdio::from(slave));
+    let mut child = command.spawn().unwrap();
+    // Its copies of the terminal would keep the reader waiting.
+    drop(command);
+    let watchdog = Watchdog::over(&child);
+    let (mut sent, mut piece) = (Vec::new(), [0; 4096]);
+    let mut master = File::from(master);
+    // Linux says that the other side is gone by an error.
+    while let Ok(count @ 1..) = master.read(&mut piece) {
+        sent.extend_from_slice(&piece[..count]);
+    }
+    let code = child.wait().unwrap().code();
+    assert!(!watchdog.bit());
+    (String::from_utf8(sent).unwrap(), code)
+}
+
+/// How many lines each frame moves up over.
+fn moves(sent: &str) -> Vec<usize> {
+    let starts = sent.split("\x1b[").filter_map(|rest| rest.split_once('A'));
+    starts.filter_map(|(number, _)| number.parse().ok()).collect()
+}
+
+#[test]
+fn a_board_is_drawn_in_place_fits_and_ends_as_lines_that_stay() {
+    for (columns, rows) in [(80, 24), (40, 8), (200, 60)] {
+        let (sent, _) = at_terminal(local("").env("TERM", "xterm"), columns, rows);
+        let moves = moves(&sent);
+        assert!(!moves.is_empty(), "{sent}");
+        assert!(moves.iter().all(|up| *up < usize::from(rows)), "{moves:?} in {rows} rows");
+        // What stands after the last erasure is there to stay.
+        let stays = sent.rsplit("\x1b[J").next().unwrap();
+        assert!(stays.contains("probe: 5 of 5 nodes done, 1 failed, after 0:0"), "{stays}");
+        assert!(stays.contains("FAILED"), "{stays}");
+        assert_eq!(sent.matches("WARN").count(), 0, "what fails is told by the board: {sent}");
+    }
+}
+
+#[test]
+fn nothing_is_drawn_where_it_cannot_be_or_where_nobody_wants_it() {
+    for (term, words) in [("dumb", ""), ("xterm", "--output=plain"), ("dumb", "--output=board")] {
+        let (sent, _) = at_terminal(local(words).env("TERM", term).env("NO_COLOR", "1"), 80, 24);
+        assert!(!sent.contains('\x1b'), "{sent}");
+        assert!(sent.contains("probe: 5 of 5 nodes done, 1 failed"), "{sent}");
+        assert_eq!(sent.contains("--output board needs a terminal"), words.ends_with("board"), "{sent}");
+    }
+    let (sent, _) = at_terminal(local("").env("TERM", "xterm").env("NO_COLOR", "1"), 80, 24);
+    assert!(
+        !moves(&sent).is_empty()
+            && ["\x1b[31m", "\x1b[32m", "\x1b[2m"].iter().all(|colour| !sent.contains(colour)),
+        "{sent}"
+    );
+}
+
+#[test]
+fn events_are_all_that_standard_output_holds() {
+    let done = local("--output json --retrieve out").run_any();
+    let events: Vec<Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(kinds.last(), Some(&"archive"), "{kinds:?}");
+    let last = events.iter().rfind(|event| event["event"] == "task").unwrap();
+    assert_eq!((&last["done"], &last["total"], &last["failed"]), (&5.into(), &5.into(), &1.into()));
+    let trouble = events.iter().find(|event| event["event"] == "trouble").unwrap();
+    assert!(trouble["cause"].as_str().unwrap().contains("no disk here"), "{trouble}");
+    let end = events.iter().rfind(|event| event["event"] == "state").unwrap();
+    assert_eq!(end["state"], "complete");
+    let path = events.last().unwrap()["path"].as_str().unwrap();
+    assert!(done.folder.join(path).exists() && path.ends_with(end["product"].as_str().unwrap()), "{path}");
+}

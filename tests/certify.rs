@@ -1,0 +1,193 @@
+//! `certify`: archives that can be certified, and one thing wrong with them after the other.
+
+use std::process::Command;
+
+use crate::support::{Folder, Sonobuoy};
+
+const DEFINITION: &str = "plugins/e2e/definition.json";
+const LOG: &str = "plugins/e2e/results/global/e2e.log";
+const JUNIT: &str = "plugins/e2e/results/global/junit_01.xml";
+const PRODUCT: &str = "vendor: V\nname: Fine Clusters\nversion: v1.0\ntype: distribution\ndescription: D\n\
+    website_url: https://a.example\ndocumentation_url: https://a.example/docs\ncontact_email_address: a@b.example\n";
+
+/// The files of an archive that has what it needs: three tests, two of them required.
+const GOOD: [(&str, &str); 4] = [
+    (
+        DEFINITION,
+        r#"{"Definition": {"spec": {"env": [{"name": "E2E_FOCUS", "value": "\\[Conformance\\]"}, {"name": "E2E_SKIP"}, {"name": "E2E_PARALLEL", "value": "false"}]}}}"#,
+    ),
+    (
+        LOG,
+        "Random Seed: 7 - will randomize all specs\nI e2e test version: v1.33.1\nI kube-apiserver version: v1.33.2\n\n\
+         Ran 2 of 3 Specs in 0.9 seconds\nSUCCESS! -- 2 Passed | 0 Failed | 0 Pending | 1 Skipped\nPASS\n\nTest Suite Passed\n",
+    ),
+    (
+        JUNIT,
+        r#"<testsuites><testsuite name="Kubernetes e2e suite" tests="5"><properties><property name="RandomSeed" value="7"></property>
+<property name="FocusStrings" value="\[Conformance\]"></property><property name="SkipStrings" value=""></property>
+<property name="DryRun" value="false"></property><property name="ParallelTotal" value="1"></property></properties>
+<testcase name="[SynchronizedBeforeSuite]" status="passed"></testcase>
+<testcase name="[It] [sig-a] a works [Conformance]" status="passed"></testcase>
+<testcase name="[It] [sig-b] b works [Conformance]" status="passed"></testcase>
+<testcase name="[It] [sig-c] c" status="skipped"><skipped message="skipped"></skipped></testcase>
+</testsuite></testsuites>"#,
+    ),
+    ("serverversion.json", r#"{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}"#),
+];
+
+/// The command in a folder with an unpacked archive in `run`, in which `file` has `from` instead of `to`.
+fn certify(words: &str, file: &str, from: &str, to: &str) -> Sonobuoy {
+    let product = if file == "product.yaml" { PRODUCT.replacen(from, to, 1) } else { PRODUCT.into() };
+    GOOD.iter().fold(Sonobuoy::new(words).file("product.yaml", product), |run, (name, content)| {
+        let content = if *name == file {
+            assert!(content.contains(from), "{file}: {from}");
+            content.replacen(from, to, 1)
+        } else {
+            (*content).to_owned()
+        };
+        run.file(&format!("run/{name}"), content)
+    })
+}
+
+const ALL: &str = "certify run --product product.yaml -o out";
+
+#[test]
+fn a_submission_has_four_files_and_overwrites_nothing() {
+    let done = certify(ALL, "", "", "")
+        .stdout("2 of 2 conformance tests of v1.33 passed\nout/README.md\nout/e2e.log\nout/junit_01.xml\nout/PRODUCT.yaml\n")
+        .stderr_has("as v1.33/<product>/ in a pull request whose title names v1.33 and Fine Clusters")
+        .run();
+    let mut names = Folder::names_of(&done.folder.join("out"));
+    names.sort();
+    assert_eq!(names, ["PRODUCT.yaml", "README.md", "e2e.log", "junit_01.xml"]);
+    assert_eq!(done.folder.read("out/PRODUCT.yaml"), PRODUCT);
+    assert_eq!(done.folder.read("out/e2e.log"), GOOD[1].1);
+    assert_eq!(done.folder.read("out/junit_01.xml"), GOOD[2].1);
+    assert!(done.folder.read("out/README.md").contains("All 2 conformance tests of v1.33 ran"));
+    assert_eq!(done.folder.names().iter().filter(|name| name.starts_with(".sonobuoy-")).count(), 0);
+    certify(ALL, "", "", "")
+        .file("out/mine", "x")
+        .status(1)
+        .stderr_has("`out` is not empty; name a new folder")
+        .run();
+}
+
+#[test]
+fn an_archive_is_as_good_as_its_folder() {
+    let done = certify("certify run", "", "", "").run_any();
+    let words = ["-czf", "a.tar.gz", "-C", "run", "."];
+    assert!(Command::new("tar").args(words).current_dir(done.folder.path()).status().unwrap().success());
+    Sonobuoy::new("certify")
+        .arg(done.folder.join("a.tar.gz"))
+        .stdout_has("2 of 2 conformance tests of v1.33 passed")
+        .run();
+}
+
+#[test]
+fn what_is_wrong_is_named_and_nothing_is_written() {
+    for (file, from, to, words) in [
+        (
+            DEFINITION,
+            r"\\[Conformance\\]",
+            "Pods",
+            "E2E_FOCUS is `Pods` instead of `\\[Conformance\\]`: run with `--mode certified",
+        ),
+        (
+            DEFINITION,
+            r#""E2E_SKIP""#,
+            r#""E2E_SKIP", "value": "Disruptive""#,
+            "E2E_SKIP is `Disruptive`: all tests have to run",
+        ),
+        (DEFINITION, r#""value": "false""#, r#""value": "true""#, "E2E_PARALLEL is `true`"),
+        (
+            JUNIT,
+            r#"a works [Conformance]" status="passed">"#,
+            r#"a works [Conformance]"><skipped/>"#,
+            "1 of 2 required tests did not run\n    [sig-a] a works",
+        ),
+        (
+            JUNIT,
+            r#"a works [Conformance]" status="passed">"#,
+            r#"a works [Conformance]"><failure/>"#,
+            "1 of 2 required tests failed\n    [sig-a] a works",
+        ),
+        (
+            JUNIT,
+            r#"a works [Conformance]" status="passed">"#,
+            r#"a works [Conformance]"><flakyFailure/>"#,
+            "passed only when tried again",
+        ),
+        (JUNIT, "[It] [sig-c] c", "[It] [sig-a] a works [Conformance]", "listed more than once"),
+        (JUNIT, "[It] [sig-a] a", "[BeforeSuite] a", "the suite has 3 tests, and the JUnit file lists 2"),
+        (
+            JUNIT,
+            r#""DryRun" value="false""#,
+            r#""DryRun" value="true""#,
+            "no test ran at all (DryRun is `true`)",
+        ),
+        (
+            JUNIT,
+            r#""SkipStrings" value="""#,
+            r#""SkipStrings" value="Slow""#,
+            "tests were skipped (SkipStrings is `Slow`)",
+        ),
+        (JUNIT, r#""ParallelTotal" value="1""#, r#""ParallelTotal" value="4""#, "tests ran in parallel"),
+        (JUNIT, r#""RandomSeed" value="7""#, r#""RandomSeed" value="8""#, "their random seeds differ"),
+        (JUNIT, "</testsuite></testsuites>", "", "junit_01.xml: cannot be read: "),
+        (LOG, "Ran 2 of 3", "Ran 9 of 3", "9 tests ran, and the JUnit file says 2: they are not of one run"),
+        (LOG, "Ran 2 of 3", "Ran 2 of 3 Specs\nRan 2 of 3", "holds the ends of 2 runs"),
+        (LOG, "Ran 2 of 3", "", "the tests did not finish"),
+        (LOG, "Test Suite Passed", "", "the suite did not pass: 0 failed, 0 pending, 0 flaked"),
+        (LOG, "| 0 Pending", "| 1 Flaked | 0 Pending", "0 failed, 0 pending, 1 flaked"),
+        (
+            LOG,
+            "e2e test version: v1.33.1",
+            "e2e test version: v1.32.1",
+            "the tests it names is v1.32, and the cluster is v1.33",
+        ),
+        (LOG, "I kube-apiserver version: v1.33.2", "", "does not tell the version of the server"),
+        (
+            "serverversion.json",
+            "v1.33.2",
+            "v1.34.0",
+            "e2e.log: the server it names is v1.33, and the cluster is v1.34",
+        ),
+        ("product.yaml", "vendor: V\n", "", "product.yaml: `vendor` is missing or empty"),
+        (
+            "product.yaml",
+            "distribution",
+            "thing",
+            "product.yaml: line 4, column 7: `type` is `thing`; write distribution",
+        ),
+    ] {
+        let done = certify(ALL, file, from, to)
+            .status(3)
+            .stdout_has(words)
+            .stdout_has("Not ready for certification:")
+            .run();
+        assert!(!done.folder.join("out").exists(), "{words}");
+    }
+}
+
+#[test]
+fn what_cannot_be_judged_is_an_error() {
+    Sonobuoy::new("certify run")
+        .file("run/meta/info.json", "{}")
+        .status(1)
+        .stderr_has("no results of the plugin `e2e`")
+        .run();
+    certify("certify run -o out", "", "", "")
+        .status(1)
+        .stderr_has("name its description by --product FILE")
+        .run();
+    certify("certify run", "", "", "")
+        .file("run/plugins/e2e/results/global/junit_02.xml", "")
+        .status(3)
+        .stdout_has("there are 2 JUnit files")
+        .run();
+    certify("certify run --tests t", "", "", "")
+        .file("t", "[sig-a] a works [Conformance]\n[sig-z] z [Conformance]\nother\n")
+        .status(3)
+        .stdout_has("1 required test of the list is missing\n    [sig-z] z")
+        .run();
+}

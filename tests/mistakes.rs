@@ -1,0 +1,150 @@
+//! What people type who are new, tired, or used to another program: each mistake is answered once, with what they meant.
+
+use crate::support::Sonobuoy;
+
+/// What is typed, and what the first line of the answer ends with.
+const MISTAKES: &[(&str, &str)] = &[
+    ("rnu", "did you mean `run`?"),
+    ("RUN", "did you mean `run`?"),
+    ("list", "did you mean `plugin list` or `images list`?"),
+    ("install", "did you mean `plugin install`?"),
+    ("statsu", "did you mean `status`?"),
+    ("retreive", "did you mean `retrieve`?"),
+    ("result", "did you mean `results`?"),
+    ("ls", "did you mean `plugin list`?"),
+    ("start", "did you mean `run`?"),
+    ("stop", "did you mean `delete`?"),
+    ("log", "did you mean `logs`?"),
+    ("diff", "did you mean `results diff`?"),
+    ("plugin instal", "did you mean `plugin install`?"),
+    ("get pos", "did you mean `get pod`?"),
+    ("gather host-fact", "did you mean `gather host-facts`?"),
+    ("gen plugn", "did you mean `gen plugin`?"),
+    ("images psh", "did you mean `images push`?"),
+    ("help rnu", "did you mean `run`?"),
+    ("results dif", "did you mean `results diff`?"),
+    ("run --local disk.yaml", "did you mean `-p disk.yaml`?"),
+    ("run systemd-logs", "did you mean `-p systemd-logs`?"),
+    ("gen --kubernetes-version v1.30.0 -p systemd_logs", "did you mean `systemd-logs`?"),
+    ("run --timeout 1x", "write seconds, or a duration such as 90m or 1h30m"),
+    ("run --wait=soon", "write minutes, or a duration such as 90m or 1h30m"),
+    ("run --wait 60", "did you mean `--wait=60`?"),
+    ("delete --wait 5", "did you mean `--wait=5`?"),
+    ("run --mode quik", "did you mean `quick`?"),
+    ("run --mod quick", "did you mean `--mode`?"),
+    ("run --namspace x", "did you mean `--namespace`?"),
+    ("run --kube-config x", "did you mean `--kubeconfig`?"),
+    ("run --plugins x", "did you mean `--plugin`?"),
+    ("run --ns x", "did you mean `--namespace`?"),
+    ("run --verbose", "did you mean `--level`?"),
+    ("run -N x", "did you mean `-n`?"),
+    ("run --version", "`sonobuoy --version` prints the version"),
+    ("-v", "`sonobuoy --version` prints the version"),
+    ("status --folow", "did you mean `--watch`?"),
+    ("status mynamespace", "a namespace is named by `-n mynamespace`"),
+    ("version --shrt", "did you mean `--short`?"),
+    ("completion tcsh", "for \"SHELL\": it is one of bash, zsh, fish, powershell"),
+    ("completion zhs", "did you mean `zsh`?"),
+    ("results --format htm x", "did you mean `html`?"),
+    ("delete --al", "did you mean `--all`?"),
+    ("retrieve --forse", "did you mean `--force`?"),
+    ("run --rbac enabled", "did you mean `Enable`?"),
+    ("frobnicate", "unknown command \"frobnicate\" for \"sonobuoy\""),
+];
+
+#[test]
+fn each_mistake_is_answered_with_what_was_meant() {
+    for (line, ending) in MISTAKES {
+        let done = Sonobuoy::new(line).status(1).stdout("").run_any();
+        let answer = done.stderr.lines().next().unwrap_or_default();
+        // Some are found before there is a command whose usage could be shown.
+        let answer = answer.trim_end_matches('"');
+        assert!(answer.ends_with(ending.trim_end_matches('"')), "`sonobuoy {line}`: {}", done.stderr);
+        assert!(!done.stderr.contains("splat"), "what is hidden is not suggested: {}", done.stderr);
+    }
+}
+
+#[test]
+fn the_version_is_told_however_it_is_asked_for() {
+    for line in ["--version", "-V"] {
+        Sonobuoy::new(line).stdout(&format!("sonobuoy v{}\n", env!("CARGO_PKG_VERSION"))).run_any();
+    }
+}
+
+#[test]
+fn a_time_is_a_number_or_a_duration() {
+    for (flag, expected) in [
+        ("--timeout=3600", 3600),
+        ("--timeout=1h", 3600),
+        ("--timeout=90m", 5400),
+        ("--timeout=1h30m", 5400),
+        ("--timeout=0", 0),
+        ("--timeout=1500ms", 2),
+    ] {
+        let done = Sonobuoy::new("gen config").arg(flag).run_any();
+        assert!(done.stdout.contains(&format!("\"timeoutseconds\":{expected}")), "{flag}: {}", done.stdout);
+    }
+    Sonobuoy::new("gen config --wait=1h").run_any();
+}
+
+#[test]
+fn flags_that_do_nothing_where_they_stand_are_named() {
+    let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
+    let local = |words: &str| Sonobuoy::new(&format!("run --local {words} -p")).arg(definition);
+    local("--kubeconfig x --mode quick --delete")
+        .stderr_has("these flags do nothing: --kubeconfig, --delete, --mode")
+        .run_any();
+    let quiet = local("--timeout 1h --wait").run_any();
+    assert!(!quiet.stderr.contains("do nothing"), "{}", quiet.stderr);
+    Sonobuoy::new("run --local-nodes 3 --kubeconfig none")
+        .status(1)
+        .stderr_has("does nothing without --local")
+        .run_any();
+    Sonobuoy::new("run --output json --kubeconfig none")
+        .status(1)
+        .stderr_has("nothing is waited for without --wait: --output does nothing")
+        .run_any();
+}
+
+#[test]
+fn files_that_hold_nothing_are_called_empty() {
+    let run = Sonobuoy::new("results a.tar.gz").file("a.tar.gz", "").status(1);
+    run.stderr_has("a.tar.gz: the file is empty").run_any();
+    let run =
+        Sonobuoy::new("status --kubeconfig kube").file("kube", "apiVersion: v1\nkind: Config\n").status(1);
+    run.stderr_has("kubeconfig `kube` has no clusters, contexts and users").run_any();
+}
+
+#[test]
+fn a_plugin_that_does_not_depend_on_the_version_is_printed_without_a_cluster() {
+    let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
+    let done =
+        Sonobuoy::new("gen --rbac Enable -p").arg(definition).stderr_has("not told the version").run_any();
+    assert!(done.stdout.contains("plugin-name: hello"), "{}", done.stdout);
+    Sonobuoy::new("gen --rbac Enable -p e2e").status(1).stderr_has("--kubernetes-version").run_any();
+}
+
+#[test]
+fn examples_run_as_they_are() {
+    for (language, needs) in [("shell", "sh"), ("python", "python3"), ("go", "go"), ("rust", "rustc")] {
+        if crate::support::program(needs).is_none() {
+            continue;
+        }
+        let definition =
+            Sonobuoy::new(&format!("gen plugin --example {language} --name mine")).run_any().stdout;
+        let mut run =
+            Sonobuoy::new("run --local --fail-on incomplete -p plugin.yaml").file("plugin.yaml", definition);
+        // Compilers keep what they have built, and rustup its own.
+        for variable in ["HOME", "RUSTUP_HOME", "CARGO_HOME", "GOCACHE"] {
+            if let Some(value) = std::env::var_os(variable) {
+                run = run.env(variable, value);
+            }
+        }
+        run.stdout_has("Plugin: mine\nStatus: passed").run_any();
+    }
+    Sonobuoy::new("gen plugin --example perl")
+        .status(1)
+        .stderr_has("it is one of shell, python, go, rust")
+        .run_any();
+    Sonobuoy::new("gen plugin --name x").status(1).stderr_has("missing: --image").run_any();
+}
