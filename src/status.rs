@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -45,6 +46,9 @@ pub(crate) struct Run {
     /// What prevents a run from starting; only known from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// When the aggregator's pod was created; only known from outside, and told in no document.
+    #[serde(skip)]
+    pub started: Option<SystemTime>,
 }
 
 impl Run {
@@ -155,6 +159,7 @@ impl Default for Run {
             truncated: false,
             error: None,
             message: None,
+            started: None,
         }
     }
 }

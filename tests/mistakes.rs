@@ -26,6 +26,12 @@ const MISTAKES: &[(&str, &str)] = &[
     ("run --local disk.yaml", "did you mean `-p disk.yaml`?"),
     ("run systemd-logs", "did you mean `-p systemd-logs`?"),
     ("gen --kubernetes-version v1.30.0 -p systemd_logs", "did you mean `systemd-logs`?"),
+    ("run -p systemd_logs", "did you mean `systemd-logs`?"),
+    (
+        "gen --kubernetes-version v1.11+",
+        "no tag of an image has a `+`; write v1.11.0, auto, ignore or latest",
+    ),
+    ("gen plugin --name A_b --image i", "starting and ending with a letter or digit"),
     ("run --timeout 1x", "write seconds, or a duration such as 90m or 1h30m"),
     ("run --wait=soon", "write minutes, or a duration such as 90m or 1h30m"),
     ("run --wait 60", "did you mean `--wait=60`?"),

@@ -23,7 +23,12 @@ fn what_is_malformed_is_refused_in_one_line_with_its_place() {
         (
             "-p bad",
             "sonobuoy-config: {driver: Job, plugin-name: A_b}\n",
-            &["`A_b` cannot be used", "@newname"],
+            &["`A_b` cannot be used", "as in `-p ./bad@newname`"],
+        ),
+        (
+            "-p .",
+            "sonobuoy-config: {driver: Job, plugin-name: A_b}\n",
+            &["`A_b` cannot be used", "change `plugin-name` in its file"],
         ),
         (
             "-p bad -p bad",

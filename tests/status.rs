@@ -201,6 +201,43 @@ fn a_watch_prints_each_change_and_ends_with_the_run() {
     assert_eq!(done.stdout.lines().count(), 1);
 }
 
+#[test]
+fn a_watch_counts_from_the_beginning_of_the_run() {
+    let (api, _folder, config) = cluster();
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
+    let created = api.get(AGGREGATOR).unwrap()["metadata"]["creationTimestamp"].clone();
+    assert_eq!(created, "2024-01-01T00:00:00Z", "long before the watch");
+    let done = ask(&config, "--watch --output json").run_any();
+    let event: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
+    assert!(event["elapsed"].as_u64().unwrap() > 30 * 86_400, "{event}");
+}
+
+#[test]
+fn credentials_come_and_go_by_the_standard_streams() {
+    let (api, folder, config) = cluster();
+    api.controller(|api, change| {
+        if change.kind == "ADDED" && change.path.ends_with("/services/sonobuoy-status") {
+            api.merge(&change.path, &json!({"spec": {"clusterIP": "127.0.0.1"}}));
+        }
+    });
+    let words = "--kubernetes-version v1.30.0 -p systemd-logs --skip-preflight --status-service ClusterIP";
+    let run = Sonobuoy::new(&format!("run --kubeconfig {config} {words} --credentials -")).run_any();
+    let credentials: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(credentials["host_address"], "https://127.0.0.1:8443/");
+    assert!(!run.folder.join("-").exists() && !run.stderr.contains("credentials"), "{}", run.stderr);
+
+    let (api, _other, config) = cluster();
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
+    // Nothing listens there, so that the annotation has to do.
+    let ask = |given: &str| {
+        let ask = Sonobuoy::new(&format!("status --kubeconfig {config} --credentials -")).stdin(given);
+        ask.stdout_has("is complete").stderr_has("the status service was not asked").run_any().stderr
+    };
+    assert!(ask(&run.stdout).contains("127.0.0.1:8443"));
+    assert!(ask("{}").contains("standard input"));
+    drop(folder);
+}
+
 #[cfg(unix)]
 #[test]
 fn credentials_that_others_may_have_made_are_not_believed() {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::lines::{bytes, sentence, time};
-use super::{Output, Scene, Shown, Steps, Task, Trouble, Unit};
+use super::{Output, Scene, Shown, Steps, Task, Times, Trouble, Unit};
 use crate::status::FAILED;
 use base::clock;
 use base::json::{self, json};
@@ -50,7 +50,7 @@ impl Told {
         if !ends {
             lines.append(&mut states);
         }
-        for (task, (took, _)) in scene.tasks.iter().zip(&shown.times) {
+        for (task, Times { took, .. }) in scene.tasks.iter().zip(&shown.times) {
             let before = self.tasks.get(&task.name);
             if before.is_some_and(|before| before == task || !over && !self.json && !far(before, task)) {
                 continue;
@@ -76,7 +76,7 @@ impl Told {
     /// The lines that stay when a board is taken away.
     pub(super) fn closing(&self, shown: &Shown<'_>) -> Vec<String> {
         let scene = shown.scene;
-        let tasks = scene.tasks.iter().zip(&shown.times).map(|(task, (took, _))| task_line(task, *took));
+        let tasks = scene.tasks.iter().zip(&shown.times).map(|(task, times)| task_line(task, times.took));
         let troubles =
             scene.troubles.iter().map(|trouble| format!("{}{}", Scene::MARK, sentence(trouble, MAX_PLACES)));
         tasks.chain(troubles).collect()
@@ -148,14 +148,14 @@ fn count(task: &Task) -> String {
     format!("{}: {}", task.name, parts.join(", "))
 }
 
-fn task_line(task: &Task, took: Duration) -> String {
+fn task_line(task: &Task, took: Option<Duration>) -> String {
     let mut line = count(task);
     let failed = task.failed > 0 || task.steps.is_some_and(|steps| steps.failed > 0);
     if task.over && !task.result.is_empty() && !(failed && task.result == FAILED) {
         line = format!("{line}, {}", task.result);
     }
     if task.over {
-        line = format!("{line}, after {}", time(took));
+        line.extend(took.map(|took| format!(", after {}", time(took))));
     } else if !task.note.is_empty() {
         line = format!("{line}: {}", task.note);
     }
@@ -203,7 +203,8 @@ mod tests {
     }
 
     fn news(told: &mut Told, scene: &Scene, over: bool) -> Vec<String> {
-        let times = scene.tasks.iter().map(|_| (Duration::from_secs(9), None)).collect();
+        let times =
+            scene.tasks.iter().map(|_| Times { took: Some(Duration::from_secs(9)), left: None }).collect();
         told.news(&Shown { scene, elapsed: Duration::from_secs(9), times }, over)
     }
 

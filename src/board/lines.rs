@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{Shown, Steps, Task, Trouble, Unit};
+use super::{Shown, Steps, Task, Times, Trouble, Unit};
 use base::live::{Line, Size};
 use base::visible;
 
@@ -84,8 +84,7 @@ impl Page {
     }
 
     fn tasks(&self, shown: &Shown<'_>, rows: usize) -> Vec<Line> {
-        let all: Vec<(&Task, (Duration, Option<Duration>))> =
-            shown.scene.tasks.iter().zip(shown.times.iter().copied()).collect();
+        let all: Vec<(&Task, Times)> = shown.scene.tasks.iter().zip(shown.times.iter().copied()).collect();
         let (mut kept, mut left_out) = (all.clone(), 0);
         if rows < all.len() {
             // Those that are at work are looked at.
@@ -118,7 +117,9 @@ impl Page {
                 if failed > 0 {
                     parts.push((Style::Bad, format!("  {}", right(&cells.failed, failed))));
                 }
-                parts.push((Style::Faint, format!("  {}", right(&cells.elapsed, elapsed))));
+                if elapsed > 0 {
+                    parts.push((Style::Faint, format!("  {}", right(&cells.elapsed, elapsed))));
+                }
                 let used: usize = parts.iter().map(|(_, text)| columns(text)).sum();
                 if !cells.note.is_empty() && self.width.saturating_sub(used + 2) >= MIN_NOTE {
                     parts.push((Style::Faint, format!("  {}", cells.note)));
@@ -198,7 +199,7 @@ struct Cells {
 }
 
 impl Cells {
-    fn of(task: &Task, (elapsed, left): (Duration, Option<Duration>), narrow: bool) -> Self {
+    fn of(task: &Task, Times { took, left }: Times, narrow: bool) -> Self {
         let Steps { unit, done, total, failed } = task.coarsest();
         let count = match unit {
             _ if total == 0 => String::new(),
@@ -220,7 +221,7 @@ impl Cells {
             share: (total > 0).then_some((done, total)).or(task.over.then_some((1, 1))),
             count,
             failed: if failed > 0 { format!("{failed} failed") } else { String::new() },
-            elapsed: time(elapsed),
+            elapsed: took.map(time).unwrap_or_default(),
             note: notes.join("  "),
             is_bad: failed > 0 || task.result == "failed",
         }
@@ -339,7 +340,8 @@ mod tests {
     }
 
     fn drawn(scene: &Scene, columns: usize, rows: usize, look: Look) -> Vec<Line> {
-        let times = scene.tasks.iter().map(|_| (Duration::from_secs(72), None)).collect();
+        let took = Some(Duration::from_secs(72));
+        let times = scene.tasks.iter().map(|_| Times { took, left: None }).collect();
         let shown = Shown { scene, elapsed: Duration::from_secs(3_723), times };
         lines(&shown, Size { columns, rows }, look)
     }
@@ -363,7 +365,7 @@ mod tests {
                 cause: "no image".into(),
             }],
             footer: vec!["waiting for e2e".into(), "time limit 6h".into()],
-            product: None,
+            ..Scene::default()
         }
     }
 

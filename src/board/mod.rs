@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 
@@ -58,6 +58,8 @@ pub(crate) struct Scene {
     pub footer: Vec<String>,
     /// What came of it, once there is something.
     pub product: Option<String>,
+    /// When it began, if that was before anybody watched.
+    pub began: Option<SystemTime>,
 }
 
 /// One of several things that are worked on.
@@ -127,8 +129,16 @@ pub(crate) struct Trouble {
 struct Shown<'a> {
     scene: &'a Scene,
     elapsed: Duration,
-    /// For each task: how long it has taken, and how long it may still take where that can be said.
-    times: Vec<(Duration, Option<Duration>)>,
+    times: Vec<Times>,
+}
+
+/// The times of a task, where they can be told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    /// How long it has taken.
+    took: Option<Duration>,
+    /// How long it may still take.
+    left: Option<Duration>,
 }
 
 /// Shows scenes for as long as [`with`] runs.
@@ -141,6 +151,8 @@ struct Shared {
     scene: Scene,
     changed: bool,
     began: Instant,
+    /// How long it had been going on by then, once that is known.
+    before: Option<Duration>,
     tasks: HashMap<String, Seen>,
     /// Why nothing can be told any more.
     error: Option<anyhow::Error>,
@@ -149,6 +161,8 @@ struct Shared {
 /// What is known of the past of a task.
 struct Seen {
     began: Instant,
+    /// How long it had been at work by then; none for one that was over already.
+    before: Option<Duration>,
     ended: Option<Instant>,
     /// How far it was when it was seen first.
     first: u64,
@@ -162,9 +176,20 @@ impl Board {
             return Err(error);
         }
         let now = Instant::now();
+        let watched = now.saturating_duration_since(shared.began);
+        let is_first = shared.scene == Scene::default();
+        if let (None, Some(began)) = (shared.before, scene.began) {
+            let whole = SystemTime::now().duration_since(began).unwrap_or_default();
+            shared.before = Some(whole.saturating_sub(watched));
+        }
+        // What is at work when the watch begins has been so all the time.
+        let before = shared.before.filter(|_| is_first).map(|before| before + watched);
         for task in &scene.tasks {
             let first = task.finest().done;
-            let fresh = || Seen { began: now, ended: None, first };
+            let fresh = || {
+                let before = before.map_or(Some(Duration::ZERO), |before| (!task.over).then_some(before));
+                Seen { began: now, before, ended: None, first }
+            };
             let seen = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
             if !task.over {
                 seen.ended = None;
@@ -210,10 +235,11 @@ impl Shared {
         let now = Instant::now();
         let times = scene.tasks.iter().map(|task| {
             let Some(seen) = self.tasks.get(&task.name) else { return Default::default() };
-            let took = seen.ended.unwrap_or(now).saturating_duration_since(seen.began);
-            (took, task.left(seen.first, took))
+            let watched = seen.ended.unwrap_or(now).saturating_duration_since(seen.began);
+            Times { took: seen.before.map(|before| before + watched), left: task.left(seen.first, watched) }
         });
-        Shown { scene, elapsed: now.saturating_duration_since(self.began), times: times.collect() }
+        let elapsed = now.saturating_duration_since(self.began) + self.before.unwrap_or_default();
+        Shown { scene, elapsed, times: times.collect() }
     }
 }
 
@@ -294,6 +320,7 @@ pub(crate) fn with<T>(
         scene: Scene::default(),
         changed: false,
         began: Instant::now(),
+        before: None,
         tasks: HashMap::new(),
         error: None,
     };
@@ -329,5 +356,37 @@ impl lines::Look {
     fn here() -> Self {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { colour, unicode: sys::shows_unicode() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_began_before_anybody_watched_counts_from_its_beginning() {
+        let hour = Duration::from_secs(3_600);
+        let began = SystemTime::now().checked_sub(hour);
+        let task = |name: &str, over| Task { name: name.into(), total: 9, over, ..Task::default() };
+        let scene = |began, tasks: &[Task]| Scene { began, tasks: tasks.to_vec(), ..Scene::default() };
+        let long = |took: Option<Duration>| took.map(|took| took >= hour);
+        let check = |began, elapsed, took: [Option<bool>; 3]| {
+            with(Output::Plain, &|_| Ok(()), |board| {
+                let (open, over) = (task("open", false), task("over", true));
+                board.show(scene(began, &[open.clone(), over.clone()]))?;
+                // What comes later begins then.
+                let later = scene(began, &[open, over, task("later", false)]);
+                board.show(later.clone())?;
+                let shared = board.lock();
+                let shown = shared.shown(&later);
+                assert_eq!(long(Some(shown.elapsed)), Some(elapsed));
+                let times: Vec<_> = shown.times.iter().map(|times| long(times.took)).collect();
+                assert_eq!(times, took);
+                Ok(())
+            })
+            .unwrap();
+        };
+        check(began, true, [Some(true), None, Some(false)]);
+        check(None, false, [Some(false), Some(false), Some(false)]);
     }
 }

@@ -39,6 +39,7 @@ pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
         tasks,
         troubles: troubles(run),
         footer,
+        began: run.started,
         product: Some(run.archive.name.clone()).filter(|name| !name.is_empty()),
     }
 }

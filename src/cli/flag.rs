@@ -134,7 +134,11 @@ pub(crate) fn fail_on() -> Arg {
 
 /// `--credentials`, of a run's own status service.
 pub(crate) fn credentials() -> Arg {
-    text("credentials", "FILE", "Credentials of the run's own status service [default: /tmp/sonobuoy.json]")
+    text(
+        "credentials",
+        "FILE",
+        "Credentials of the run's own status service; - is stdout of `run`, else stdin [default: /tmp/sonobuoy.json]",
+    )
 }
 
 /// `--kubernetes-version`.

@@ -60,7 +60,11 @@ fn list(installed: &Installed) -> Result<String> {
 
 fn install(installed: &Installed, save_as: &str, source: &str) -> Result<String> {
     let loaded = plugin::one(source)?;
-    plugin::check(&loaded.definition)?;
+    plugin::check_content(&loaded.definition)?;
+    // It may be installed under a good name, and be given that whenever it runs.
+    if let Err(error) = plugin::check_name_of(&loaded.definition) {
+        log::warn!("{error}; it runs under another name, as with `-p {save_as}@newname`");
+    }
     loaded.notes.iter().for_each(|note| log::warn!("{note}"));
     let path = installed.install(save_as, &loaded.definition)?;
     let container = loaded.definition.spec["name"].as_str().unwrap_or_default();

@@ -175,7 +175,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
 }
 
 /// Whether the command is `run`, which creates what `gen` only prints.
-fn is_run(matches: &ArgMatches) -> bool {
+pub(crate) fn is_run(matches: &ArgMatches) -> bool {
     matches.try_contains_id("local").is_ok()
 }
 
@@ -375,11 +375,10 @@ pub(crate) fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
     match version_flag(matches) {
         "auto" => {
             let client = cluster::client(matches, &Stop::new());
-            let asked = client.and_then(|client| cluster::release(&client));
             if is_run(matches) {
-                return asked.context("cannot ask the cluster for its version");
+                return cluster::release(&client?).context("cannot ask the cluster for its version");
             }
-            asked.context(
+            client.and_then(|client| cluster::release(&client)).context(
                 "cannot ask the cluster for its version; without a cluster give it by --kubernetes-version",
             )
         }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::afterwards::Afterwards;
 use super::status::credentials;
 use super::waiting::{DAY, Wait, verdict};
-use super::{cluster, local, request, usage};
+use super::{cluster, local, output, request, usage};
 use crate::deploy::{self, CHECKS, Preflight};
 use crate::names;
 use crate::remote::authority::Authorities;
@@ -33,10 +33,11 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let given = given(matches)?;
     let service = service(matches, given.is_some())?;
     let credentials = credentials(matches);
-    if service.is_some() {
+    let streamed = credentials.as_os_str() == service::STREAM;
+    if service.is_some() && !streamed {
         service::clear(&credentials).with_context(|| format!("cannot write `{}`", credentials.display()))?;
     }
-    let client = cluster::client(matches, &Stop::new())?;
+    // What is wrong with plugins is said whether there is a cluster or not.
     let (objects, namespace) = match given {
         Some(objects) => {
             // What lives in no namespace can be created all the same.
@@ -58,13 +59,18 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
             (plan.manifest()?, plan.run.namespace)
         }
     };
+    let client = cluster::client(matches, &Stop::new())?;
     preflight(matches, &client, &objects, &namespace, &skip)?;
     deploy::apply(&client, &objects, &namespace)?;
     // The run is there, and tells its status by its annotation as well.
     let show_way = |client: &Client| {
         let Some(service) = &service else { return };
-        let written = service.credentials(client, &namespace).and_then(|found| found.write(&credentials));
+        let written = service.credentials(client, &namespace).and_then(|found| match streamed {
+            true => output::data(&found.to_text()?),
+            false => found.write(&credentials),
+        });
         match written {
+            Ok(()) if streamed => {}
             Ok(()) => log::info!("the run serves its status; credentials are in `{}`", credentials.display()),
             Err(error) => log::warn!("the status service cannot be used: {error:#}"),
         }

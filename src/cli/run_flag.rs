@@ -28,9 +28,15 @@ pub(crate) fn wait() -> Command {
     command("wait", "Wait for a run to end").args(shared(Made::ByRun)).args(afterwards())
 }
 
+/// How what is printed differs from what `run` creates.
+const OF_ORIGINAL: &str = "\
+As the original does, this names the original's image for systemd-logs, which nodes have to pull, and creates the aggregator's pod
+without limits. `run` collects journals with its own image; `gen --harden on -p systemd-logs-native` prints that.";
+
 /// `gen` and everything below it.
 pub(crate) fn generate() -> Command {
     command("gen", "Print what `run` would create")
+        .after_help(OF_ORIGINAL)
         .args_conflicts_with_subcommands(true)
         .args(shared(Made::ByGen))
         .subcommand(command("config", "Print the run's configuration as JSON").args(shared(Made::ByGen)))

@@ -1,14 +1,15 @@
 //! `sonobuoy status`: how a run stands, once or each time that it changes.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
 use super::shown::{self, Plain};
-use super::{cluster, output, status_table, waiting};
+use super::{cluster, output, request, status_table, waiting};
 use crate::board::{About, Board};
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, Credentials};
@@ -67,7 +68,20 @@ pub(crate) fn credentials(matches: &ArgMatches) -> PathBuf {
 
 /// The way to the run's own status service, if it has one and the file is right.
 pub(crate) fn service(matches: &ArgMatches, namespace: &str) -> Option<Credentials> {
-    said(matches, Credentials::read(&credentials(matches), namespace))
+    let path = credentials(matches);
+    if path.as_os_str() != service::STREAM {
+        return said(matches, Credentials::read(&path, namespace));
+    }
+    if request::is_run(matches) {
+        // It writes them there.
+        return None;
+    }
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        log::warn!("`--credentials -` reads them from standard input, and that is a terminal");
+        return None;
+    }
+    said(matches, Credentials::take(stdin.lock(), namespace).context("standard input"))
 }
 
 /// What the run's own service says, if there is one and it answers at once.

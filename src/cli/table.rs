@@ -50,6 +50,8 @@ pub(crate) fn shown() -> Command {
         .arg(switch("seals", "Write the seals of the archives instead"));
     let aggregator = command("aggregator", "Receive the results of a run (inside the cluster)")
         .hide(true)
+        // What manifests of old versions call it.
+        .alias("master")
         .arg(switch("no-exit", "Keep running when the run is over, so that results can be fetched"))
         .args(cluster());
     let post_process = command("post-process", "Write sonobuoy_results.yaml in an unpacked archive")

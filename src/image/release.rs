@@ -12,11 +12,15 @@ pub(crate) fn of_server(version: &str) -> Option<String> {
     }
 }
 
-/// What a user means by `version`: it starts with `v`, and missing numbers are 0.
+/// What a user means by `version`: it starts with `v`, and missing numbers are 0. It becomes the tag of an image.
 pub(crate) fn parse(version: &str) -> Result<String, String> {
     let wrong = || format!("`{version}` is not a Kubernetes version; write it as v1.31.2");
     let (numbers, rest) = version.strip_prefix('v').and_then(numbers).ok_or_else(wrong)?;
-    if !(rest.is_empty() || rest.starts_with(['-', '+'])) {
+    if rest.contains('+') {
+        return Err(format!("`{version}`: no tag of an image has a `+`; write v{numbers}"));
+    }
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if !rest.bytes().all(fits) {
         return Err(wrong());
     }
     Ok(format!("v{numbers}{rest}"))
@@ -67,6 +71,9 @@ mod tests {
             ("v123.456.789", Some("v123.456.789")),
             ("v01.031.00", Some("v1.31.0")),
             ("v1.32.0-rc.1", Some("v1.32.0-rc.1")),
+            ("v1.11+", None),
+            ("v1.31.2+k3s1", None),
+            ("v1.32.0-rc/1", None),
             ("1.31", None),
             ("v", None),
             ("v1.2.3.4", None),

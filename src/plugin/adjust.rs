@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Definition;
-use crate::names::{RESULTS_VOLUME, env};
+use crate::names::{RESULTS_VOLUME, VERSION_PLACEHOLDER, env};
 use base::json::json;
+
+/// Where Kubernetes published its images until 1.26.
+const FROZEN_REGISTRY: &str = "k8s.gcr.io/";
 
 impl Definition {
     /// Mounts the results volume at `folder` in all containers.
@@ -40,6 +43,15 @@ impl Definition {
         for container in self.containers_mut() {
             set_env(container, overrides);
         }
+    }
+
+    /// Takes the conformance image of the cluster's version from where it is published today; whether that was needed.
+    pub(crate) fn move_to_live_registry(&mut self) -> bool {
+        let image = self.spec["image"].as_str().and_then(|image| image.strip_prefix(FROZEN_REGISTRY));
+        let image = image.filter(|rest| rest.ends_with(VERSION_PLACEHOLDER));
+        let Some(live) = image.map(|rest| json!(format!("registry.k8s.io/{rest}"))) else { return false };
+        self.spec["image"] = live;
+        true
     }
 
     /// Sets the pull policy of the plugin's container; an empty one leaves it to Kubernetes.

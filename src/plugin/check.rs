@@ -14,8 +14,13 @@ const MAX_CONFIG_MAP_NAME: usize = 50;
 
 /// Checks one definition.
 pub(crate) fn check(definition: &Definition) -> Result<()> {
+    check_name_of(definition)?;
+    check_content(definition)
+}
+
+/// Checks everything but the name, which can be changed wherever a definition is used.
+pub(crate) fn check_content(definition: &Definition) -> Result<()> {
     let name = definition.name();
-    check_name(name)?;
     check_format(&definition.config.result_format)
         .map_err(|error| error.context(format!("plugin `{name}`")))?;
     for (file, text) in &definition.config_map {
@@ -23,10 +28,17 @@ pub(crate) fn check(definition: &Definition) -> Result<()> {
             bail!("plugin `{name}`: `{file}` in its config-map, {error}");
         }
     }
+    Ok(())
+}
+
+/// Checks the name of a definition, given what the definition has.
+pub(crate) fn check_name_of(definition: &Definition) -> Result<()> {
+    let name = definition.name();
+    check_name(name)?;
     if !definition.config_map.is_empty() && (name.contains('.') || name.len() > MAX_CONFIG_MAP_NAME) {
         bail!(
             "plugin `{name}` has a config-map, so its name may have no `.` and at most {MAX_CONFIG_MAP_NAME} \
-             characters: it becomes part of a volume's name; rename it, as in `-p FILE@newname`"
+             characters: it becomes part of a volume's name"
         );
     }
     Ok(())
@@ -47,7 +59,9 @@ pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
         check(definition)?;
         if seen.insert(definition.name(), ()).is_some() {
             let name = definition.name();
-            bail!("two plugins are called `{name}`; rename one of them, as in `-p FILE@newname`");
+            bail!(
+                "two plugins are called `{name}`; leave one out, or rename one that has a file of its own: `-p FILE@newname`"
+            );
         }
     }
     Ok(())
@@ -70,12 +84,12 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     if !name.split('.').all(label) {
         bail!(
             "plugin name `{name}` cannot be used in Kubernetes: only a-z, 0-9, `-` and `.`, starting and \
-             ending with a letter or digit; rename it, as in `-p FILE@newname`"
+             ending with a letter or digit"
         );
     }
     if name.len() > MAX_LABEL {
         bail!(
-            "plugin name `{name}` has {} characters, but a Kubernetes label allows only {MAX_LABEL}; shorten it",
+            "plugin name `{name}` has {} characters, but a Kubernetes label allows only {MAX_LABEL}",
             name.len()
         );
     }

@@ -27,7 +27,7 @@ use base::json::json;
 use base::yaml;
 
 pub(crate) use adjust::set_env;
-pub(crate) use check::{check, check_all, check_format};
+pub(crate) use check::{check, check_all, check_content, check_format, check_name_of};
 pub(crate) use read::{read, read_all};
 pub(crate) use {
     installed::{Installed, folder as user_folder},

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::installed::Installed;
-use super::{Definition, Loaded, builtin, check, file};
+use super::{Definition, Loaded, builtin, check_content, check_name_of, file};
 use base::fetch::fetch;
 use base::near;
 
@@ -88,15 +88,26 @@ fn custom(loaded: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<Ve
     if new_name.is_some() && loaded.len() != 1 {
         bail!("`-p {value}`: {} definitions cannot all have the same name", loaded.len());
     }
+    let renamable = loaded.len() == 1 && !Path::new(value).is_dir();
     loaded
         .into_iter()
         .map(|loaded| {
-            let mut definition = loaded.definition;
+            let (mut definition, mut notes) = (loaded.definition, loaded.notes);
+            if definition.name() == builtin::E2E && definition.move_to_live_registry() {
+                notes.push(format!(
+                    "`-p {value}`: the registry of its image is frozen and lacks later versions; `{}` is used",
+                    definition.spec["image"].as_str().unwrap_or_default()
+                ));
+            }
             if let Some(name) = new_name {
                 definition.config.plugin_name = name.to_owned();
             }
-            check(&definition).with_context(|| format!("`-p {value}`"))?;
-            Ok(Found { definition, built_in: false, notes: loaded.notes })
+            let named = check_name_of(&definition).map_err(|error| match split_name(value).0 {
+                source if renamable => anyhow!("{error}; rename it, as in `-p {source}@newname`"),
+                _ => anyhow!("{error}; change `plugin-name` in its file"),
+            });
+            named.and_then(|()| check_content(&definition)).with_context(|| format!("`-p {value}`"))?;
+            Ok(Found { definition, built_in: false, notes })
         })
         .collect()
 }

@@ -4,7 +4,7 @@
 //! written nor believed.
 
 use std::fs::{self, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,6 +23,8 @@ use base::sys::{self, Exposed, Open as _};
 
 /// Where the file is, unless told otherwise.
 pub(crate) const FILE: &str = "/tmp/sonobuoy.json";
+/// What stands for standard output, or standard input, in place of a file.
+pub(crate) const STREAM: &str = "-";
 /// The kind that clouds bring.
 const BALANCER: &str = "LoadBalancer";
 /// Files that are older are those of runs that are long over.
@@ -180,7 +182,12 @@ impl Credentials {
         clear(path).with_context(describe)?;
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).with_context(describe)?;
-        file.write_all(format!("{}\n", serde_json::to_string_pretty(self)?).as_bytes()).with_context(describe)
+        file.write_all(self.to_text()?.as_bytes()).with_context(describe)
+    }
+
+    /// What the file holds.
+    pub(crate) fn to_text(&self) -> Result<String> {
+        Ok(format!("{}\n", serde_json::to_string_pretty(self)?))
     }
 
     /// Reads the file; none if there is none, if it is not fresh, or if it is that of another namespace.
@@ -192,12 +199,15 @@ impl Credentials {
         };
         let about = file.metadata().with_context(describe)?;
         trusted(&about).with_context(describe)?;
+        Self::take(file, namespace).with_context(describe)
+    }
+
+    /// Reads them from wherever they come; none if they are not fresh, or those of another namespace.
+    pub(crate) fn take(from: impl Read, namespace: &str) -> Result<Option<Self>> {
         let mut text = String::new();
-        file.take(MAX_FILE_BYTES).read_to_string(&mut text).with_context(describe)?;
-        let read: Self = serde_json::from_str(&text).with_context(describe)?;
-        let made = clock::parse_rfc3339(&read.created_at)
-            .context("`created_at` is not a time")
-            .with_context(describe)?;
+        from.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
+        let read: Self = serde_json::from_str(&text)?;
+        let made = clock::parse_rfc3339(&read.created_at).context("`created_at` is not a time")?;
         let fresh = SystemTime::now().duration_since(made).is_ok_and(|age| age < MAX_FILE_AGE);
         let same = read.namespace.is_empty() || read.namespace == namespace;
         Ok((fresh && same && !read.host_address.is_empty()).then_some(read))

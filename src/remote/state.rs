@@ -3,11 +3,14 @@
 //! Owns finding that pod and reading its annotation, for every command that asks. Starts no thread: [`follow`]
 //! blocks until the client's stop.
 
+use std::time::SystemTime;
+
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, SONOBUOY};
 use crate::status;
+use base::clock;
 use base::kube::{Client, Error, Event, Resource, Selector};
 
 /// Why a container waits whose image cannot be had.
@@ -44,7 +47,7 @@ impl State {
         let annotation = &pod["metadata"]["annotations"][ANNOTATION_STATUS];
         if let ("Running" | "Succeeded", Some(text)) = (&*phase, annotation.as_str()) {
             return match status::Run::parse(text) {
-                Ok(run) => Self::Told(run),
+                Ok(run) => Self::Told(status::Run { started: created(pod), ..run }),
                 Err(error) => Self::Silent {
                     phase,
                     message: format!("the status on the aggregator's pod cannot be read: {error}"),
@@ -92,6 +95,10 @@ impl State {
             }
         }
     }
+}
+
+fn created(pod: &Value) -> Option<SystemTime> {
+    clock::parse_rfc3339(pod["metadata"]["creationTimestamp"].as_str()?)
 }
 
 /// Why the containers of a pod are not ready.
