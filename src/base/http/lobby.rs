@@ -17,7 +17,7 @@ use crate::sys::Poller;
 use super::connection::{self, Next};
 use super::guest::{Drained, Guest, Session, Sort, Stage, drained, has_spoken};
 use super::slots::{Job, Slots};
-use super::waiting::Waiting;
+use super::waiting::{Flow, Waiting};
 use super::wire::{Input, Socket, Tls};
 use super::{Limits, Peer, Principal, Response};
 
@@ -25,6 +25,11 @@ use super::{Limits, Peer, Principal, Response};
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How much a peer may say until hands are shaken. Its certificate is the most of it, and has less than 1 KiB.
 const GREETING_BYTES: usize = 24 * 1024;
+/// As long as so many of the places for handshakes, one in this number, are passed on by those who show a certificate
+/// within the time after which others make room, a crowd is coming through and its slow ones are part of it.
+const CROWD_SHARE: usize = 16;
+/// So many times the usual time they have then.
+const CROWD_PATIENCE: u32 = 6;
 /// As long as so many wait for their turn, no more hands are shaken.
 const QUICK_WAITING: usize = 512;
 
@@ -42,6 +47,8 @@ struct State {
     shaking: usize,
     /// How many of the known are not in `slots`.
     known: usize,
+    /// Those who have shown a certificate.
+    certified: Flow,
 }
 
 /// Everybody who waits.
@@ -160,8 +167,9 @@ impl<'a> Lobby<'a> {
     /// Lets those go who have kept us waiting too long, and makes room where others wait.
     pub(super) fn tidy(&self) {
         let now = Instant::now();
+        let crowd = self.lock().is_crowd(self.limits, now);
         for sort in Sort::ALL {
-            let limit = self.limit(sort);
+            let limit = self.limit(sort) * if crowd { CROWD_PATIENCE } else { 1 };
             loop {
                 let mut state = self.lock();
                 let Some(id) = state.waiting[sort as usize].overdue(limit, now) else { break };
@@ -171,7 +179,7 @@ impl<'a> Lobby<'a> {
             }
         }
         let mut state = self.lock();
-        let mut wanted = state.begin.len();
+        let mut wanted = if crowd { 0 } else { state.begin.len() };
         while wanted > 0 && state.shaking >= self.limits.handshakes {
             let shaking = &state.waiting[Sort::Handshake as usize];
             let Some(id) = shaking.yields(self.limits.handshake_yields, now) else { break };
@@ -231,7 +239,8 @@ impl<'a> Lobby<'a> {
             return false;
         }
         while state.known + state.shaking >= self.limits.known {
-            let (now, some) = (Instant::now(), self.limits.yields);
+            let now = Instant::now();
+            let some = self.limits.yields * if state.is_crowd(self.limits, now) { CROWD_PATIENCE } else { 1 };
             let yielding = [
                 (Sort::Nameless, some),
                 (Sort::Idle, Duration::ZERO),
@@ -302,6 +311,9 @@ impl<'a> Lobby<'a> {
                         }
                     }
                     let session = self.session(*connection, socket, address);
+                    if !session.nameless {
+                        self.lock().certified.count(self.limits.handshake_yields, Instant::now());
+                    }
                     self.step_again(back(Stage::Session(Box::new(session)), Duration::ZERO))
                 }
             },
@@ -479,6 +491,10 @@ impl<'a> Lobby<'a> {
 }
 
 impl State {
+    fn is_crowd(&mut self, limits: &Limits, now: Instant) -> bool {
+        self.certified.recent(limits.handshake_yields, now) >= (limits.handshakes / CROWD_SHARE).max(1)
+    }
+
     fn insert(&mut self, guest: Guest) {
         let ip: IpAddr = guest.address.ip();
         self.waiting[guest.sort() as usize].add(guest.id, ip, guest.begun());

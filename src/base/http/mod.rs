@@ -108,7 +108,7 @@ impl Default for Limits {
         Self {
             strangers: 16_384,
             handshakes: 2_048,
-            known: 4_096,
+            known: 2_048,
             ready: 160,
             small: 96,
             large: 256,

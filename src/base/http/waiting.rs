@@ -64,6 +64,36 @@ impl Waiting {
     }
 }
 
+/// How many came through lately: a crowd that comes through is honest, if slow.
+#[derive(Default)]
+pub(super) struct Flow {
+    since: Option<Instant>,
+    current: usize,
+    previous: usize,
+}
+
+impl Flow {
+    /// One came through.
+    pub(super) fn count(&mut self, window: Duration, now: Instant) {
+        self.advance(window, now);
+        self.current += 1;
+    }
+
+    /// How many did within a window that is over or not: whichever had more.
+    pub(super) fn recent(&mut self, window: Duration, now: Instant) -> usize {
+        self.advance(window, now);
+        self.current.max(self.previous)
+    }
+
+    fn advance(&mut self, window: Duration, now: Instant) {
+        let passed = now.saturating_duration_since(*self.since.get_or_insert(now));
+        if passed >= window {
+            let previous = if passed < window * 2 { self.current } else { 0 };
+            *self = Self { since: Some(now), current: 0, previous };
+        }
+    }
+}
+
 /// Whoever has one address of IPv6 has 2^64 of them.
 fn network(address: IpAddr) -> IpAddr {
     match address {
@@ -99,6 +129,22 @@ mod tests {
         assert_eq!((waiting.yields(Duration::ZERO, at(9)), waiting.len()), (Some(1), 1));
         waiting.remove(1, few, at(0));
         assert_eq!((waiting.yields(Duration::ZERO, at(9)), waiting.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_came_through_counts_for_a_window_and_the_next() {
+        let (start, window) = (Instant::now(), Duration::from_secs(3));
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut flow = Flow::default();
+        assert_eq!(flow.recent(window, at(0)), 0);
+        for second in [0, 1, 1, 2] {
+            flow.count(window, at(second));
+        }
+        assert_eq!([2, 3, 5].map(|second| flow.recent(window, at(second))), [4; 3]);
+        flow.count(window, at(5));
+        assert_eq!([6, 8, 9].map(|second| flow.recent(window, at(second))), [1, 1, 0]);
+        flow.count(window, at(10));
+        assert_eq!(flow.recent(window, at(20)), 0, "long ago");
     }
 
     #[test]
