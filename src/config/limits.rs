@@ -126,7 +126,10 @@ pub(crate) struct Connections {
 
 impl Default for Connections {
     fn default() -> Self {
-        Self { strangers: 16_384, known: 4_096, small: 96, uploads: 256, waiting: 4_096 }
+        let base::http::Limits { strangers, known, small, large, parked, .. } = base::http::Limits::default();
+        let [strangers, known, small, uploads, waiting] =
+            [strangers, known, small, large, parked].map(|count| count as u64);
+        Self { strangers, known, small, uploads, waiting }
     }
 }
 
