@@ -331,7 +331,7 @@ mod tests {
             r#""SonobuoyNamespace":null,"FieldSelectors":null,"LabelSelector":"","Previous":true,"SinceSeconds":null,"#,
             r#""SinceTime":"2020-01-01T00:00:00Z","Timestamps":true,"TailLines":5,"LimitBytes":6},"#,
             r#""Results":{"Bytes":1,"UnpackedBytes":2,"Entries":3,"FreeBytes":67108864,"FreeInodes":4096},"Plugin":{"Bytes":0,"Inodes":4},"Run":{"Bytes":0},"#,
-            r#""Progress":{"Bytes":4194304,"ReadingBytes":16777216,"KeptBytes":5},"Connections":{"Strangers":16384,"Known":4096,"#,
+            r#""Progress":{"Bytes":4194304,"ReadingBytes":16777216,"KeptBytes":5},"Connections":{"Strangers":16384,"Known":2048,"#,
             r#""Small":96,"Uploads":6,"Waiting":4096},"Processing":{"MemoryBytes":268435456,"Time":"1s"},"#,
             r#""Snapshot":{"Time":"1m30s"}},"QPS":0.5,"#,
             r#""Server":{"bindaddress":"0.0.0.0","bindport":443,"advertiseaddress":"","timeoutseconds":0},"#,
