@@ -4,6 +4,7 @@
 //! line of a failure speaks for it, and the table of remedies. Does not know where texts come from or how they are shown.
 
 mod contact;
+mod image;
 mod known;
 mod mask;
 
@@ -14,6 +15,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 use serde::Serialize;
 
 pub(crate) use contact::{unreached, why_unreached};
+pub(crate) use image::missing_conformance_image;
 use known::known;
 use mask::mask;
 

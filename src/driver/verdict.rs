@@ -7,8 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use crate::causes;
 use crate::config::Grace;
 use base::clock;
+
+/// So long may a node try for an image that it cannot get: twice, as kubelets do it.
+const MISSING_IMAGE_GRACE: Duration = Duration::from_secs(30);
 
 /// The judgement.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,8 +84,18 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
         let said = || detail(&waiting["reason"], &waiting["message"]);
         match text(&waiting["reason"]) {
             "ImagePullBackOff" | "ErrImagePull" => {
-                let reason = format!("Failed to pull image for container {name}{}", said());
-                out.push(after(started, grace.image_pull, reason));
+                let image = text(&container["image"]);
+                out.push(match causes::missing_conformance_image(image, &said()) {
+                    Some(remedy) => {
+                        let reason =
+                            format!("Failed to pull image `{image}` for container {name}; {remedy}{}", said());
+                        after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
+                    }
+                    None => {
+                        let reason = format!("Failed to pull image for container {name}{}", said());
+                        after(started, grace.image_pull, reason)
+                    }
+                });
             }
             "ErrImageNeverPull" | "InvalidImageName" => {
                 out.push(Verdict::Failed(format!("Image of container {name} cannot be used{}", said())));
@@ -245,6 +259,23 @@ mod tests {
             "failed: Image of container c cannot be used: ErrImageNeverPull: m",
         );
         check(waiting("ContainerCreating"), 9_999, "fine");
+    }
+
+    #[test]
+    fn a_conformance_image_out_of_reach_is_named_at_once_and_not_waited_for() {
+        let status = |said: &str| {
+            let waiting = json!({"reason": "ErrImagePull", "message": said});
+            let container = json!({"name": "e2e", "image": "r/conformance:v1.30.0", "state": {"waiting": waiting}});
+            json!({"startTime": START, "containerStatuses": [container]})
+        };
+        let remedy = causes::missing_conformance_image("r/conformance:v1.30.0", "no such host").unwrap();
+        let reason = format!(
+            "Failed to pull image `r/conformance:v1.30.0` for container e2e; {remedy}: ErrImagePull: lookup r: no such host"
+        );
+        check(status("lookup r: no such host"), 2, &format!("trouble: {reason}"));
+        check(status("lookup r: no such host"), 30, &format!("failed: {reason}"));
+        let passing = "trouble: Failed to pull image for container e2e: ErrImagePull: 503";
+        check(status("503"), 299, passing);
     }
 
     #[test]

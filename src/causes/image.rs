@@ -1,0 +1,64 @@
+//! Why the conformance image does not come to a node, and the commands that bring it. It is the one image of a run that
+//! only the internet has.
+
+/// What tells that its registry cannot be reached; waiting does not change that.
+const UNREACHABLE: &[&str] = &[
+    "no such host",
+    "server misbehaving",
+    "name resolution",
+    "connection refused",
+    "no route to host",
+    "network is unreachable",
+    "i/o timeout",
+    "deadline exceeded",
+    "timed out",
+];
+/// What tells that the registry was reached, and has no such image.
+const UNKNOWN: &[&str] = &["not found", "manifest unknown"];
+
+/// What helps if the image of a container is the conformance image, and what the node says of it will hardly pass.
+pub(crate) fn missing_conformance_image(image: &str, said: &str) -> Option<String> {
+    let last = image.rsplit('/').next()?;
+    let (name, tag) = last.split_once(':')?;
+    if name != "conformance" || tag.contains('@') {
+        return None;
+    }
+    let said = said.to_lowercase();
+    let tells = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    if tells(UNREACHABLE) {
+        return Some(format!(
+            "where there is internet access, `sonobuoy images download -p e2e --kubernetes-version {tag} -o images.tar` fetches it \
+             with the images of its tests; here, `sonobuoy images push --archive images.tar --custom-registry REGISTRY` brings \
+             them in, for `sonobuoy run --e2e-repo REGISTRY --kube-conformance-image REGISTRY/{last}`"
+        ));
+    }
+    tells(UNKNOWN).then(|| {
+        format!(
+            "its registry has no `{last}`: name another version by `--kubernetes-version`, or an image by \
+             `--kube-conformance-image`"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_that_bring_it_are_named_where_they_help() {
+        let ours = "registry.k8s.io/conformance:v1.30.0";
+        for (image, said, expected) in [
+            (ours, "dial tcp: lookup registry.k8s.io: No such host", Some("images download -p e2e --kubernetes-version v1.30.0")),
+            (ours, "dial tcp 1.2.3.4:443: i/o timeout", Some("REGISTRY/conformance:v1.30.0`")),
+            (ours, "failed to resolve reference: not found", Some("its registry has no `conformance:v1.30.0`")),
+            (ours, "429 Too Many Requests", None),
+            (ours, "", None),
+            ("example.org/other:v1.30.0", "no such host", None),
+            ("localhost:5000/conformance", "no such host", None),
+        ] {
+            let found = missing_conformance_image(image, said);
+            assert_eq!(found.is_some(), expected.is_some(), "{image}: {said}");
+            assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()), "{image}: {said}");
+        }
+    }
+}
