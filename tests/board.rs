@@ -10,7 +10,10 @@ use rustix::pty;
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
+use super::images::{fill, plugin};
+use super::retrieve::{Finished, noise};
 use super::support::Sonobuoy;
+use super::support::registry::{Habits, Registry};
 use super::support::watchdog::Watchdog;
 
 /// A plugin on five nodes, of which the second fails.
@@ -104,4 +107,27 @@ fn events_are_all_that_standard_output_holds() {
     assert_eq!(end["state"], "complete");
     let path = events.last().unwrap()["path"].as_str().unwrap();
     assert!(done.folder.join(path).exists() && path.ends_with(end["product"].as_str().unwrap()), "{path}");
+}
+
+#[test]
+fn transfers_are_drawn_at_a_terminal_and_leave_a_line() {
+    let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
+    fill(&from, "team/tool", true);
+    let image = format!("{}/team/tool:1", from.host());
+    let words = "images push -p p.yaml --platform all --custom-registry";
+    let push = || Sonobuoy::new(words).arg(to.host()).file("p.yaml", plugin(&image)).env("TERM", "xterm");
+    let (sent, code) = at_terminal(push(), 100, 24);
+    assert_eq!(code, Some(0), "{sent}");
+    assert!(!moves(&sent).is_empty() && sent.contains("tool:1") && sent.contains(" of 40.0 MiB"), "{sent}");
+    let stays = sent.rsplit("\x1b[J").next().unwrap();
+    assert!(stays.contains("all: 2 of 2 images done, after 0:0"), "{stays}");
+    // Elsewhere it is a line for what is new, and standard output is what it was.
+    let name = format!("{}/tool:1\n", to.host());
+    push().stdout(&name).stderr_has("all: 2 of 2 images done").run();
+
+    let run = Finished::with(&noise(3 << 20));
+    let (sent, code) = at_terminal(run.retrieve("").env("TERM", "xterm"), 80, 24);
+    assert_eq!(code, Some(0), "{sent}");
+    assert!(sent.contains("archive: 3.0 MiB of 3.0 MiB, after 0:0"), "{sent}");
+    assert!(sent.trim_end().ends_with(".tar.gz"), "{sent}");
 }

@@ -11,12 +11,12 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// A definition with one image.
-fn plugin(image: &str) -> String {
+pub fn plugin(image: &str) -> String {
     format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: p, image: '{image}'}}\n")
 }
 
 /// An image for two platforms, with a layer that is larger than one piece of an upload when `large`.
-fn fill(registry: &Registry, repository: &str, large: bool) -> (String, Vec<u8>) {
+pub fn fill(registry: &Registry, repository: &str, large: bool) -> (String, Vec<u8>) {
     let size = if large { 40 << 20 } else { 300_000 };
     let layer: Vec<u8> =
         (0..size as u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -412,6 +412,35 @@ esac
         pulled(&done),
         ["run --rm --entrypoint=e2e.test registry.k8s.io/conformance:v1.30.0 --list-images"]
     );
+}
+
+/// Docker's part again: it holds what no registry gives.
+#[cfg(unix)]
+#[test]
+fn what_docker_holds_is_pushed_where_the_registry_does_not_answer() {
+    let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
+    fill(&from, "tool", false);
+    let saved = Sonobuoy::new("images download -p p.yaml -o saved.tar")
+        .file("p.yaml", plugin(&format!("{}/tool:1", from.host())))
+        .run_any();
+    let saved = saved.folder.join("saved.tar");
+    let docker = format!(
+        "#!/bin/sh\ncase \"$*\" in\n'inspect --type=image 127.0.0.1:1/tool:1') ;;\nsave*) [ $2 = --output ] && cp {} \"$3\" ;;\n*) exit 1 ;;\nesac\n",
+        saved.display()
+    );
+    let push = |image: &str| {
+        let call = Sonobuoy::new("images push -p p.yaml --custom-registry")
+            .arg(format!("{}/mirror", to.host()))
+            .file("p.yaml", plugin(&format!("127.0.0.1:1/{image}:1")));
+        let path = programs(&call, &[("docker", &docker)]);
+        call.env("PATH", path)
+    };
+    push("tool")
+        .stdout(&format!("{}/mirror/tool:1\n", to.host()))
+        .stderr_has("docker's own copy is pushed")
+        .run();
+    assert_eq!(to.manifest("mirror/tool", "1"), from.manifest("tool", here()));
+    push("absent").status(1).stderr_has("127.0.0.1:1").stderr_has("failed with 1 image").run();
 }
 
 #[cfg(unix)]

@@ -17,7 +17,7 @@ const NAME: &str = "202401010000_sonobuoy_11111111-2222-4333-8444-555555555555.t
 const EXEC: &str = "GET /api/v1/namespaces/sonobuoy/pods/sonobuoy/exec";
 
 /// A finished run whose archives are the files in `there`.
-struct Finished {
+pub struct Finished {
     api: ApiServer,
     there: Folder,
     home: Folder,
@@ -25,7 +25,7 @@ struct Finished {
 
 impl Finished {
     /// With one archive of this content.
-    fn with(content: &[u8]) -> Self {
+    pub fn with(content: &[u8]) -> Self {
         let (api, there, home) = (ApiServer::start(), Folder::new(), Folder::new());
         there.write(NAME, content);
         namespace(&api);
@@ -72,7 +72,7 @@ impl Finished {
         self.api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority", json!({"data": data}));
     }
 
-    fn retrieve(&self, words: &str) -> Sonobuoy {
+    pub fn retrieve(&self, words: &str) -> Sonobuoy {
         // Whoever else has a run on this machine may have left credentials in the usual place.
         Sonobuoy::new(&format!("retrieve {} --credentials none.json {words}", self.home.path().display()))
             .arg("--kubeconfig")
@@ -109,7 +109,7 @@ fn splat(exec: &Exec, folder: &Path) -> ExecAnswer {
 }
 
 /// Bytes that no compression makes smaller.
-fn noise(length: usize) -> Vec<u8> {
+pub fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let next = || {
         state ^= state << 13;

@@ -55,7 +55,8 @@ impl Told {
             if before.is_some_and(|before| before == task || !over && !self.json && !far(before, task)) {
                 continue;
             }
-            if before.is_none() && !self.json && task.done == 0 && task.steps.is_none() && !over {
+            let begins = task.done == 0 && task.steps.is_none() || task.unit == Unit::Bytes && !task.over;
+            if before.is_none() && !self.json && begins && !over {
                 continue;
             }
             self.tasks.insert(task.name.clone(), task.clone());

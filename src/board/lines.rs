@@ -238,6 +238,8 @@ impl Unit {
             (Self::Steps, _) => "steps",
             (Self::Tests, 1) => "test",
             (Self::Tests, _) => "tests",
+            (Self::Images, 1) => "image",
+            (Self::Images, _) => "images",
             (Self::Bytes, _) => "bytes",
         }
     }

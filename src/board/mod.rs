@@ -41,6 +41,8 @@ pub(crate) enum Output {
     Board,
     /// An event for each change.
     Json,
+    /// Nothing but signs of life.
+    Quiet,
 }
 
 /// What goes on.
@@ -110,6 +112,8 @@ pub(crate) enum Unit {
     Steps,
     /// Tests.
     Tests,
+    /// Container images.
+    Images,
     /// Bytes.
     Bytes,
 }
@@ -295,7 +299,11 @@ impl Teller<'_> {
             return Ok(true);
         }
         let quiet = self.news.map_or(Duration::MAX, |news| news.elapsed());
-        if (changed && quiet >= MERGE_INTERVAL) || over {
+        if self.output == Output::Quiet && (over || self.news.is_none()) {
+            self.news = Some(Instant::now());
+            return Ok(true);
+        }
+        if self.output != Output::Quiet && ((changed && quiet >= MERGE_INTERVAL) || over) {
             let new = self.told.news(shown, over);
             if !new.is_empty() {
                 self.news = Some(Instant::now());

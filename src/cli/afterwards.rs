@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::ArgMatches;
 
-use super::{output, report, request, shown, status};
+use super::{fetching, output, report, request, shown, status};
 use crate::deploy::Removal;
 use crate::names::RUNS_DIR;
 use crate::remote::{Failure, Retrieval};
@@ -82,9 +82,10 @@ impl<'a> Afterwards<'a> {
                 service,
                 force: false,
                 keep_seal: true,
+                watch: &|_, _| (),
             };
             let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
-            let paths = match retrieval.fetch(client.stop()) {
+            let paths = match fetching::fetch(self.matches, &retrieval, client.stop()) {
                 Ok(paths) => paths,
                 Err(Failure::NotReady(error)) => return Err(error.context(kept)),
                 Err(Failure::Transfer(error)) => {

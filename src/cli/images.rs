@@ -3,21 +3,23 @@
 //! Registries are spoken to directly. The docker program is started only for what is about its own images (`pull`,
 //! `delete`), and to ask a conformance image that it has, or that cannot be asked here.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::ArgMatches;
 
+use super::transfers::{self, Transfers};
 use super::{output, request};
 use crate::config;
 use crate::image::conformance::Tests;
 use crate::image::{Translation, Wanted, docker, is_conformance};
 use crate::names;
 use crate::plugin::{self, builtin};
-use base::oci::{self, Client, Platform, Reference, Store, Stored};
+use base::oci::{self, Client, Descriptor, Platform, Reference, Store, Stored};
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::temp;
@@ -49,33 +51,22 @@ fn list(matches: &ArgMatches) -> Result<()> {
 }
 
 fn pull(matches: &ArgMatches) -> Result<()> {
-    each(translated(wanted(matches)?, matches)?, |image| {
-        if dry(matches, &format!("pull {image}")) || docker::is_here(&image) || in_no_registry(&image) {
+    transfers::each("pull images", matches.get_flag("dry-run"), &translated(wanted(matches)?, matches)?, |image, transfers| {
+        if dry(matches, &format!("pull {image}")) || docker::is_here(image) || in_no_registry(image) {
             return Ok(());
         }
-        docker::pull(&image)
+        docker::pull(image, transfers.drawn)
     })
 }
 
 fn delete(matches: &ArgMatches) -> Result<()> {
-    each(translated(wanted(matches)?, matches)?, |image| {
-        let absent = || image.starts_with(LOCAL) && !docker::is_here(&image);
+    transfers::each("delete images", matches.get_flag("dry-run"), &translated(wanted(matches)?, matches)?, |image, transfers| {
+        let absent = || image.starts_with(LOCAL) && !docker::is_here(image);
         if dry(matches, &format!("delete {image}")) || absent() {
             return Ok(());
         }
-        docker::remove(&image)
+        docker::remove(image, transfers.drawn)
     })
-}
-
-/// What fails with one image does not keep the others from their way.
-fn each<T>(images: impl IntoIterator<Item = T>, step: impl Fn(T) -> Result<()>) -> Result<()> {
-    let failed = images
-        .into_iter()
-        .filter_map(|image| step(image).err())
-        .inspect(|error| log::error!("{error:#}"))
-        .count();
-    ensure!(failed == 0, "failed with {failed} image{}", if failed == 1 { "" } else { "s" });
-    Ok(())
 }
 
 /// Copies from registry to registry, or out of an archive; layers that are there already are not sent.
@@ -95,33 +86,63 @@ fn push(matches: &ArgMatches) -> Result<()> {
     let store = Store::open(&work)?;
     if let Some(archive) = archive {
         let images = oci::read_archive(&archive, &store)?;
-        return each(images, |stored| push_one(matches, &client, &store, &stored, &translate));
+        let names: Vec<Reference> = images.iter().map(|stored| stored.name.clone()).collect();
+        let push = Push { matches, client: &client, store: &store, translate: &translate };
+        return transfers::each("push images", matches.get_flag("dry-run"), &names, |name, transfers| {
+            let stored = images.iter().find(|stored| stored.name == *name);
+            stored.map_or(Ok(()), |stored| push.one(stored, transfers))
+        });
     }
     let platform = platform(matches)?;
-    each(all(wanted(matches)?, matches)?, |text| {
-        let target = translate.apply(&text);
-        if in_no_registry(&text) || target == text || dry(matches, &format!("push {text} to {target}")) {
+    let push = Push { matches, client: &client, store: &store, translate: &translate };
+    transfers::each("push images", matches.get_flag("dry-run"), &all(wanted(matches)?, matches)?, |text, transfers| {
+        let target = translate.apply(text);
+        if in_no_registry(text) || target == *text || dry(matches, &format!("push {text} to {target}")) {
             return Ok(());
         }
-        let stored = store.pull(&client, &Reference::parse(&text)?, &platform)?;
-        push_one(matches, &client, &store, &stored, &translate)
+        let name = Reference::parse(text)?;
+        let watch = |part: &Descriptor, done| transfers.watch(part, done);
+        let stored = store
+            .pull(&client, &name, &platform, &watch)
+            .or_else(|error| held_by_docker(&work, &store, name, error))?;
+        push.one(&stored, transfers)
     })
 }
 
-fn push_one(
-    matches: &ArgMatches,
-    client: &Client,
-    store: &Store,
-    stored: &Stored,
-    translate: &Translation,
-) -> Result<()> {
-    let target = Reference::parse(&translate.apply(&stored.name.to_string()))?;
-    if dry(matches, &format!("push {} to {target}", stored.name)) {
-        return Ok(());
+/// The image as docker has it, where its registry has failed with `error`.
+fn held_by_docker(work: &Path, store: &Store, name: Reference, error: anyhow::Error) -> Result<Stored> {
+    let text = name.to_string();
+    if !docker::is_here(&text) {
+        return Err(error);
     }
-    let sent = store.push(client, stored, &target)?;
-    log::info!("{target}: {sent} new blobs, {}", stored.root.digest);
-    output::print(&format!("{target}\n"))
+    log::warn!("{error:#}; docker's own copy is pushed");
+    let path = work.join("docker.tar");
+    docker::save(&text, &path)?;
+    let images = oci::read_archive(&path, store).with_context(|| format!("docker's copy of {text}"))?;
+    let root = images.into_iter().next().with_context(|| format!("docker's copy of {text} is empty"))?.root;
+    Ok(Stored { name, root })
+}
+
+/// What sending images needs.
+struct Push<'a> {
+    matches: &'a ArgMatches,
+    client: &'a Client,
+    store: &'a Store,
+    translate: &'a Translation,
+}
+
+impl Push<'_> {
+    fn one(&self, stored: &Stored, transfers: &Transfers<'_>) -> Result<()> {
+        let target = Reference::parse(&self.translate.apply(&stored.name.to_string()))?;
+        if dry(self.matches, &format!("push {} to {target}", stored.name)) {
+            return Ok(());
+        }
+        let watch = |part: &Descriptor, done| transfers.watch(part, done);
+        let sent = self.store.push(self.client, stored, &target, &watch)?;
+        let level = if transfers.drawn { log::Level::Debug } else { log::Level::Info };
+        log::log!(level, "{target}: {sent} new blobs, {}", stored.root.digest);
+        output::print(&format!("{target}\n"))
+    }
 }
 
 /// Everything in one file. What is cut goes on when it is called again.
@@ -137,15 +158,17 @@ fn download(matches: &ArgMatches) -> Result<()> {
     let client = client(matches)?;
     let folder = out.with_extension("blobs");
     let store = Store::open(&folder)?;
-    let mut stored = Vec::new();
-    for image in &images {
+    let stored = RefCell::new(Vec::new());
+    transfers::each("download images", false, &images, |image, transfers| {
         let name = Reference::parse(image)?;
         if in_no_registry(image) {
-            continue;
+            return Ok(());
         }
-        log::info!("downloading {name}");
-        stored.push(store.pull(&client, &name, &platform(matches)?)?);
-    }
+        let watch = |part: &Descriptor, done| transfers.watch(part, done);
+        stored.borrow_mut().push(store.pull(&client, &name, &platform(matches)?, &watch)?);
+        Ok(())
+    })?;
+    let stored = stored.into_inner();
     oci::write_archive(&store, &stored, &out)?;
     let _ = std::fs::remove_dir_all(&folder);
     output::print(&format!("{}\n", out.display()))
@@ -195,7 +218,12 @@ fn wanted(matches: &ArgMatches) -> Result<Wanted> {
     Ok(wanted)
 }
 
-fn all(wanted: Wanted, matches: &ArgMatches) -> Result<BTreeSet<String>> {
+fn all(wanted: Wanted, matches: &ArgMatches) -> Result<Vec<String>> {
+    let images = set(wanted, matches)?;
+    Ok(images.into_iter().collect())
+}
+
+fn set(wanted: Wanted, matches: &ArgMatches) -> Result<BTreeSet<String>> {
     if matches.get_flag("dry-run") {
         return Ok(wanted.without_tests());
     }
@@ -241,7 +269,7 @@ fn of_tests(image: &str, env: &[(String, String)], matches: &ArgMatches) -> Resu
     asked.or_else(|error| {
         log::debug!("{error:#}; trying docker");
         // What docker says of itself where it is not there would only hide why it was tried.
-        if docker::pull(image).is_err() {
+        if docker::pull(image, false).is_err() {
             return Err(error.context(REMEDY));
         }
         docker::test_images(image, env).context(REMEDY)

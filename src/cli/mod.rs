@@ -22,6 +22,7 @@ mod overrides;
 mod pages;
 mod run_flag;
 mod table;
+mod transfers;
 mod usage;
 
 mod afterwards;
@@ -31,6 +32,7 @@ mod complete;
 mod completion;
 mod delete;
 mod e2e;
+mod fetching;
 #[cfg(target_os = "linux")]
 mod gather;
 #[cfg(not(target_os = "linux"))]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
-use super::{cluster, output, status};
+use super::{cluster, fetching, output, status};
 use crate::remote::{Failure, Retrieval};
 use base::archive;
 use base::stop::Stop;
@@ -36,8 +36,9 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         service: service.as_ref(),
         force: matches.get_flag("force"),
         keep_seal: !matches.get_flag("extract"),
+        watch: &|_, _| (),
     };
-    let fetched = retrieval.fetch(&stop).and_then(|paths| {
+    let fetched = fetching::fetch(matches, &retrieval, &stop).and_then(|paths| {
         if matches.get_flag("extract") {
             extract(&paths, &into).map_err(Failure::Transfer)?;
             return Ok(Vec::new());

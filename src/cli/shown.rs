@@ -40,8 +40,20 @@ pub(crate) fn or_original(matches: &ArgMatches) -> Option<Output> {
 
 /// What is asked for, else a board where one can be drawn, else lines.
 pub(crate) fn or_plain(matches: &ArgMatches) -> Output {
-    let usual = || if board::possible() { Output::Board } else { Output::Plain };
     given(matches).unwrap_or_else(usual)
+}
+
+/// A board where one can be drawn, else lines.
+pub(crate) fn usual() -> Output {
+    if board::possible() { Output::Board } else { Output::Plain }
+}
+
+/// A board where one can be drawn and is not refused, else signs of life alone: for what is over soon.
+pub(crate) fn or_quiet(matches: &ArgMatches) -> Output {
+    match or_plain(matches) {
+        Output::Board => Output::Board,
+        _ => Output::Quiet,
+    }
 }
 
 /// Whether standard output is for events alone.
@@ -86,7 +98,7 @@ pub(crate) fn with<T>(output: Output, plain: Plain, work: impl FnOnce(&Board) ->
     let say = |line: &str| match (output, plain) {
         (Output::Json, _) => output::data(&format!("{line}\n")),
         (Output::Plain, Plain::Stdout) => output::print(&format!("{} {line}\n", time())),
-        (Output::Plain, Plain::Log) => {
+        (Output::Plain, Plain::Log) | (Output::Quiet, _) => {
             log::info!("{line}");
             Ok(())
         }

@@ -1,17 +1,23 @@
 //! Calls to the docker program, for its own images.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Pulls an image into the daemon.
-pub(crate) fn pull(image: &str) -> Result<()> {
-    twice(|| docker(&["pull", image], Show::Progress)).map(drop)
+/// Pulls an image into the daemon; what docker says of that is shown, unless it shall be `quiet`.
+pub(crate) fn pull(image: &str, quiet: bool) -> Result<()> {
+    twice(|| docker(&["pull", image], if quiet { Show::Failure } else { Show::Progress })).map(drop)
 }
 
-/// Removes an image from the daemon.
-pub(crate) fn remove(image: &str) -> Result<()> {
-    twice(|| docker(&["rmi", image], Show::Progress)).map(drop)
+/// Removes an image from the daemon; what docker says of that is shown, unless it shall be `quiet`.
+pub(crate) fn remove(image: &str, quiet: bool) -> Result<()> {
+    twice(|| docker(&["rmi", image], if quiet { Show::Failure } else { Show::Progress })).map(drop)
+}
+
+/// Writes an image that the daemon has to an archive.
+pub(crate) fn save(image: &str, path: &Path) -> Result<()> {
+    docker(&["save", "--output", &path.to_string_lossy(), image], Show::Failure).map(drop)
 }
 
 /// Whether the daemon has an image.
@@ -36,6 +42,8 @@ enum Show {
     Progress,
     /// Only its stderr; stdout is returned.
     Errors,
+    /// Only its stderr, as part of the error when it fails.
+    Failure,
     Nothing,
 }
 
@@ -45,12 +53,19 @@ fn docker(words: &[&str], show: Show) -> Result<String> {
     if show == Show::Progress {
         command.stdout(std::io::stderr());
     }
-    command.stderr(if show == Show::Nothing { Stdio::null() } else { Stdio::inherit() });
+    command.stderr(match show {
+        Show::Nothing => Stdio::null(),
+        Show::Failure => Stdio::piped(),
+        Show::Progress | Show::Errors => Stdio::inherit(),
+    });
     let output = command
         .output()
         .with_context(|| format!("cannot start `docker {}`; is docker installed?", words.join(" ")))?;
     if !output.status.success() {
-        bail!("`docker {}` failed ({})", words.join(" "), output.status);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().rev().find(|line| !line.trim().is_empty());
+        let said = said.map_or_else(String::new, |line| format!(": {}", line.trim()));
+        bail!("`docker {}` failed ({}){said}", words.join(" "), output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -4,13 +4,13 @@
 //! with that. Starts no thread.
 
 use std::io::Read;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use super::landed::{Landed, archive_name};
 use super::partial::PartialFile;
+use super::retrieve::Retrieval;
 use super::service::Credentials;
 use super::{IDLE_LIMIT, SILENCE_TIMEOUT};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
@@ -22,12 +22,10 @@ use base::stop::Stop;
 /// The service answers a question within this.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Fetches the archive into the folder `into`, to be called `name` or its own, and its seal, if there is one.
+/// Fetches the archive to where it is wanted, and its seal, if there is one.
 pub(super) fn download(
     credentials: &Credentials,
-    into: &Path,
-    name: Option<&str>,
-    force: bool,
+    wanted: &Retrieval<'_>,
     stop: &Stop,
 ) -> Result<(Landed, Option<Seal>)> {
     let ask = || -> Result<(kube::Client, status::Archive)> {
@@ -42,8 +40,8 @@ pub(super) fn download(
     let Some(own) = archive_name(&archive.name) else {
         bail!("`{}` is not a name for an archive", archive.name)
     };
-    let mut file = PartialFile::create(into, name.unwrap_or(own), force)?;
-    rest(&client, &archive, &mut file, stop)?;
+    let mut file = PartialFile::create(wanted.into, wanted.name.unwrap_or(own), wanted.force)?;
+    rest(&client, &archive, &mut file, wanted.watch, stop)?;
     file.verify(&archive)?;
     let part = |ending, most| -> Result<Vec<u8>> {
         let mut content = Vec::new();
@@ -65,7 +63,13 @@ pub(super) fn download(
 }
 
 /// Appends what `file` still lacks, over as many connections as that takes.
-fn rest(client: &kube::Client, archive: &status::Archive, file: &mut PartialFile, stop: &Stop) -> Result<()> {
+fn rest(
+    client: &kube::Client,
+    archive: &status::Archive,
+    file: &mut PartialFile,
+    watch: &dyn Fn(u64, u64),
+    stop: &Stop,
+) -> Result<()> {
     let tag = format!("\"{}\"", archive.sha256);
     let mut attempts = Attempts::new(IDLE_LIMIT, stop);
     while file.size() < archive.size {
@@ -75,7 +79,7 @@ fn rest(client: &kube::Client, archive: &status::Archive, file: &mut PartialFile
             .header("range", format!("bytes={before}-"))
             .header("if-range", tag.clone());
         let why = match client.stream(&request, Some(SILENCE_TIMEOUT)) {
-            Ok(body) => take(body, archive.size, file)?,
+            Ok(body) => take(body, archive, file, watch)?,
             Err(error) if error.code().is_some_and(|code| code < 500) => return Err(error.into()),
             Err(error) => error.to_string(),
         };
@@ -94,14 +98,22 @@ fn rest(client: &kube::Client, archive: &status::Archive, file: &mut PartialFile
     Ok(())
 }
 
-/// Takes what comes, at most until the file has `size` bytes; says why it ended.
-fn take(body: impl Read, size: u64, file: &mut PartialFile) -> Result<String> {
-    let mut body = body.take(size - file.size());
+/// Takes what comes, at most until the file has the archive's size; says why it ended.
+fn take(
+    body: impl Read,
+    archive: &status::Archive,
+    file: &mut PartialFile,
+    watch: &dyn Fn(u64, u64),
+) -> Result<String> {
+    let mut body = body.take(archive.size - file.size());
     let mut piece = vec![0; 64 << 10];
     loop {
         match body.read(&mut piece) {
             Ok(0) => return Ok("it ended early".into()),
-            Ok(count) => file.write(&piece[..count])?,
+            Ok(count) => {
+                file.write(&piece[..count])?;
+                watch(file.size(), archive.size);
+            }
             Err(error) => return Ok(error.to_string()),
         }
     }
@@ -118,7 +130,7 @@ mod tests {
     use crate::api_server::{ApiServer, Fault};
     use crate::backplane::{Authority, Statement, server_config};
     use crate::names::STATUS_SERVICE as NAME;
-    use crate::remote::{Failure, Retrieval};
+    use crate::remote::Failure;
     use base::clock;
     use base::http::{Response, Server};
     use base::json::json;
@@ -204,6 +216,7 @@ mod tests {
                 service: Some(&credentials),
                 force: false,
                 keep_seal: true,
+                watch: &|_, _| (),
             };
             let fetched = retrieval.fetch(&Stop::new());
             stop.stop();

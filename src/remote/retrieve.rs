@@ -64,6 +64,8 @@ pub(crate) struct Retrieval<'a> {
     pub force: bool,
     /// Whether the seal is kept beside the archive.
     pub keep_seal: bool,
+    /// Is told how many bytes have come, and of how many; 0 if nobody knows.
+    pub watch: &'a dyn Fn(u64, u64),
 }
 
 /// Why there is nothing.
@@ -138,7 +140,7 @@ impl Retrieval<'_> {
                 Ok(landed) => landed,
                 Err(error) => return (Err(Cut::Here(error.into())), Ok(Vec::new())),
             };
-            let outcome = self.receive(pod, &sender, stop);
+            let outcome = self.receive(pod, landing.known, &sender, stop);
             // Tells the other thread that this was all.
             drop(sender);
             let landed = landed.join().unwrap_or_else(|_| Err(anyhow!("unpacking panicked")));
@@ -250,14 +252,21 @@ impl Retrieval<'_> {
         };
         log::warn!("{refused}; asking the run's status service for the archive");
         let (landed, seal) =
-            download(credentials, self.into, self.name, self.force, stop).map_err(Failure::Transfer)?;
+            download(credentials, self, stop).map_err(Failure::Transfer)?;
         let seals = seal.into_iter().map(|seal| (landed.name.clone(), seal)).collect();
         let mut paths = self.settle(vec![landed], &seals).map_err(Failure::Transfer)?;
         Ok(paths.remove(0))
     }
 
     /// Hands the stream on, piece by piece, going on after cuts.
-    fn receive(&self, pod: &str, sender: &SyncSender<Vec<u8>>, stop: &Stop) -> Result<(), Cut> {
+    fn receive(
+        &self,
+        pod: &str,
+        known: Option<&status::Archive>,
+        sender: &SyncSender<Vec<u8>>,
+        stop: &Stop,
+    ) -> Result<(), Cut> {
+        let total = known.map_or(0, |known| known.size);
         let mut received = 0_u64;
         let mut attempts = Attempts::new(IDLE_LIMIT, stop);
         loop {
@@ -269,6 +278,8 @@ impl Retrieval<'_> {
             }
             let mut sink = |piece: &[u8]| {
                 received += piece.len() as u64;
+                // It comes packed once more, and so is a little larger.
+                (self.watch)(if total == 0 { received } else { received.min(total) }, total);
                 sender.send(piece.to_vec()).map_err(|_| "nobody unpacks any more".to_owned())
             };
             let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
@@ -313,7 +324,11 @@ impl Retrieval<'_> {
         );
         let mut file = PartialFile::create(self.into, &name, self.force).map_err(Failure::Transfer)?;
         let command = ["/sonobuoy", "splat", self.from, "--partial"];
-        let mut sink = |piece: &[u8]| file.write(piece).map_err(|error| format!("{error:#}"));
+        let mut sink = |piece: &[u8]| {
+            file.write(piece).map_err(|error| format!("{error:#}"))?;
+            (self.watch)(file.size(), 0);
+            Ok(())
+        };
         let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
         let exit = self.client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink);
         match exit.map_err(|error| Failure::Transfer(error.into()))? {

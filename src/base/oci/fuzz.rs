@@ -1,6 +1,6 @@
 //! What must hold for anything that a registry may say; called by the fuzzer and, with its corpus, by a test.
 
-use super::registry::fields;
+use super::challenge::fields;
 use super::{Descriptor, Reference};
 use crate::json;
 

@@ -3,9 +3,11 @@
 //! Knows the OCI image and distribution formats (and docker's older media types), and nothing about runs or plugins.
 
 mod archive;
+mod challenge;
 mod credential;
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
+mod piece;
 mod reference;
 mod registry;
 mod store;
@@ -17,6 +19,9 @@ pub use registry::Client;
 pub use store::{Platform, Store, Stored};
 
 use serde_json::Value;
+
+/// Is told how many bytes of a blob are where they belong: none when it is first heard of, all when it is there already.
+pub type Watch<'a> = &'a dyn Fn(&Descriptor, u64);
 
 /// A pointer to a blob: its type, hash and size.
 #[derive(Clone, Debug, PartialEq)]

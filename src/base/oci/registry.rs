@@ -20,8 +20,10 @@ use ureq::http::{Request, Response, StatusCode};
 use ureq::tls::TlsConfig;
 use ureq::{AsSendBody, Body, SendBody};
 
+use super::challenge::{challenge, fields};
 use super::credential::{self, Credential};
-use super::{Descriptor, Reference, digest_of};
+use super::piece::Piece;
+use super::{Descriptor, Reference, Watch, digest_of};
 use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls};
 
 /// Every supported kind of manifest.
@@ -118,13 +120,20 @@ impl Client {
         Ok((Descriptor { media_type, digest, size: bytes.len() as u64 }, bytes))
     }
 
-    /// Downloads a blob to `path`, resuming from what is already in `partial`.
-    pub fn download(&self, image: &Reference, blob: &Descriptor, partial: &Path, path: &Path) -> Result<()> {
+    /// Downloads a blob to `path`, resuming from what is already there under a temporary name.
+    pub fn download(
+        &self,
+        image: &Reference,
+        blob: &Descriptor,
+        path: &Path,
+        watch: Watch<'_>,
+    ) -> Result<()> {
+        let partial = &path.with_extension("partial");
         let url = self.url(image, &format!("blobs/{}", blob.digest));
         let mut attempts = Attempts::new(MAX_ATTEMPTS, &self.stop);
         loop {
             let before = std::fs::metadata(partial).map_or(0, |meta| meta.len());
-            let error = match self.transfer(image, &url, blob, partial) {
+            let error = match self.transfer(image, &url, blob, partial, watch) {
                 Ok(()) => {
                     return std::fs::rename(partial, path)
                         .with_context(|| format!("cannot write `{}`", path.display()));
@@ -139,7 +148,14 @@ impl Client {
         }
     }
 
-    fn transfer(&self, image: &Reference, url: &str, blob: &Descriptor, partial: &Path) -> Result<()> {
+    fn transfer(
+        &self,
+        image: &Reference,
+        url: &str,
+        blob: &Descriptor,
+        partial: &Path,
+        watch: Watch<'_>,
+    ) -> Result<()> {
         let shown = || format!("cannot write `{}`", partial.display());
         let mut file = File::options()
             .create(true)
@@ -180,8 +196,10 @@ impl Client {
             }
             // One extra byte shows that the content is too long.
             let mut body = answer.into_body().into_reader().take(blob.size.saturating_sub(have) + 1);
-            have += copy(&mut body, &mut |bytes| {
+            copy(&mut body, &mut |bytes| {
                 hash.update(bytes);
+                have += bytes.len() as u64;
+                watch(blob, have);
                 // Retrying does not help against a full disk.
                 file.write_all(bytes).map_err(|error| anyhow!(Final(format!("{}: {error}", shown()))))
             })?;
@@ -199,7 +217,13 @@ impl Client {
     }
 
     /// Sends a blob, unless the registry has it.
-    pub fn upload(&self, image: &Reference, blob: &Descriptor, path: &Path) -> Result<bool> {
+    pub fn upload(
+        &self,
+        image: &Reference,
+        blob: &Descriptor,
+        path: &Path,
+        watch: Watch<'_>,
+    ) -> Result<bool> {
         let url = self.url(image, &format!("blobs/{}", blob.digest));
         let there = self.repeat(|| self.call("HEAD", image, true, &url, &[], None))?;
         if there.status() == StatusCode::OK {
@@ -207,7 +231,7 @@ impl Client {
         }
         let mut attempts = Attempts::new(MAX_ATTEMPTS, &self.stop);
         loop {
-            let error = match self.send(image, blob, path) {
+            let error = match self.send(image, blob, path, watch) {
                 Ok(()) => return Ok(true),
                 Err(error) => error,
             };
@@ -218,7 +242,8 @@ impl Client {
         }
     }
 
-    fn send(&self, image: &Reference, blob: &Descriptor, path: &Path) -> Result<()> {
+    fn send(&self, image: &Reference, blob: &Descriptor, path: &Path, watch: Watch<'_>) -> Result<()> {
+        let sent = |bytes| watch(blob, bytes);
         let url = self.url(image, "blobs/uploads/");
         let answer = self.call("POST", image, true, &url, &[("Content-Length", "0")], None)?;
         if answer.status() != StatusCode::ACCEPTED {
@@ -237,7 +262,7 @@ impl Client {
                 ("Content-Range", &*range),
                 ("Content-Length", &*size),
             ];
-            let sent = self.call("PATCH", image, true, &place, &headers, Some((path, from, length)));
+            let sent = self.call("PATCH", image, true, &place, &headers, Some(Piece { path, from, length, sent: &sent }));
             match sent {
                 Ok(answer) if answer.status() == StatusCode::ACCEPTED => {
                     place = self.place(image, &answer, &place)?;
@@ -271,7 +296,7 @@ impl Client {
         let end = format!("{place}{separator}digest={}", blob.digest.replace(':', "%3A"));
         let size = last.to_string();
         let headers = [("Content-Type", "application/octet-stream"), ("Content-Length", &*size)];
-        let answer = self.call("PUT", image, true, &end, &headers, Some((path, from, last)))?;
+        let answer = self.call("PUT", image, true, &end, &headers, Some(Piece { path, from, length: last, sent: &sent }))?;
         if answer.status() == StatusCode::CREATED { Ok(()) } else { Err(lasting(answer, &end)) }
     }
 
@@ -286,8 +311,8 @@ impl Client {
         let url = self.url(image, &format!("manifests/{wanted}"));
         let size = kind.size.to_string();
         let headers = [("Content-Type", &*kind.media_type), ("Content-Length", &*size)];
-        let answer =
-            self.repeat(|| self.call("PUT", image, true, &url, &headers, Some((path, 0, kind.size))))?;
+        let piece = || Piece { path, from: 0, length: kind.size, sent: &|_| () };
+        let answer = self.repeat(|| self.call("PUT", image, true, &url, &headers, Some(piece())))?;
         if answer.status().is_success() { Ok(()) } else { Err(refusal(answer, &url)) }
     }
 
@@ -332,7 +357,7 @@ impl Client {
         push: bool,
         url: &str,
         headers: &[(&str, &str)],
-        body: Option<(&Path, u64, u64)>,
+        body: Option<Piece<'_>>,
     ) -> Result<Response<Body>> {
         // Blobs may be stored on other hosts, which must not get our secrets.
         let own = url.strip_prefix(&self.base(image)).is_some_and(|rest| rest.starts_with('/'));
@@ -346,12 +371,10 @@ impl Client {
             if let Some(value) = authorisation {
                 request = request.header("Authorization", value);
             }
-            let answer = match body {
-                Some((path, from, length)) => {
-                    let mut file =
-                        File::open(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-                    file.seek(SeekFrom::Start(from))?;
-                    self.run(request.body(SendBody::from_owned_reader(file.take(length)))?)
+            let answer = match &body {
+                Some(piece) => {
+                    let mut reader = piece.open()?;
+                    self.run(request.body(SendBody::from_reader(&mut reader))?)
                 }
                 None => self.run(request.body(())?),
             };
@@ -502,13 +525,6 @@ fn header(answer: &Response<Body>, name: &str) -> Option<String> {
     Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
 }
 
-/// The authentication that a registry wants; tokens if it offers several kinds.
-fn challenge(answer: &Response<Body>) -> Option<String> {
-    let all = answer.headers().get_all("www-authenticate").iter().filter_map(|value| value.to_str().ok());
-    let bearer = |text: &&str| text.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
-    all.max_by_key(bearer).map(ToOwned::to_owned)
-}
-
 /// A registry's refusal as an error.
 fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let status = answer.status();
@@ -534,21 +550,6 @@ fn lasting(answer: Response<Body>, url: &str) -> anyhow::Error {
     if passing { error } else { anyhow!(Final(format!("{error:#}"))) }
 }
 
-/// `realm="https://…",service="…"`; quotes may contain commas.
-pub(super) fn fields(text: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some((key, after)) = rest.split_once('=') {
-        let (value, after) = match after.strip_prefix('"') {
-            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
-            None => after.split_at(after.find(',').unwrap_or(after.len())),
-        };
-        found.push((key.trim_matches([',', ' ']).to_ascii_lowercase(), value.to_owned()));
-        rest = after;
-    }
-    found
-}
-
 /// Passes on everything from `from`; returns the number of bytes.
 fn copy(from: &mut impl Read, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
     let mut buffer = vec![0; 64 << 10];
@@ -568,20 +569,6 @@ fn copy(from: &mut impl Read, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn challenges_are_parsed() {
-        let text =
-            r#"realm="https://auth.example/token",service="reg, one",scope="repository:a:pull,push",error=x"#;
-        let expected = [
-            ("realm", "https://auth.example/token"),
-            ("service", "reg, one"),
-            ("scope", "repository:a:pull,push"),
-            ("error", "x"),
-        ];
-        assert_eq!(fields(text), expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        assert!(fields("").is_empty());
-    }
 
     #[test]
     fn only_loopback_may_do_without_tls() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::{Client, Descriptor, Reference, digest_of, hash_of};
+use super::{Client, Descriptor, Reference, Watch, digest_of, hash_of};
 use crate::json;
 
 /// Indexes that contain indexes exist; deeper nesting is a mistake or an attack.
@@ -120,13 +120,19 @@ impl Store {
     }
 
     /// Downloads a complete image.
-    pub fn pull(&self, client: &Client, name: &Reference, platform: &Platform) -> Result<Stored> {
+    pub fn pull(
+        &self,
+        client: &Client,
+        name: &Reference,
+        platform: &Platform,
+        watch: Watch<'_>,
+    ) -> Result<Stored> {
         // An image named by a digest keeps that digest only with all its platforms.
         let (root, bytes) = match &name.digest {
             Some(_) => client.manifest(name, name.wanted())?,
             None => self.chosen(client, name, platform)?,
         };
-        self.pull_manifest(client, name, &root, &bytes, 0)?;
+        self.pull_manifest(client, name, (&root, &bytes), 0, watch)?;
         Ok(Stored { name: name.clone(), root })
     }
 
@@ -164,9 +170,9 @@ impl Store {
         &self,
         client: &Client,
         name: &Reference,
-        kind: &Descriptor,
-        bytes: &[u8],
+        (kind, bytes): (&Descriptor, &[u8]),
         depth: usize,
+        watch: Watch<'_>,
     ) -> Result<()> {
         ensure!(depth < MAX_DEPTH, "`{name}`: its indexes are nested too deeply");
         let manifest: Value = json::from_slice(bytes)?;
@@ -175,15 +181,18 @@ impl Store {
                 let inner = Descriptor::read(entry)
                     .with_context(|| format!("`{name}`: invalid entry in its index"))?;
                 let (inner, bytes) = client.manifest(name, &inner.digest)?;
-                self.pull_manifest(client, name, &inner, &bytes, depth + 1)?;
+                self.pull_manifest(client, name, (&inner, &bytes), depth + 1, watch)?;
             }
         } else {
-            for blob in parts(&manifest, name)? {
+            let blobs = parts(&manifest, name)?;
+            blobs.iter().for_each(|blob| watch(blob, 0));
+            for blob in blobs {
                 let path = self.path(&blob.digest)?;
                 if fs::metadata(&path).is_ok_and(|meta| meta.len() == blob.size) {
+                    watch(&blob, blob.size);
                     continue;
                 }
-                client.download(name, &blob, &path.with_extension("partial"), &path)?;
+                client.download(name, &blob, &path, watch)?;
             }
         }
         // Last, so that whoever finds a manifest also finds everything it names.
@@ -195,8 +204,14 @@ impl Store {
     }
 
     /// Uploads an image to `target`; returns the number of blobs that the registry did not have.
-    pub fn push(&self, client: &Client, image: &Stored, target: &Reference) -> Result<usize> {
-        let sent = self.push_manifest(client, &image.root, target, 0)?;
+    pub fn push(
+        &self,
+        client: &Client,
+        image: &Stored,
+        target: &Reference,
+        watch: Watch<'_>,
+    ) -> Result<usize> {
+        let sent = self.push_manifest(client, &image.root, target, 0, watch)?;
         let wanted = target.tag.as_deref().unwrap_or(&image.root.digest);
         client.put_manifest(target, wanted, &image.root, &self.path(&image.root.digest)?)?;
         Ok(sent)
@@ -208,6 +223,7 @@ impl Store {
         kind: &Descriptor,
         target: &Reference,
         depth: usize,
+        watch: Watch<'_>,
     ) -> Result<usize> {
         ensure!(depth < MAX_DEPTH, "`{target}`: its indexes are nested too deeply");
         let manifest = self.manifest(kind)?;
@@ -216,13 +232,16 @@ impl Store {
             for entry in manifest["manifests"].as_array().into_iter().flatten() {
                 let inner = Descriptor::read(entry)
                     .with_context(|| format!("`{target}`: invalid entry in its index"))?;
-                sent += self.push_manifest(client, &inner, target, depth + 1)?;
+                sent += self.push_manifest(client, &inner, target, depth + 1, watch)?;
                 client.put_manifest(target, &inner.digest, &inner, &self.path(&inner.digest)?)?;
             }
             return Ok(sent);
         }
-        for blob in parts(&manifest, target)? {
-            sent += usize::from(client.upload(target, &blob, &self.path(&blob.digest)?)?);
+        let blobs = parts(&manifest, target)?;
+        blobs.iter().for_each(|blob| watch(blob, 0));
+        for blob in blobs {
+            sent += usize::from(client.upload(target, &blob, &self.path(&blob.digest)?, watch)?);
+            watch(&blob, blob.size);
         }
         Ok(sent)
     }

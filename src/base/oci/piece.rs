@@ -1,0 +1,41 @@
+//! A part of a file on its way to a registry, and how far it is.
+
+use std::fs::File;
+use std::io::{Read, Seek as _, SeekFrom};
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+/// A part of a file that is sent.
+pub(super) struct Piece<'a> {
+    pub(super) path: &'a Path,
+    pub(super) from: u64,
+    pub(super) length: u64,
+    /// Is told how much of the file is sent.
+    pub(super) sent: &'a dyn Fn(u64),
+}
+
+impl Piece<'_> {
+    pub(super) fn open(&self) -> Result<impl Read + '_> {
+        let mut file =
+            File::open(self.path).with_context(|| format!("cannot read `{}`", self.path.display()))?;
+        file.seek(SeekFrom::Start(self.from))?;
+        Ok(Told { file: file.take(self.length), at: self.from, sent: self.sent })
+    }
+}
+
+/// Tells of each read.
+struct Told<'a> {
+    file: std::io::Take<File>,
+    at: u64,
+    sent: &'a dyn Fn(u64),
+}
+
+impl Read for Told<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.at += count as u64;
+        (self.sent)(self.at);
+        Ok(count)
+    }
+}
