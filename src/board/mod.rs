@@ -372,6 +372,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_quiet_tells_nothing_but_that_it_lives() {
+        let task = |over| Task { name: "x".into(), done: 1, total: 1, over, ..Task::default() };
+        for (output, lines) in [(Output::Quiet, 0), (Output::Plain, 2)] {
+            let told = Mutex::new(Vec::new());
+            let say = |line: &str| {
+                told.lock().unwrap().push(line.to_owned());
+                Ok(())
+            };
+            let shown = |over| Scene { state: "s".into(), tasks: vec![task(over)], ..Scene::default() };
+            with(output, &say, |board| board.show(shown(false)).and_then(|()| board.show(shown(true))))
+                .unwrap();
+            assert_eq!(told.lock().unwrap().len(), lines, "{output:?}: {:?}", told.lock().unwrap());
+        }
+        let scene = Scene { tasks: vec![task(false)], ..Scene::default() };
+        let say = Mutex::new(Vec::new());
+        let tell = |line: &str| {
+            say.lock().unwrap().push(line.to_owned());
+            Ok(())
+        };
+        let told = events::Told::new(Output::Quiet);
+        let mut teller = Teller { output: Output::Quiet, say: &tell, told, news: None, seconds: 0 };
+        let shown = Shown { scene: &scene, elapsed: SILENCE, times: vec![Times::default()] };
+        teller.news = Instant::now().checked_sub(SILENCE);
+        teller.tell(&shown, true, false).unwrap();
+        assert_eq!(say.lock().unwrap()[..], ["still at work after 1:00: x: 1 of 1 node done"]);
+    }
+
+    #[test]
     fn what_began_before_anybody_watched_counts_from_its_beginning() {
         let hour = Duration::from_secs(3_600);
         let began = SystemTime::now().checked_sub(hour);

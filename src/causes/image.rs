@@ -48,9 +48,17 @@ mod tests {
     fn the_commands_that_bring_it_are_named_where_they_help() {
         let ours = "registry.k8s.io/conformance:v1.30.0";
         for (image, said, expected) in [
-            (ours, "dial tcp: lookup registry.k8s.io: No such host", Some("images download -p e2e --kubernetes-version v1.30.0")),
+            (
+                ours,
+                "dial tcp: lookup registry.k8s.io: No such host",
+                Some("images download -p e2e --kubernetes-version v1.30.0"),
+            ),
             (ours, "dial tcp 1.2.3.4:443: i/o timeout", Some("REGISTRY/conformance:v1.30.0`")),
-            (ours, "failed to resolve reference: not found", Some("its registry has no `conformance:v1.30.0`")),
+            (
+                ours,
+                "failed to resolve reference: not found",
+                Some("its registry has no `conformance:v1.30.0`"),
+            ),
             (ours, "429 Too Many Requests", None),
             (ours, "", None),
             ("example.org/other:v1.30.0", "no such host", None),

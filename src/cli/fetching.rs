@@ -17,7 +17,8 @@ pub(super) fn fetch(
 ) -> Result<Vec<PathBuf>, Failure> {
     let fetched = shown::with(shown::or_quiet(matches), Plain::Log, |board| {
         let show = |done, total, over: bool| {
-            let task = Task { name: "archive".into(), unit: Unit::Bytes, done, total, over, ..Task::default() };
+            let task =
+                Task { name: "archive".into(), unit: Unit::Bytes, done, total, over, ..Task::default() };
             let scene = Scene {
                 title: format!("results of namespace {}", retrieval.namespace),
                 state: (if over { "fetched" } else { "coming" }).into(),

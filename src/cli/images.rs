@@ -51,22 +51,32 @@ fn list(matches: &ArgMatches) -> Result<()> {
 }
 
 fn pull(matches: &ArgMatches) -> Result<()> {
-    transfers::each("pull images", matches.get_flag("dry-run"), &translated(wanted(matches)?, matches)?, |image, transfers| {
-        if dry(matches, &format!("pull {image}")) || docker::is_here(image) || in_no_registry(image) {
-            return Ok(());
-        }
-        docker::pull(image, transfers.drawn)
-    })
+    transfers::each(
+        "pull images",
+        matches.get_flag("dry-run"),
+        &translated(wanted(matches)?, matches)?,
+        |image, transfers| {
+            if dry(matches, &format!("pull {image}")) || docker::is_here(image) || in_no_registry(image) {
+                return Ok(());
+            }
+            docker::pull(image, transfers.drawn)
+        },
+    )
 }
 
 fn delete(matches: &ArgMatches) -> Result<()> {
-    transfers::each("delete images", matches.get_flag("dry-run"), &translated(wanted(matches)?, matches)?, |image, transfers| {
-        let absent = || image.starts_with(LOCAL) && !docker::is_here(image);
-        if dry(matches, &format!("delete {image}")) || absent() {
-            return Ok(());
-        }
-        docker::remove(image, transfers.drawn)
-    })
+    transfers::each(
+        "delete images",
+        matches.get_flag("dry-run"),
+        &translated(wanted(matches)?, matches)?,
+        |image, transfers| {
+            let absent = || image.starts_with(LOCAL) && !docker::is_here(image);
+            if dry(matches, &format!("delete {image}")) || absent() {
+                return Ok(());
+            }
+            docker::remove(image, transfers.drawn)
+        },
+    )
 }
 
 /// Copies from registry to registry, or out of an archive; layers that are there already are not sent.
@@ -95,18 +105,23 @@ fn push(matches: &ArgMatches) -> Result<()> {
     }
     let platform = platform(matches)?;
     let push = Push { matches, client: &client, store: &store, translate: &translate };
-    transfers::each("push images", matches.get_flag("dry-run"), &all(wanted(matches)?, matches)?, |text, transfers| {
-        let target = translate.apply(text);
-        if in_no_registry(text) || target == *text || dry(matches, &format!("push {text} to {target}")) {
-            return Ok(());
-        }
-        let name = Reference::parse(text)?;
-        let watch = |part: &Descriptor, done| transfers.watch(part, done);
-        let stored = store
-            .pull(&client, &name, &platform, &watch)
-            .or_else(|error| held_by_docker(&work, &store, name, error))?;
-        push.one(&stored, transfers)
-    })
+    transfers::each(
+        "push images",
+        matches.get_flag("dry-run"),
+        &all(wanted(matches)?, matches)?,
+        |text, transfers| {
+            let target = translate.apply(text);
+            if in_no_registry(text) || target == *text || dry(matches, &format!("push {text} to {target}")) {
+                return Ok(());
+            }
+            let name = Reference::parse(text)?;
+            let watch = |part: &Descriptor, done| transfers.watch(part, done);
+            let stored = store
+                .pull(&client, &name, &platform, &watch)
+                .or_else(|error| held_by_docker(&work, &store, name, error))?;
+            push.one(&stored, transfers)
+        },
+    )
 }
 
 /// The image as docker has it, where its registry has failed with `error`.

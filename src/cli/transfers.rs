@@ -39,7 +39,8 @@ pub(super) fn each<T: Display>(
 ) -> Result<()> {
     let output = if dry { Output::Quiet } else { shown::usual() };
     shown::with(output, Plain::Log, |board| {
-        let all = Task { name: "all".into(), unit: Unit::Images, total: images.len() as u64, ..Task::default() };
+        let all =
+            Task { name: "all".into(), unit: Unit::Images, total: images.len() as u64, ..Task::default() };
         let state = RefCell::new(State { all, ..State::default() });
         let transfers = Transfers { board, title, drawn: output == Output::Board, state };
         for image in images {

@@ -24,6 +24,11 @@ const BUFFER: usize = 64 * 1024;
 /// The name of a packed folder.
 const PACKED_NAME: &str = "results.tar.gz";
 
+/// Is told how many bytes are sent, and of how many.
+pub(super) type Watch<'a> = &'a dyn Fn(u64, u64);
+/// Tells nobody.
+pub(super) const UNWATCHED: Watch<'static> = &|_, _| ();
+
 /// Something to send, which can be read again for each attempt.
 pub(super) struct Source<'a> {
     name: String,
@@ -112,9 +117,9 @@ impl<'a> Source<'a> {
     }
 
     /// Its bytes, from the beginning.
-    pub(super) fn body(&self) -> Result<Body<'_>, Error> {
+    pub(super) fn body<'s>(&'s self, watch: Watch<'s>) -> Result<Body<'s>, Error> {
         let version = self.version()?;
-        let inner: Box<dyn Read + '_> = match &self.kind {
+        let inner: Box<dyn Read + 's> = match &self.kind {
             Kind::Bytes(bytes) => Box::new(*bytes),
             Kind::File(path, file) => {
                 let mut file = file;
@@ -123,7 +128,7 @@ impl<'a> Source<'a> {
             }
         };
         let context = self.digest().is_none().then(|| Context::new(&SHA256));
-        Ok(Body { source: self, inner, version, left: version.length, context, trouble: None })
+        Ok(Body { source: self, inner, version, left: version.length, context, trouble: None, watch })
     }
 
     /// `Content-Disposition` as the original writes it, unquoted, where the name is a token; quoted or
@@ -209,6 +214,7 @@ pub(super) struct Body<'s> {
     /// Only if the digest is not known beforehand.
     context: Option<Context>,
     trouble: Option<&'static str>,
+    watch: Watch<'s>,
 }
 
 /// What a complete body consisted of.
@@ -269,6 +275,7 @@ impl Read for Body<'_> {
             context.update(&buffer[..count]);
         }
         self.left -= count as u64;
+        (self.watch)(self.version.length - self.left, self.version.length);
         Ok(count)
     }
 }
@@ -276,6 +283,18 @@ impl Read for Body<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_watches_is_told_of_each_piece_and_of_the_whole() {
+        let told = std::cell::RefCell::new(Vec::new());
+        let watch = |done, total| told.borrow_mut().push((done, total));
+        let source = Source::bytes("x", b"12345678");
+        let mut body = source.body(&watch).unwrap();
+        let mut piece = [0; 3];
+        while body.read(&mut piece).unwrap() > 0 {}
+        drop(body);
+        assert_eq!(told.into_inner(), [(3, 8), (6, 8), (8, 8)]);
+    }
 
     #[test]
     fn names_are_written_so_that_the_original_reads_them() {
@@ -308,7 +327,7 @@ mod tests {
         let source = Source::bytes("a", b"{\"hello\": \"world\"}");
         let digest = "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:";
         assert_eq!(source.digest(), Some(digest));
-        let mut body = source.body().unwrap();
+        let mut body = source.body(UNWATCHED).unwrap();
         io::copy(&mut body, &mut io::sink()).unwrap();
         let sent = body.sent().unwrap();
         for (stored, differs) in [
@@ -329,7 +348,7 @@ mod tests {
             std::fs::write(&path, "abcdef").unwrap();
             let mut source = Source::file(&path).unwrap();
             assert_eq!((source.digest(), source.changed()), (None, false));
-            let mut body = source.body().unwrap();
+            let mut body = source.body(UNWATCHED).unwrap();
             let mut buffer = [0; 3];
             body.read_exact(&mut buffer).unwrap();
             change();
@@ -362,7 +381,7 @@ mod tests {
         let source = Source::file(&path).unwrap();
         replace();
         let mut text = String::new();
-        source.body().unwrap().read_to_string(&mut text).unwrap();
+        source.body(UNWATCHED).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text.len(), 18);
         std::fs::remove_file(&path).unwrap();
     }
@@ -384,7 +403,7 @@ mod tests {
             ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut noise).unwrap();
             std::fs::write(disk.join("noise"), noise).unwrap();
             let packed = Source::directory(&disk, &Folder::open(&disk).unwrap());
-            let length = packed.and_then(|source| Ok(source.body()?.length()));
+            let length = packed.and_then(|source| Ok(source.body(UNWATCHED)?.length()));
             assert!(run("umount", &[]));
             assert!(length.unwrap() > 768 << 10);
         } else {

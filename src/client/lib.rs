@@ -54,7 +54,7 @@ pub use credentials::Credentials;
 pub use error::Error;
 pub use retry::Retry;
 
-use body::Source;
+use body::{Source, UNWATCHED, Watch};
 use channel::Channel;
 use retry::Outcome;
 
@@ -144,39 +144,44 @@ impl Client {
     /// Submits a file under its own name. A file whose name ends in `.gz` must be a gzip-compressed tar: the aggregator
     /// unpacks it.
     pub fn submit_file(&self, path: &Path) -> Result<Submitted, Error> {
-        self.submit(&mut Source::file(path)?, false)
+        self.submit(&mut Source::file(path)?, false, UNWATCHED)
     }
 
     /// Submits a file that is already open, named after the last component of `path`.
     pub fn submit_open(&self, path: &Path, file: std::fs::File) -> Result<Submitted, Error> {
-        self.submit_opened(path, Opened::File(file))
+        self.submit_opened(path, Opened::File(file), UNWATCHED)
     }
 
     /// Submits a folder: it is packed, streamed, and unpacked by the aggregator.
     pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
         let folder = Folder::open(path).map_err(|source| Error::file(path, source))?;
-        self.submit(&mut Source::directory(path, &folder)?, false)
+        self.submit(&mut Source::directory(path, &folder)?, false, UNWATCHED)
     }
 
     /// Submits a file or folder that is open already, under the name at the end of `path`: whatever its name leads to
-    /// meanwhile.
+    /// meanwhile. `watch` is told how many bytes are sent, and of how many.
     #[doc(hidden)]
-    pub fn submit_opened(&self, path: &Path, opened: Opened) -> Result<Submitted, Error> {
+    pub fn submit_opened(
+        &self,
+        path: &Path,
+        opened: Opened,
+        watch: &dyn Fn(u64, u64),
+    ) -> Result<Submitted, Error> {
         match opened {
-            Opened::File(file) => self.submit(&mut Source::opened(path, file)?, false),
-            Opened::Folder(folder) => self.submit(&mut Source::directory(path, &folder)?, false),
+            Opened::File(file) => self.submit(&mut Source::opened(path, file)?, false, watch),
+            Opened::Folder(folder) => self.submit(&mut Source::directory(path, &folder)?, false, watch),
         }
     }
 
     /// Submits bytes as a file called `name`.
     pub fn submit_bytes(&self, name: &str, bytes: &[u8]) -> Result<Submitted, Error> {
-        self.submit(&mut Source::bytes(name, bytes), false)
+        self.submit(&mut Source::bytes(name, bytes), false, UNWATCHED)
     }
 
     /// Reports that there will be no result, and why.
     pub fn submit_error(&self, message: &str) -> Result<Submitted, Error> {
         let report = base::json::json!({ "error": message }).to_string();
-        self.submit(&mut Source::bytes("error.json", report.as_bytes()), true)
+        self.submit(&mut Source::bytes("error.json", report.as_bytes()), true, UNWATCHED)
     }
 
     /// Posts progress, without retrying: the next update supersedes it anyway.
@@ -248,13 +253,13 @@ impl Client {
         sent.map_err(|source| Error::transport(url, source))
     }
 
-    fn submit(&self, source: &mut Source<'_>, is_error: bool) -> Result<Submitted, Error> {
+    fn submit(&self, source: &mut Source<'_>, is_error: bool, watch: Watch<'_>) -> Result<Submitted, Error> {
         let url = self.url(&self.id.result_path());
         let started = Instant::now();
         let mut attempt = 0_u32;
         loop {
             attempt += 1;
-            let (why, after) = match self.attempt(&url, source, is_error) {
+            let (why, after) = match self.attempt(&url, source, is_error, watch) {
                 Outcome::Done(submitted) => return Ok(submitted),
                 Outcome::Final(error) => return Err(error),
                 Outcome::Again { why, after } => (why, after),
@@ -272,8 +277,8 @@ impl Client {
         }
     }
 
-    fn attempt(&self, url: &str, source: &mut Source<'_>, is_error: bool) -> Outcome {
-        let mut body = match source.body() {
+    fn attempt(&self, url: &str, source: &mut Source<'_>, is_error: bool, watch: Watch<'_>) -> Outcome {
+        let mut body = match source.body(watch) {
             Ok(body) => body,
             Err(error) => return Outcome::Final(error),
         };

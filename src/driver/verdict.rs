@@ -87,8 +87,10 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
                 let image = text(&container["image"]);
                 out.push(match causes::missing_conformance_image(image, &said()) {
                     Some(remedy) => {
-                        let reason =
-                            format!("Failed to pull image `{image}` for container {name}; {remedy}{}", said());
+                        let reason = format!(
+                            "Failed to pull image `{image}` for container {name}; {remedy}{}",
+                            said()
+                        );
                         after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
                     }
                     None => {
@@ -265,7 +267,8 @@ mod tests {
     fn a_conformance_image_out_of_reach_is_named_at_once_and_not_waited_for() {
         let status = |said: &str| {
             let waiting = json!({"reason": "ErrImagePull", "message": said});
-            let container = json!({"name": "e2e", "image": "r/conformance:v1.30.0", "state": {"waiting": waiting}});
+            let container =
+                json!({"name": "e2e", "image": "r/conformance:v1.30.0", "state": {"waiting": waiting}});
             json!({"startTime": START, "containerStatuses": [container]})
         };
         let remedy = causes::missing_conformance_image("r/conformance:v1.30.0", "no such host").unwrap();

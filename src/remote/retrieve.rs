@@ -251,8 +251,7 @@ impl Retrieval<'_> {
             )));
         };
         log::warn!("{refused}; asking the run's status service for the archive");
-        let (landed, seal) =
-            download(credentials, self, stop).map_err(Failure::Transfer)?;
+        let (landed, seal) = download(credentials, self, stop).map_err(Failure::Transfer)?;
         let seals = seal.into_iter().map(|seal| (landed.name.clone(), seal)).collect();
         let mut paths = self.settle(vec![landed], &seals).map_err(Failure::Transfer)?;
         Ok(paths.remove(0))

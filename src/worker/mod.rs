@@ -10,14 +10,18 @@ mod relay;
 mod senders;
 mod settings;
 
+use std::io;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
+use crate::board::{self, Output, Scene, Task, Unit};
 use base::stop::Stop;
+use base::sys::{Folder, Opened};
 use client::{self, Client, Retry};
-use done::{Found, Named, Place};
+use done::{Found, Place};
 
 pub(crate) use done::{End, Others};
 pub(crate) use settings::{Scope, Settings};
@@ -78,11 +82,12 @@ fn wait_and_submit(
     let submitted = match done::wait(&place, settings.done_delay, others, over) {
         Found::Result(named) => {
             log::info!("the plugin is done, its result is `{}`", named.path.display());
-            submit(client, &named)
+            submit(client, &named.path, named.open())?
         }
         Found::OthersEnded => {
             log::info!("all other containers have ended: submitting `{}`", settings.results_dir.display());
-            client.submit_directory(&settings.results_dir)
+            let opened = Folder::open(&settings.results_dir).map(Opened::Folder);
+            submit(client, &settings.results_dir, opened)?
         }
         Found::Unusable(why) => return report(client, &why),
         Found::Stopped => {
@@ -103,9 +108,29 @@ fn wait_and_submit(
     Ok(true)
 }
 
-fn submit(client: &Client, named: &Named) -> Result<client::Submitted, client::Error> {
-    let opened = named.open().map_err(|source| client::Error::File { path: named.path.clone(), source })?;
-    client.submit_opened(&named.path, opened)
+/// Sends a file or folder; what takes longer than a minute gives signs of life.
+fn submit(
+    client: &Client,
+    path: &Path,
+    opened: io::Result<Opened>,
+) -> anyhow::Result<Result<client::Submitted, client::Error>> {
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(source) => return Ok(Err(client::Error::File { path: path.into(), source })),
+    };
+    let say = |line: &str| {
+        log::info!("{line}");
+        Ok(())
+    };
+    board::with(Output::Quiet, &say, |board| {
+        let watch = |done, total| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let task = Task { name, unit: Unit::Bytes, done, total, over: done == total, ..Task::default() };
+            // What is said of it is worth less than the result.
+            drop(board.show(Scene { state: "sending".into(), tasks: vec![task], ..Scene::default() }));
+        };
+        Ok(client.submit_opened(path, opened, &watch))
+    })
 }
 
 /// Tells the aggregator, so that nobody waits for a result that will not come; then fails with the same words.

@@ -262,7 +262,14 @@ impl Client {
                 ("Content-Range", &*range),
                 ("Content-Length", &*size),
             ];
-            let sent = self.call("PATCH", image, true, &place, &headers, Some(Piece { path, from, length, sent: &sent }));
+            let sent = self.call(
+                "PATCH",
+                image,
+                true,
+                &place,
+                &headers,
+                Some(Piece { path, from, length, sent: &sent }),
+            );
             match sent {
                 Ok(answer) if answer.status() == StatusCode::ACCEPTED => {
                     place = self.place(image, &answer, &place)?;
@@ -296,7 +303,14 @@ impl Client {
         let end = format!("{place}{separator}digest={}", blob.digest.replace(':', "%3A"));
         let size = last.to_string();
         let headers = [("Content-Type", "application/octet-stream"), ("Content-Length", &*size)];
-        let answer = self.call("PUT", image, true, &end, &headers, Some(Piece { path, from, length: last, sent: &sent }))?;
+        let answer = self.call(
+            "PUT",
+            image,
+            true,
+            &end,
+            &headers,
+            Some(Piece { path, from, length: last, sent: &sent }),
+        )?;
         if answer.status() == StatusCode::CREATED { Ok(()) } else { Err(lasting(answer, &end)) }
     }
 
