@@ -83,6 +83,27 @@ pub(crate) fn plugin(name: &str) -> String {
     format!("{PLUGINS}/{name}")
 }
 
+/// The name under which a plugin's failed tests are started again for the `number`th time, which is also that of the folder.
+pub(crate) fn attempt(plugin: &str, number: u32) -> String {
+    format!("{plugin}-retry-{number}")
+}
+
+/// Whether this is the name of a further attempt at a plugin's failed tests.
+pub(crate) fn is_attempt(name: &str, plugin: &str) -> bool {
+    let number = name.strip_prefix(plugin).and_then(|rest| rest.strip_prefix("-retry-"));
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// What leads from the folder of a plugin to that of another one.
+pub(crate) fn beside(other: &str) -> String {
+    format!("../{other}/")
+}
+
+/// The plugin that delivered a file of another plugin's tree, and the path in its own folder.
+pub(crate) fn deliverer<'p>(plugin: &'p str, file: &'p str) -> (&'p str, &'p str) {
+    file.strip_prefix("../").and_then(|rest| rest.split_once('/')).unwrap_or((plugin, file))
+}
+
 /// The tree of a plugin's results.
 pub(crate) fn tree(plugin: &str) -> String {
     format!("{PLUGINS}/{plugin}/{TREE}")

@@ -31,7 +31,7 @@ fn local(words: &str) -> Sonobuoy {
 }
 
 /// Runs at a terminal of this size; everything that it was sent, and the exit code.
-fn at_terminal(run: Sonobuoy, columns: u16, rows: u16) -> (String, Option<i32>) {
+pub(super) fn at_terminal(run: Sonobuoy, columns: u16, rows: u16) -> (String, Option<i32>) {
     let master = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).unwrap();
     pty::grantpt(&master).unwrap();
     pty::unlockpt(&master).unwrap();

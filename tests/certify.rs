@@ -73,6 +73,18 @@ fn a_submission_has_four_files_and_overwrites_nothing() {
 }
 
 #[test]
+fn tests_that_ran_in_another_plugin_do_not_count() {
+    for (name, words) in [
+        ("e2e-retry-1", "plugins/e2e-retry-1/definition.json: failed tests were started again"),
+        ("e2e-part-2", "plugins/e2e-part-2/definition.json: tests ran in several parts"),
+    ] {
+        let definition = r#"{"Definition": {"sonobuoy-config": {"part-of": "e2e"}}}"#;
+        let run = certify(ALL, "", "", "").file(&format!("run/plugins/{name}/definition.json"), definition);
+        run.status(3).stdout_has(words).run_any();
+    }
+}
+
+#[test]
 fn an_archive_is_as_good_as_its_folder() {
     let done = certify("certify run", "", "", "").run_any();
     let words = ["-czf", "a.tar.gz", "-C", "run", "."];

@@ -44,6 +44,8 @@ mod query;
 mod refusal;
 mod results;
 mod retrieve;
+#[cfg(unix)]
+mod retry;
 mod run;
 #[cfg(unix)]
 mod seal;

@@ -200,6 +200,16 @@ impl Aggregator {
         }
     }
 
+    /// From now on these results are waited for, too.
+    pub(crate) fn expect(&self, ids: &[ResultId]) -> anyhow::Result<()> {
+        ids.iter().try_for_each(|id| self.store.expect(id))
+    }
+
+    /// Whether any result of `plugin` is or was waited for.
+    pub(crate) fn expects(&self, plugin: &str) -> bool {
+        self.store.lock().ids().any(|id| id.plugin == plugin)
+    }
+
     /// Notes a failure, as if it had come down the channel.
     pub(crate) fn record(&self, failure: &Failure) {
         self.store.record(failure);

@@ -6,25 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
+use crate::report::is_suite_node;
 use base::xml::{Lexer, Token};
 
 /// What marks a required test in its name.
 const REQUIRED: &str = "[Conformance]";
 /// What Ginkgo puts before the names of tests.
 const TEST: &str = "[It] ";
-/// What it lists beside tests.
-const SUITE_NODES: [&str; 9] = [
-    "[BeforeSuite]",
-    "[AfterSuite]",
-    "[SynchronizedBeforeSuite]",
-    "[SynchronizedAfterSuite]",
-    "[ReportBeforeSuite]",
-    "[ReportAfterSuite]",
-    "[DeferCleanup (Suite)]",
-    "[CleanupAfterSuite]",
-    "[CleanupAfterAll]",
-];
-
 /// A JUnit file, read.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Junit {
@@ -96,7 +84,7 @@ impl Junit {
     }
 
     fn add(&mut self, name: &str, outcome: &Outcome) {
-        if SUITE_NODES.iter().any(|node| name.starts_with(node)) {
+        if is_suite_node(name) {
             return;
         }
         self.tests += 1;

@@ -91,12 +91,7 @@ pub(crate) fn examine(archive: &str, names: Option<&str>) -> anyhow::Result<Cand
     anyhow::ensure!(brought, "it holds no results of the plugin `{E2E}`, which runs the conformance tests");
     junits.sort();
     let files = source.collect(
-        |name| {
-            name == log
-                || name == layout::SERVER_VERSION
-                || is_junit(name)
-                || definitions.iter().any(|d| d == name)
-        },
+        |name| name == log || name == layout::SERVER_VERSION || is_junit(name) || layout::is_definition(name),
         |_| false,
     )?;
     let mut candidate = Candidate {
@@ -108,6 +103,7 @@ pub(crate) fn examine(archive: &str, names: Option<&str>) -> anyhow::Result<Cand
         junit: junits.first().cloned().unwrap_or_default(),
     };
     candidate.definition(&definitions)?;
+    candidate.parts()?;
     let junit = candidate.junit(&junits, names)?;
     candidate.log(junit.as_ref())?;
     Ok(candidate)
@@ -120,6 +116,26 @@ impl Candidate {
 
     fn find_tests(&mut self, file: &str, what: impl Into<String>, tests: Vec<String>) {
         self.findings.push(Finding { file: file.to_owned(), what: what.into(), tests });
+    }
+
+    /// What else ran tests whose results count as the plugin's.
+    fn parts(&mut self) -> anyhow::Result<()> {
+        for name in self.files.folders(layout::PLUGINS)? {
+            let path = format!("{}/{}", layout::plugin(&name), layout::DEFINITIONS[0]);
+            let definition = self.files.small(&path)?.unwrap_or_default();
+            let definition: Value = base::json::from_slice(&definition).unwrap_or_default();
+            if definition.pointer("/Definition/sonobuoy-config/part-of").is_none_or(|whole| whole != E2E) {
+                continue;
+            }
+            let what = match layout::is_attempt(&name, E2E) {
+                true => {
+                    "failed tests were started again; all have to pass at once: run without `--retry-failed`"
+                }
+                false => "tests ran in several parts; all have to run in one: run without `--split`",
+            };
+            self.find(&path, what);
+        }
+        Ok(())
     }
 
     /// How the plugin was told to run the tests.

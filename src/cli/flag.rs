@@ -14,7 +14,7 @@ const RBAC: &[&str] = &["Enable", "Disable", "Detect"];
 /// What `--wait-output` takes.
 const WAIT_OUTPUT: &[&str] = &["Silent", "Spinner", "Progress"];
 /// What ends a command with another code than 0 although it did its work.
-const FAIL_ON: &[&str] = &["failed", "unknown", "incomplete", "never"];
+const FAIL_ON: &[&str] = &["failed", "unknown", "incomplete", "flaky", "never"];
 
 /// A command whose repeated flags do as those of the original do: the last one counts.
 pub(crate) fn command(name: &'static str, about: &'static str) -> Command {
@@ -127,7 +127,7 @@ pub(crate) fn fail_on() -> Arg {
     choice(
         "fail-on",
         FAIL_ON,
-        "Exit with 3 (failed) or 4 (unknown, incomplete) when results are this bad or worse",
+        "Exit with 3 (failed, flaky) or 4 (unknown, incomplete) when results are this bad or worse",
     )
     .default_value("never")
 }

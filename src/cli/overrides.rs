@@ -7,17 +7,18 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches};
 
 use super::mistake;
-use crate::config::{Identity, Run};
+use crate::config::{Identity, MAX_ATTEMPTS, Run};
 
 /// A field that a flag sets.
 enum Field<'r> {
     Text(&'r mut String),
     Flag(&'r mut bool),
     Seconds(&'r mut i64),
+    Attempts(&'r mut i64),
     Identity(&'r mut Identity),
 }
 
-use Field::{Flag, Seconds, Text};
+use Field::{Attempts, Flag, Seconds, Text};
 
 /// Finds the field of a flag.
 type Find = for<'r> fn(&'r mut Run) -> Field<'r>;
@@ -35,6 +36,7 @@ const ROWS: &[(&str, Find)] = &[
     ("existing-service-account", |run| Flag(&mut run.existing_service_account)),
     ("namespace-psa-enforce-level", |run| Text(&mut run.namespace_psa_enforce_level)),
     ("e2e-docker-config-file", |run| Text(&mut run.e2e_docker_config_file)),
+    ("retry-failed", |run| Attempts(&mut run.retry_failed)),
     ("identity", |run| Field::Identity(&mut run.identity)),
 ];
 
@@ -44,6 +46,9 @@ impl Field<'_> {
             Text(text) => (*text).clone(),
             Flag(flag) => flag.to_string(),
             Seconds(seconds) => seconds.to_string(),
+            Attempts(number) => {
+                Some(**number).filter(|number| *number != 0).map_or(String::new(), |n| n.to_string())
+            }
             Self::Identity(identity) => identity.word().into(),
         }
     }
@@ -57,6 +62,12 @@ impl Field<'_> {
                 **field = matches.get_one(id).copied().unwrap_or_default();
                 if **field < 0 {
                     return Err(mistake::error(format!("--{id} is negative; 0 is for no limit")));
+                }
+            }
+            Attempts(field) => {
+                **field = matches.get_one(id).copied().unwrap_or_default();
+                if !(0..=MAX_ATTEMPTS).contains(*field) {
+                    return Err(mistake::error(format!("--{id} takes a number from 0 to {MAX_ATTEMPTS}")));
                 }
             }
             Self::Identity(field) => {

@@ -25,9 +25,14 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         }
     }
     names.sort_unstable();
-    for name in names {
-        let plugin = dir.join(&name);
-        let outcome = process::process(&plugin, &rules(&plugin, &name.to_string_lossy()))?;
+    let wholes: Vec<Option<String>> = names.iter().map(|name| whole(&dir.join(name))).collect();
+    for name in names.iter().zip(&wholes).filter_map(|(name, whole)| whole.is_none().then_some(name)) {
+        let plugin = dir.join(name);
+        let mut rules = rules(&plugin, &name.to_string_lossy());
+        let own = names.iter().zip(&wholes).filter(|(_, whole)| whole.as_ref() == Some(&rules.name));
+        let own = own.map(|(part, _)| part.to_string_lossy().into_owned());
+        (rules.attempts, rules.parts) = own.partition(|part| layout::is_attempt(part, &rules.name));
+        let outcome = process::process(&plugin, &rules)?;
         output::print(&format!(
             "{}\n",
             visible::line(&format!("{}: {}", name.to_string_lossy(), outcome.status))
@@ -53,7 +58,14 @@ fn rules(dir: &Path, name: &str) -> Rules {
         },
         format: text("result-format").to_owned(),
         files: files.into_iter().flatten().filter_map(|file| file.as_str().map(str::to_owned)).collect(),
+        ..Rules::default()
     }
+}
+
+/// The plugin that a stored one is a part of.
+fn whole(dir: &Path) -> Option<String> {
+    let definition = definition(&dir.join(layout::DEFINITIONS[0]))?;
+    definition.pointer("/Definition/sonobuoy-config/part-of")?.as_str().map(str::to_owned)
 }
 
 /// A stored definition; one that cannot be read is as good as none, since the results can still be looked at.

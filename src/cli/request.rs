@@ -16,7 +16,8 @@ use crate::config;
 use crate::deploy::{Change, Plan};
 use crate::image::release;
 use crate::names::{self, PLUGIN_CONFIG_DIR};
-use crate::plugin::{self, Definition, Installed, builtin, mode::Mode};
+use crate::plugin::mode::{self, FOCUS, Mode, PARALLEL, SKIP};
+use crate::plugin::{self, Definition, Installed, builtin};
 use crate::report;
 use base::kube::{Method, Request};
 use base::pattern;
@@ -125,6 +126,11 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     let own_logs = place == Place::Here || harden && is_run(matches) && !names_image_of_logs(&changes);
     let plugins: Vec<Definition> =
         found.into_iter().map(|found| adopt(found, &run, own_logs, harden)).collect();
+    if run.retry_failed > 0 && text(matches, "mode") == Some(mode::CERTIFIED) {
+        return Err(usage::error(
+            "--retry-failed: certified conformance asks for tests that pass at once; leave the flag or the mode out",
+        ));
+    }
     let ssh_key = text(matches, "ssh-key").map(read_file).transpose()?;
     if let Some(user) = text(matches, "ssh-user") {
         env.entry(builtin::E2E.into()).or_default().insert("KUBE_SSH_USER".into(), user.into());
@@ -284,19 +290,19 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
             "mode" => {
                 let mode = Mode::named(value)
                     .ok_or_else(|| wrong(id, value, "`sonobuoy modes` shows those there are"))?;
-                set(builtin::E2E, "E2E_FOCUS", mode.focus);
-                set(builtin::E2E, "E2E_SKIP", &mode.skip());
-                set(builtin::E2E, "E2E_PARALLEL", if mode.parallel { "true" } else { "false" });
+                set(builtin::E2E, FOCUS, mode.focus);
+                set(builtin::E2E, SKIP, &mode.skip());
+                set(builtin::E2E, PARALLEL, if mode.parallel { "true" } else { "false" });
             }
             "e2e-focus" | "e2e-skip" => {
                 pattern::compile(value).map_err(|error| usage::error(format!("--{id}: {error}")))?;
-                set(builtin::E2E, if id == "e2e-focus" { "E2E_FOCUS" } else { "E2E_SKIP" }, value);
+                set(builtin::E2E, if id == "e2e-focus" { FOCUS } else { SKIP }, value);
             }
             "rerun-failed" => {
-                set(builtin::E2E, "E2E_FOCUS", &failed_tests(value)?);
-                set(builtin::E2E, "E2E_SKIP", "");
+                set(builtin::E2E, FOCUS, &failed_tests(value)?);
+                set(builtin::E2E, SKIP, "");
             }
-            "e2e-parallel" => set(builtin::E2E, "E2E_PARALLEL", value),
+            "e2e-parallel" => set(builtin::E2E, PARALLEL, value),
             "e2e-repo" => set(builtin::E2E, "KUBE_TEST_REPO", value),
             "e2e-repo-config" if !value.is_empty() => {
                 let name = base_name(value)?;

@@ -181,6 +181,11 @@ fn e2e() -> Vec<Arg> {
         ),
         text("e2e-parallel", "VALUE", "Whether tests run in parallel").hide(true),
         text("rerun-failed", "ARCHIVE", "Only the tests that failed in this archive"),
+        number(
+            "retry-failed",
+            "N",
+            "Start failed tests again, up to N times in the same run; those that pass then are flaky",
+        ),
         repo,
         repo_config,
         text(

@@ -113,7 +113,13 @@ pub(crate) struct Run {
     /// Whether plugins that say what they need get their own accounts.
     #[serde(skip_serializing_if = "is_zero")]
     pub plugin_accounts: bool,
+    /// How many times the failed tests of a plugin are started again.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retry_failed: i64,
 }
+
+/// More attempts than this hide what is broken.
+pub(crate) const MAX_ATTEMPTS: i64 = 10;
 
 /// Which namespaces and objects to query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -256,6 +262,7 @@ impl Run {
             redaction: Redaction::default(),
             identity: Identity::default(),
             plugin_accounts: false,
+            retry_failed: 0,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Field, Grace, Identity, Limits, PodLogs, Redaction, Run, Selection, Server};
+use super::{Field, Grace, Identity, Limits, MAX_ATTEMPTS, PodLogs, Redaction, Run, Selection, Server};
 use base::clock;
 use base::pattern;
 use base::yaml::typed::{self, Overlay};
@@ -53,6 +53,13 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
         "redaction" => redaction(&mut run.redaction, path, node),
         "identity" => set_identity(&mut run.identity, path, node),
         "pluginaccounts" => run.plugin_accounts.overlay(path, node),
+        "retryfailed" => {
+            run.retry_failed.overlay(path, node)?;
+            if (0..=MAX_ATTEMPTS).contains(&run.retry_failed) {
+                return Ok(());
+            }
+            Err(node.place.error(format!("`{path}` must be a number from 0 to {MAX_ATTEMPTS}")))
+        }
         _ => Ok(()),
     })?;
     let logs = &run.limits.pod_logs;

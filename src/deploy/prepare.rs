@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::{Change, Plan};
+use crate::layout;
 use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
 use base::json::json;
@@ -49,7 +50,31 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
         env.extend(automatic(plan, &port));
         plugin.set_env(&env);
     }
+    check_retries(plan, &plugins)?;
     Ok(plugins)
+}
+
+/// Whether failed tests can be started again, if that is asked for.
+fn check_retries(plan: &Plan, plugins: &[Definition]) -> Result<()> {
+    if plan.run.retry_failed == 0 {
+        return Ok(());
+    }
+    let mut retried = plugins.iter().filter(|plugin| plugin.can_retry()).peekable();
+    if retried.peek().is_none() {
+        bail!(
+            "--retry-failed: no plugin of this run can be told which tests to run; that takes a Job with the variable \
+             `{}` and results in JUnit",
+            plugin::mode::FOCUS
+        );
+    }
+    let names: Vec<&str> = plugins.iter().map(Definition::name).collect();
+    let taken = retried.find_map(|one| names.iter().find(|name| layout::is_attempt(name, one.name())));
+    if let Some(name) = taken {
+        bail!(
+            "--retry-failed: the name `{name}` is needed for an attempt; rename that plugin, as in `-p FILE@newname`"
+        );
+    }
+    Ok(())
 }
 
 /// Pods in the network of their node share its ports: each such plugin gets one of its own, counting from the first.

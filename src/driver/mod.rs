@@ -38,7 +38,21 @@ pub(crate) struct Plugin<'a> {
     pub proof: Proof,
 }
 
+impl Plugin<'_> {
+    /// The same launch with another definition.
+    pub(crate) fn with<'d>(&self, definition: &'d Definition) -> Plugin<'d> {
+        Plugin {
+            definition,
+            session: self.session.clone(),
+            ids: self.ids.clone(),
+            limit: self.limit,
+            proof: self.proof.clone(),
+        }
+    }
+}
+
 /// How the workers of a plugin prove who they are.
+#[derive(Clone)]
 pub(crate) enum Proof {
     /// By this certificate, which all of them share.
     Certificate(Identity),

@@ -215,7 +215,7 @@ impl Launch<'_> {
 
     /// Runs the pod as the plugin's own account.
     fn set_account(&self, spec: &mut Value) {
-        spec["serviceAccountName"] = json!(plugin_account(self.definition.name()));
+        spec["serviceAccountName"] = json!(plugin_account(self.definition.whole()));
         if self.is_bare() {
             spec["automountServiceAccountToken"] = json!(false);
         }

@@ -24,6 +24,8 @@ pub(crate) const SKIPPED: &str = "skipped";
 pub(crate) const UNKNOWN: &str = "unknown";
 /// See [`PASSED`].
 pub(crate) const TIMEOUT: &str = "timeout";
+/// Failed, and passed when it was started again.
+pub(crate) const FLAKY: &str = "flaky";
 
 /// The name under which leaves are counted once there are too many different statuses.
 pub(crate) const OTHER: &str = "other";
@@ -40,10 +42,13 @@ pub(crate) const REMEDY: &str = "remedy";
 pub(crate) const LINK: &str = "link";
 /// The detail that says why it failed.
 pub(crate) const FAILURE: &str = "failure";
+/// The detail with what became of each attempt of a test that was started more than once, the first one included: a list
+/// of objects with a `status` and, unless that is passed, a [`FAILURE`].
+pub(crate) const ATTEMPTS: &str = "attempts";
 
 /// Whether a status is known or empty.
 pub(crate) fn is_known(status: &str) -> bool {
-    matches!(status, PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | "")
+    matches!(status, PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | FLAKY | "")
 }
 
 /// A result, or a group of results. Fields are in the order in which they are written.
@@ -99,7 +104,7 @@ impl Tally {
         match status {
             FAILED | TIMEOUT => self.failed = true,
             UNKNOWN | "" => self.unknown = true,
-            PASSED | SKIPPED => {}
+            PASSED | SKIPPED | FLAKY => {}
             _ => self.custom = true,
         }
     }
@@ -226,6 +231,8 @@ mod tests {
         check("passed;unknown", "unknown");
         check("unknown|failed", "failed");
         check("passed|timeout", "failed");
+        check("passed;flaky", "passed");
+        check("flaky|failed", "failed");
         check("foo;foo|bar", "bar: 1, foo: 2");
         check("foobar", "foobar: 1");
         check("foo;failed|passed", "failed: 1, foo: 1, passed: 1");

@@ -149,6 +149,11 @@ impl Tree {
         (group.tally, status)
     }
 
+    /// The leaves of the open group so far, by status.
+    pub(crate) fn counted(&self) -> BTreeMap<String, u64> {
+        self.open.last().map(|group| group.tally.counts().clone()).unwrap_or_default()
+    }
+
     /// The place to which [`Tree::back`] returns.
     pub(crate) fn mark(&self) -> Mark {
         Mark { written: self.written, holes: self.holes.len(), open: self.open.clone() }

@@ -13,6 +13,7 @@ use ring::digest;
 use serde_json::Value;
 
 use super::conduct::{self, Conduct};
+use super::retry::{self, Retries};
 use super::status_service::StatusService;
 use super::{launch, pack, process, review};
 use crate::aggregator::{self, Aggregator, Settings, connections};
@@ -140,10 +141,12 @@ impl Cluster<'_> {
                 self.config.namespace
             );
         };
+        let again = retry::attempts(&self.config, &self.definitions);
         let (roster, audience) = (Roster::default(), review::audience(&self.config.uuid));
         let by_node = self.certifies_nodes(&owner.0)?;
         let aggregator = if by_node {
-            let launched = self.definitions.iter().map(|definition| self.launched(definition)).collect();
+            let all = self.definitions.iter().chain(&again);
+            let launched = all.map(|definition| self.launched(definition)).collect();
             let (client, namespace) = (&self.client, &self.config.namespace);
             aggregator.certifies(Box::new(review::Cluster::new(
                 client,
@@ -169,18 +172,23 @@ impl Cluster<'_> {
             roster,
             heard: &heard,
         };
-        let mut plugins = Vec::new();
-        for (definition, ids) in self.definitions.iter().zip(expected) {
+        let plugin = |(definition, ids): (_, Vec<ResultId>)| {
+            let definition: &Definition = definition;
             let proof = match by_node {
                 true => Proof::PodToken(audience.clone()),
                 false => Proof::Certificate(authority.client(definition.name())?),
             };
             let session = session(&self.config.uuid, definition.name());
             let limit = launch::limit(&self.config, definition);
-            plugins.push(Plugin { definition, session, ids, limit, proof });
-        }
+            anyhow::Ok(Plugin { definition, session, ids, limit, proof })
+        };
+        let plugins = self.definitions.iter().zip(expected).map(plugin).collect::<Result<Vec<_>, _>>()?;
+        let own = |attempt: &Definition| vec![ResultId::global(attempt.name())];
+        let attempts = again.iter().map(|attempt| plugin((attempt, own(attempt))));
+        let attempts = attempts.collect::<Result<Vec<_>, _>>()?;
+        let retries = Retries { run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
         let conduct =
-            Conduct { aggregator: &aggregator, server: &server, driver: &driver, plugins: &plugins };
+            Conduct { aggregator: &aggregator, server: &server, driver: &driver, retries: &retries };
         let finish = || {
             if stop.stopped() {
                 bail!("the run was interrupted; it is taken up again when this container is started again");
@@ -188,12 +196,12 @@ impl Cluster<'_> {
             errors +=
                 aggregator.status().plugins.iter().flatten().filter(|entry| entry.timed_out).count().min(1);
             errors += self.query(run_dir, stop);
-            for plugin in plugins.iter().filter(|plugin| !plugin.definition.config.skip_cleanup) {
+            for plugin in retries.to_remove(&aggregator) {
                 if let Err(error) = driver.remove(plugin) {
                     log::warn!("plugin `{}` could not be removed: {error:#}", plugin.definition.name());
                 }
             }
-            errors += process::process(&aggregator, &plugins, &self.config, run_dir);
+            errors += process::process(&aggregator, &retries);
             let (path, archive) =
                 pack::pack(&aggregator, run_dir, &plugins, self.folder, &self.config.uuid, started)?;
             if let Err(error) = fs::write(self.folder.join(layout::COMPLETE), &driver.owner.1) {

@@ -11,8 +11,9 @@ use std::thread;
 use anyhow::Context as _;
 
 use super::launch;
+use super::retry::Retries;
 use crate::aggregator::Aggregator;
-use crate::driver::{Driver, Plugin};
+use crate::driver::Driver;
 use crate::{config, layout, status};
 use base::http::Server;
 use base::logger;
@@ -26,7 +27,7 @@ pub(super) struct Conduct<'a> {
     pub(super) aggregator: &'a Aggregator,
     pub(super) server: &'a Server,
     pub(super) driver: &'a dyn Driver,
-    pub(super) plugins: &'a [Plugin<'a>],
+    pub(super) retries: &'a Retries<'a>,
 }
 
 /// Creates the folder of a run, with its log and its settings.
@@ -58,7 +59,7 @@ impl Conduct<'_> {
             let publish = named("status")
                 .spawn_scoped(scope, || self.aggregator.publish(&published, |status| publish(status)));
             let outcome = publish.context("start a thread").and_then(|_| {
-                launch::launch(self.aggregator, self.driver, self.plugins, &findings, stop);
+                launch::launch(self.aggregator, self.driver, self.retries, &findings, stop);
                 serving.stop();
                 finish()
             });

@@ -9,6 +9,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::retry::Retries;
 use crate::aggregator::{Aggregator, Waited};
 use crate::config;
 use crate::driver::{Driver, Plugin};
@@ -29,21 +30,23 @@ pub(super) fn total(config: &config::Run, definitions: &[Definition]) -> Option<
     let mut groups: BTreeMap<i64, Duration> = BTreeMap::new();
     for definition in definitions {
         let group = groups.entry(definition.config.order).or_default();
-        *group = limit(config, definition)?.max(*group);
+        let attempts = if definition.can_retry() { config.retry_failed } else { 0 };
+        let times = u32::try_from(attempts).unwrap_or_default().saturating_add(1);
+        *group = limit(config, definition)?.saturating_mul(times).max(*group);
     }
     Some(groups.values().fold(Duration::ZERO, |sum, group| sum.saturating_add(*group)))
 }
 
-/// Runs all `plugins`. Returns when every result is in or replaced by an error, or at once on a stop.
+/// Runs all plugins, and what failed again. Returns when every result is in or replaced by an error, or at once on a stop.
 pub(super) fn launch(
     aggregator: &Aggregator,
     driver: &dyn Driver,
-    plugins: &[Plugin<'_>],
+    retries: &Retries<'_>,
     findings: &SyncSender<Finding>,
     stop: &Stop,
 ) {
     let mut groups: BTreeMap<i64, Vec<&Plugin<'_>>> = BTreeMap::new();
-    for plugin in plugins {
+    for plugin in retries.plugins {
         groups.entry(plugin.definition.config.order).or_default().push(plugin);
     }
     for (order, mut group) in groups {
@@ -54,11 +57,25 @@ pub(super) fn launch(
         let names: Vec<&str> = group.iter().map(|plugin| plugin.definition.name()).collect();
         log::info!("starting plugins of order {order}: {}", names.join(", "));
         thread::scope(|scope| {
-            for plugin in group {
-                scope.spawn(move || launch_one(aggregator, driver, plugin, findings, stop));
+            for plugin in &group {
+                scope.spawn(|| launch_one(aggregator, driver, plugin, findings, stop));
+            }
+        });
+        thread::scope(|scope| {
+            for plugin in retries.plugins.iter().filter(|plugin| last_order(retries.plugins, plugin) == order)
+            {
+                let launch = |plugin: &Plugin<'_>| launch_one(aggregator, driver, plugin, findings, stop);
+                scope.spawn(move || retries.run(aggregator, plugin, launch, stop));
             }
         });
     }
+}
+
+/// The order of the last group that a plugin or a part of it is in: then it has come to its end.
+fn last_order(plugins: &[Plugin<'_>], plugin: &Plugin<'_>) -> i64 {
+    let definitions = plugins.iter().map(|plugin| plugin.definition);
+    let own = definitions.filter(|one| one.whole() == plugin.definition.name());
+    own.map(|one| one.config.order).max().unwrap_or(plugin.definition.config.order)
 }
 
 /// Records an error for every result that did not arrive before the stop.

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 
 use super::conduct::{self, Conduct};
+use super::retry::{self, Retries};
 use super::{launch, pack, process, review};
 use crate::aggregator::{Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of};
@@ -111,9 +112,12 @@ impl Local<'_> {
         let nodes = nodes(self.nodes);
         let expected = self.definitions.iter().map(|definition| expected(definition, &nodes));
         let expected: Vec<Vec<ResultId>> = expected.collect();
+        let again = retry::attempts(&self.config, self.definitions);
+        let again_expected = again.iter().map(|definition| vec![ResultId::global(definition.name())]);
+        let again_expected: Vec<Vec<ResultId>> = again_expected.collect();
         let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
         // Processes on one machine only have the tokens that are made here.
-        let (known, tokens) = review::Known::new(expected.iter().flatten().cloned())?;
+        let (known, tokens) = review::Known::new(expected.iter().chain(&again_expected).flatten().cloned())?;
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
@@ -131,18 +135,21 @@ impl Local<'_> {
             node: nodes[0].clone(),
             worker_env: self.worker_env.clone(),
         };
-        let mut plugins = Vec::new();
-        for (definition, ids) in self.definitions.iter().zip(expected) {
+        let plugin = |(definition, ids): (_, Vec<ResultId>)| {
             let session = config::new_uuid().replace('-', "")[..16].to_owned();
             let limit = launch::limit(&self.config, definition);
             let own = ids.iter().filter_map(|id| Some((id.clone(), tokens.get(id)?.clone())));
             let proof = Proof::Tokens(own.collect());
-            plugins.push(Plugin { definition, session, ids, limit, proof });
-        }
+            Plugin { definition, session, ids, limit, proof }
+        };
+        let plugins: Vec<Plugin<'_>> = self.definitions.iter().zip(expected).map(plugin).collect();
+        let attempts: Vec<Plugin<'_>> = again.iter().zip(again_expected).map(plugin).collect();
+        let retries =
+            Retries { run_dir: &run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
 
         driver::local::adopt_strays();
         let conduct =
-            Conduct { aggregator: &aggregator, server: &server, driver: &driver, plugins: &plugins };
+            Conduct { aggregator: &aggregator, server: &server, driver: &driver, retries: &retries };
         let publish = |status: &status::Run| {
             watch(status);
             Ok(())
@@ -150,10 +157,10 @@ impl Local<'_> {
         let finish = || {
             driver::local::end_strays();
             launch::give_up(&aggregator, stop);
-            let errors = process::process(&aggregator, &plugins, &self.config, &run_dir);
+            let errors = process::process(&aggregator, &retries);
             let (path, archive) =
                 pack::pack(&aggregator, &run_dir, &plugins, &self.out, &self.config.uuid, started)?;
-            for plugin in plugins.iter().filter(|plugin| !plugin.definition.config.skip_cleanup) {
+            for plugin in retries.to_remove(&aggregator) {
                 driver.remove(plugin)?;
             }
             Ok((archive, (path, errors)))

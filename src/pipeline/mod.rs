@@ -10,6 +10,7 @@ mod launch;
 mod local;
 mod pack;
 mod process;
+mod retry;
 mod review;
 mod status_service;
 

@@ -25,7 +25,9 @@ pub(super) fn pack(
     uuid: &str,
     started: SystemTime,
 ) -> anyhow::Result<(PathBuf, status::Archive)> {
-    let names: Vec<&str> = plugins.iter().map(|plugin| plugin.definition.name()).collect();
+    // What is part of another's results has no tree of its own.
+    let wholes = plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none());
+    let names: Vec<&str> = wholes.map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
     write_json(&run_dir.join(layout::INFO), &info)?;
     write_json(&run_dir.join(layout::RECEIVED), &json!(aggregator.received()))?;

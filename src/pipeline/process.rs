@@ -1,28 +1,25 @@
 //! The step between the last result and the archive: processes what plugins sent, and writes their definitions.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde_json::Value;
 
+use super::retry::Retries;
 use crate::aggregator::Aggregator;
 use crate::config;
 use crate::driver::Plugin;
+use crate::process::Rules;
 use crate::{layout, process};
 use base::json::json;
 
-/// Processes the results of all `plugins` in `run_dir`, and writes their definitions there. If one plugin fails, that is
-/// logged and counted, and does not affect the others.
-pub(super) fn process(
-    aggregator: &Aggregator,
-    plugins: &[Plugin<'_>],
-    config: &config::Run,
-    run_dir: &Path,
-) -> usize {
+/// Processes the results of all `plugins` in `run_dir`, and writes their definitions there. Those of parts and attempts become
+/// part of another plugin's. If one plugin fails, that is logged and counted, and does not affect the others.
+pub(super) fn process(aggregator: &Aggregator, retries: &Retries<'_>) -> usize {
     let mut errors = 0;
-    for plugin in plugins {
-        if let Err(error) = process_one(aggregator, plugin, config, run_dir) {
+    for plugin in retries.plugins {
+        if let Err(error) = process_one(aggregator, plugin, retries) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
             errors += 1;
         }
@@ -30,17 +27,38 @@ pub(super) fn process(
     errors
 }
 
-fn process_one(
-    aggregator: &Aggregator,
-    plugin: &Plugin<'_>,
-    config: &config::Run,
-    run_dir: &Path,
-) -> anyhow::Result<()> {
-    let name = plugin.definition.name();
-    let dir = run_dir.join(layout::plugin(name));
+/// Writes the definition of a plugin into its folder, which this returns.
+pub(super) fn describe(plugin: &Plugin<'_>, config: &config::Run, run_dir: &Path) -> anyhow::Result<PathBuf> {
+    let dir = run_dir.join(layout::plugin(plugin.definition.name()));
     fs::create_dir_all(&dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
     write_json(&dir.join(layout::DEFINITIONS[0]), &description(plugin, config))?;
-    let rules = (&plugin.definition.config).into();
+    Ok(dir)
+}
+
+/// How the results of a plugin are to be read, with those of its parts and of the attempts there were.
+pub(super) fn rules(
+    aggregator: &Aggregator,
+    plugin: &Plugin<'_>,
+    plugins: &[Plugin<'_>],
+    attempts: &[Plugin<'_>],
+) -> Rules {
+    let name = plugin.definition.name();
+    let own = |plugins: &[Plugin<'_>]| {
+        let definitions = plugins.iter().map(|plugin| plugin.definition);
+        let own = definitions.filter(|one| one.config.part_of.as_deref() == Some(name));
+        own.map(|one| one.name().to_owned()).filter(|one| aggregator.expects(one)).collect::<Vec<_>>()
+    };
+    Rules { parts: own(plugins), attempts: own(attempts), ..(&plugin.definition.config).into() }
+}
+
+fn process_one(aggregator: &Aggregator, plugin: &Plugin<'_>, retries: &Retries<'_>) -> anyhow::Result<()> {
+    let config = retries.config;
+    let name = plugin.definition.name();
+    let dir = describe(plugin, config, retries.run_dir)?;
+    if plugin.definition.config.part_of.is_some() {
+        return Ok(());
+    }
+    let rules = rules(aggregator, plugin, retries.plugins, retries.attempts);
     let outcome = match process::process_apart(&dir, &rules, &config.limits.processing) {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -50,13 +68,17 @@ fn process_one(
             return Err(error);
         }
     };
-    aggregator.processed(name, |id| {
-        if id.is_global() {
-            return Some((outcome.status.clone(), outcome.counts.clone()));
-        }
-        let (_, of_node) = outcome.nodes.iter().find(|(node, _)| *node == id.node)?;
-        Some((of_node.status.clone(), of_node.counts.clone()))
+    let of = |name: &str| {
+        let (_, own) = outcome.nodes.iter().find(|(other, _)| other == name)?;
+        Some((own.status.clone(), own.counts.clone()))
+    };
+    aggregator.processed(name, |id| match id.is_global() {
+        true => Some((outcome.status.clone(), outcome.counts.clone())),
+        false => of(&id.node),
     });
+    for part in rules.parts.iter().chain(&rules.attempts) {
+        aggregator.processed(part, |_| of(part));
+    }
     Ok(())
 }
 

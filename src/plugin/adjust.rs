@@ -54,6 +54,13 @@ impl Definition {
         true
     }
 
+    /// The value of a variable of the plugin's container; empty if it comes from elsewhere, none if there is none.
+    pub(crate) fn env(&self, name: &str) -> Option<&str> {
+        let mut variables = self.spec["env"].as_array().into_iter().flatten();
+        let variable = variables.find(|variable| variable["name"] == name)?;
+        Some(variable["value"].as_str().unwrap_or_default())
+    }
+
     /// Sets the pull policy of the plugin's container; an empty one leaves it to Kubernetes.
     pub(crate) fn set_pull_policy(&mut self, policy: &str) {
         if let Value::Object(spec) = &mut self.spec {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::{Result, bail};
 
-use super::{Definition, RESERVED, RESULT_FORMATS};
+use super::{Definition, Driver, RESERVED, RESULT_FORMATS, is_junit};
 use base::yaml;
 
 /// The plugin's name becomes the value of a label, which Kubernetes limits.
@@ -63,6 +63,25 @@ pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
                 "two plugins are called `{name}`; leave one out, or rename one that has a file of its own: `-p FILE@newname`"
             );
         }
+    }
+    definitions.iter().try_for_each(|definition| check_part(definition, definitions))
+}
+
+/// Checks that what is part of another plugin's results can be.
+fn check_part(definition: &Definition, all: &[Definition]) -> Result<()> {
+    let Some(whole) = &definition.config.part_of else { return Ok(()) };
+    let name = definition.name();
+    let Some(of) = all.iter().find(|other| other.name() == whole && other.name() != name) else {
+        bail!("plugin `{name}` is part of `{whole}`, which is not a plugin of this run; add it with `-p`");
+    };
+    for (one, definition) in [(name, definition), (whole, of)] {
+        let config = &definition.config;
+        if config.driver != Driver::Job || !is_junit(&config.result_format) {
+            bail!("plugin `{name}` is part of `{whole}`: `{one}` must be a Job with results in JUnit");
+        }
+    }
+    if of.config.part_of.is_some() {
+        bail!("plugin `{name}` is part of `{whole}`, which is itself part of another one");
     }
     Ok(())
 }

@@ -56,6 +56,11 @@ pub(crate) struct Definition {
 /// The result formats; `e2e` is an old name for `junit`, and none means `raw`.
 pub(crate) const RESULT_FORMATS: [&str; 5] = ["raw", "junit", "gojson", "manual", "e2e"];
 
+/// Whether results of a format are JUnit files, which tell tests apart.
+pub(crate) fn is_junit(format: &str) -> bool {
+    ["junit", "e2e"].contains(&format)
+}
+
 /// `sonobuoy-config` of a definition.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
@@ -85,6 +90,8 @@ pub(crate) struct Config {
     pub permissions: Option<Permissions>,
     /// Whether a worker submits its results; if not, the plugin does so itself.
     pub worker: bool,
+    /// The plugin whose results its own become part of.
+    pub part_of: Option<String>,
 }
 
 /// What a plugin needs from the cluster's API.
@@ -150,6 +157,7 @@ impl Config {
             timeout: None,
             permissions: None,
             worker: true,
+            part_of: None,
         }
     }
 }
@@ -169,6 +177,20 @@ impl Definition {
     /// The plugin's name.
     pub(crate) fn name(&self) -> &str {
         &self.config.plugin_name
+    }
+
+    /// The plugin whose results these are: another one's for a part, else its own.
+    pub(crate) fn whole(&self) -> &str {
+        self.config.part_of.as_deref().unwrap_or(&self.config.plugin_name)
+    }
+
+    /// Whether its failed tests can be started again: it reads which tests to run from a variable, and says in JUnit what
+    /// became of each.
+    pub(crate) fn can_retry(&self) -> bool {
+        self.config.driver == Driver::Job
+            && self.config.part_of.is_none()
+            && is_junit(&self.config.result_format)
+            && self.env(mode::FOCUS).is_some()
     }
 
     /// The definition as it is written, empty parts left out.
@@ -277,6 +299,9 @@ impl Config {
         }
         if !self.worker {
             put("worker", json!("none"));
+        }
+        if let Some(whole) = &self.part_of {
+            put("part-of", json!(whole));
         }
         Value::Object(config)
     }

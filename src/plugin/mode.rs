@@ -3,6 +3,13 @@
 //! Owns only the data; turning it into environment variables is up to whoever applies a mode. The tests that
 //! `conformance-lite` skips are in `conformance-lite.txt`, one pattern per line.
 
+/// The variables that tell a plugin which of its tests to run, which of these not, and whether several at a time.
+pub(crate) const FOCUS: &str = "E2E_FOCUS";
+/// See [`FOCUS`].
+pub(crate) const SKIP: &str = "E2E_SKIP";
+/// See [`FOCUS`].
+pub(crate) const PARALLEL: &str = "E2E_PARALLEL";
+
 /// Which e2e tests run, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
@@ -25,16 +32,18 @@ enum Skip {
     Lines(&'static str),
 }
 
+/// The mode that certification asks for.
+pub(crate) const CERTIFIED: &str = "certified-conformance";
+
 /// The names of all modes, in order.
-pub(crate) const NAMES: &[&str] =
-    &["certified-conformance", "conformance-lite", "non-disruptive-conformance", "quick"];
+pub(crate) const NAMES: &[&str] = &[CERTIFIED, "conformance-lite", "non-disruptive-conformance", "quick"];
 
 const CONFORMANCE: &str = r"\[Conformance\]";
 
 /// All modes, by name.
 pub(crate) const MODES: &[Mode] = &[
     Mode {
-        name: "certified-conformance",
+        name: CERTIFIED,
         description: "Certified conformance mode runs the entire conformance suite, even disruptive tests. This is \
             typically run in a dev environment to earn the CNCF Certified Kubernetes status.",
         focus: CONFORMANCE,

@@ -126,7 +126,7 @@ fn config(node: &Node) -> Result<Config, Error> {
         permissions: node.get("permissions").map(permissions).transpose()?,
         ..Config::new(String::new(), driver(node, &format!("{KEY}.driver"))?)
     };
-    let fields: [(&str, &mut dyn Overlay); 11] = [
+    let fields: [(&str, &mut dyn Overlay); 12] = [
         ("driver", &mut driver_spelling),
         ("worker", &mut worker),
         ("plugin-name", &mut config.plugin_name),
@@ -138,6 +138,7 @@ fn config(node: &Node) -> Result<Config, Error> {
         ("source-url", &mut config.source_url),
         ("order", &mut config.order),
         ("timeout", &mut config.timeout),
+        ("part-of", &mut config.part_of),
     ];
     for (key, field) in fields {
         if let Some(value) = node.get(key) {
@@ -201,6 +202,7 @@ mod tests {
   source_url: ignored
   order: -2
   timeout: 90m
+  part-of: q
 spec:
   image: i
   env:
@@ -230,7 +232,7 @@ config-map:
             "sonobuoy-config": {
                 "driver": "daemonset", "plugin-name": "p", "result-format": "junit", "result-files": ["a.xml"],
                 "skip-cleanup": true, "results-anywhere": true, "description": "d", "source-url": "u", "order": -2,
-                "timeout": "1h30m0s",
+                "timeout": "1h30m0s", "part-of": "q",
             },
             "spec": {"name": "", "image": "i", "env": [{"name": "A", "value": "1"}]},
             "podSpec": {

@@ -189,7 +189,7 @@ mod tests {
     fn a_plugin_whose_results_cannot_be_read_has_a_tree_that_says_so() {
         let dir = std::env::temp_dir().join(format!("sonobuoy-unprocessed-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let rules = Rules { name: "p".into(), per_node: true, format: "junit".into(), files: Vec::new() };
+        let rules = Rules { name: "p".into(), per_node: true, format: "junit".into(), ..Rules::default() };
         let outcome = unprocessed(&dir, &rules, "too much").unwrap();
         assert_eq!((outcome.status.as_str(), outcome.counts[FAILED]), (FAILED, 1));
         let text = std::fs::read_to_string(dir.join(TREE)).unwrap();

@@ -18,7 +18,7 @@ pub(crate) fn file(format: &str, bytes: &[u8]) {
     let results = dir.join(RESULTS).join("global");
     fs::create_dir_all(&results).expect("a folder");
     fs::write(results.join(format!("a.{suffix}")), bytes).expect("a file");
-    let rules = Rules { name: "p".into(), per_node: false, format: format.into(), files: Vec::new() };
+    let rules = Rules { name: "p".into(), format: format.into(), ..Rules::default() };
     process(&dir, &rules).expect("a bad file is an item");
     let mut roots = Roots::default();
     let tree = fs::File::open(dir.join(TREE)).expect("a tree");

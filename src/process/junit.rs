@@ -5,15 +5,15 @@ use std::num::IntErrorKind;
 
 use serde_json::Value;
 
-use crate::item::tree::Tree;
-use crate::item::{FAILED, Item, PASSED, SKIPPED};
+use crate::item::read::Visit;
+use crate::item::{FAILED, FAILURE, Item, PASSED, SKIPPED};
 use base::xml::{Lexer, Token};
 
 /// How much text of one test is kept; what goes beyond stays in the file itself.
 const TEXT_LIMIT: usize = 12 << 20;
 
-/// Adds the suites of a file to the group that is open. On an error the tree holds part of them.
-pub(crate) fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
+/// Tells the suites of a file with their tests to `tree`. On an error it has been told part of them.
+pub(super) fn read(input: impl BufRead, tree: &mut dyn Visit) -> anyhow::Result<()> {
     let mut lexer = Lexer::new(input);
     loop {
         match lexer.next_token()? {
@@ -43,7 +43,7 @@ pub(crate) fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
 }
 
 /// One suite, whose tag was just read.
-fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut Tree, position: usize) -> anyhow::Result<()> {
+fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut dyn Visit, position: usize) -> anyhow::Result<()> {
     // As every word about a file that cannot be read these are the original's: they are part of the result.
     for name in ["tests", "failures"] {
         check(lexer, name, "strconv.ParseInt", |text| match text.parse::<i64>() {
@@ -63,17 +63,16 @@ fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut Tree, position: usize) -> 
     })?;
     let name = lexer.attribute("name").filter(|name| !name.is_empty());
     let name = name.map_or_else(|| format!("testsuite-{position:03}"), str::to_owned);
-    tree.enter(&Item { name, ..Item::default() }, PASSED)?;
+    tree.enter(Item { name, status: PASSED.into(), ..Item::default() })?;
     loop {
         match lexer.next_token()? {
-            Token::Open if lexer.name() == "testcase" => tree.leaf(&test(lexer)?)?,
+            Token::Open if lexer.name() == "testcase" => tree.leaf(test(lexer)?)?,
             Token::Open => lexer.skip_element()?,
             Token::Text => {}
             Token::Close | Token::End => break,
         }
     }
-    tree.leave(None);
-    Ok(())
+    tree.leave()
 }
 
 /// An attribute of a suite that has to be a number, if it is there; `wrong` says what is wrong with it.
@@ -150,7 +149,7 @@ fn test<R: BufRead>(lexer: &mut Lexer<R>) -> anyhow::Result<Item> {
         (false, false) => PASSED,
     }
     .into();
-    for (name, complaint) in [("failure", failure), ("error", error)] {
+    for (name, complaint) in [(FAILURE, failure), ("error", error)] {
         if let Some(detail) = complaint.and_then(Complaint::into_detail) {
             item.details.insert(name.into(), detail);
         }

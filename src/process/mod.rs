@@ -9,6 +9,7 @@ mod failure;
 mod fuzz;
 mod gojson;
 mod junit;
+mod merge;
 
 pub(crate) use apart::{COMMAND, child, in_program, limits, process_apart, unprocessed};
 #[cfg(fuzzing)]
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
@@ -26,8 +27,9 @@ use serde::{Deserialize, Serialize};
 use crate::item::read::{self, Visit, Writer};
 use crate::item::tree::{Finished, Tree};
 use crate::item::{FAILED, Item, PASSED, Tally, UNKNOWN};
-use crate::layout::{ERROR_FILE, ERRORS, RESULTS, TREE};
+use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
+use merge::{Ledger, Merged};
 
 /// How large an error report may be; it holds a pod at most.
 const ERROR_LIMIT: u64 = 16 << 20;
@@ -35,7 +37,7 @@ const ERROR_LIMIT: u64 = 16 << 20;
 const EXPANDED_LIMIT: u64 = 4 << 20;
 
 /// How the files of a plugin are to be read.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Rules {
     /// The plugin's name.
     pub name: String,
@@ -45,6 +47,24 @@ pub(crate) struct Rules {
     pub format: String,
     /// Which files to read, by base name; none leaves that to the format.
     pub files: Vec<String>,
+    /// The plugins beside it whose results are part of its own.
+    pub parts: Vec<String>,
+    /// The folders beside it with further attempts at its failed tests, in their order.
+    pub attempts: Vec<String>,
+}
+
+impl Rules {
+    fn selects(&self, name: &str) -> bool {
+        if !self.files.is_empty() {
+            return self.files.iter().any(|file| file == name);
+        }
+        match self.format.as_str() {
+            format if plugin::is_junit(format) => name.ends_with(".xml"),
+            "gojson" => name.ends_with(".json"),
+            "manual" => name.ends_with(".yaml") || name.ends_with(".yml"),
+            _ => true,
+        }
+    }
 }
 
 impl From<&plugin::Config> for Rules {
@@ -54,6 +74,7 @@ impl From<&plugin::Config> for Rules {
             per_node: config.driver == plugin::Driver::DaemonSet,
             format: config.result_format.clone(),
             files: config.result_files.clone(),
+            ..Self::default()
         }
     }
 }
@@ -65,28 +86,101 @@ pub(crate) struct Outcome {
     pub status: String,
     /// Leaves by status.
     pub counts: BTreeMap<String, u64>,
-    /// The same for each node of a plugin that runs on each: a node that also reported an error is there twice.
+    /// The same for each node of a plugin that runs on each: a node that also reported an error is there twice. Of one with
+    /// parts or further attempts, the same for each of these.
     pub nodes: Vec<(String, Outcome)>,
 }
 
-/// Reads `results/` and `errors/` in a plugin's folder and writes `sonobuoy_results.yaml` there.
+/// Reads `results/` and `errors/` in a plugin's folder, and in those of its parts, and writes `sonobuoy_results.yaml` there.
 pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
     let path = dir.join(TREE);
+    let ledger = Ledger::read(dir, rules)?;
     for custom in [false, true] {
-        let mut run = Run { dir, rules, tree: Tree::create(&path, custom)?, nodes: Vec::new() };
-        run.everything().with_context(|| format!("cannot process `{}`", dir.display()))?;
+        let files = Files::beside(dir, &rules.name, rules);
+        let mut run =
+            Run { files, rules, ledger: &ledger, tree: Tree::create(&path, custom)?, nodes: Vec::new() };
+        run.everything(dir).with_context(|| format!("cannot process `{}`", dir.display()))?;
         if let Finished::Written(tally) = run.tree.finish(&path)? {
             let status = tally.status(tally.has_custom());
             let counts = counts(&tally, &status);
-            return Ok(Outcome { status, counts, nodes: run.nodes });
+            let mut nodes = run.nodes;
+            nodes.extend(ledger.attempts.into_iter().map(|(name, counts)| (name, Outcome::of(counts))));
+            return Ok(Outcome { status, counts, nodes });
         }
     }
     anyhow::bail!("the results in `{}` changed while they were read", dir.display())
 }
 
+impl Outcome {
+    /// What these leaves come to.
+    fn of(counts: BTreeMap<String, u64>) -> Self {
+        let mut tally = Tally::default();
+        counts.keys().for_each(|status| tally.leaf(status));
+        Self { status: tally.status(false), counts, nodes: Vec::new() }
+    }
+}
+
+/// The files that one plugin sent.
+struct Files {
+    dir: PathBuf,
+    /// What stands before their paths in the tree.
+    prefix: String,
+}
+
+impl Files {
+    /// Those of the plugin whose folder is `dir`, or of another one beside it.
+    fn beside(dir: &Path, plugin: &str, rules: &Rules) -> Self {
+        if plugin == rules.name {
+            return Self { dir: dir.to_owned(), prefix: String::new() };
+        }
+        Self { dir: dir.with_file_name(plugin), prefix: layout::beside(plugin) }
+    }
+
+    /// A path below the folder of the plugin that is processed, as archives write it, whatever this system has between folders.
+    fn shown(&self, path: &Path) -> String {
+        self.prefix.clone() + &path.iter().map(OsStr::to_string_lossy).collect::<Vec<_>>().join("/")
+    }
+
+    /// Tells all files below `folder` with their names, in the order of these.
+    fn walk(
+        &self,
+        folder: &Path,
+        see: &mut dyn FnMut(&Path, &str) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        for (name, kind) in list(&self.dir.join(folder))? {
+            let path = folder.join(&name);
+            if kind.is_dir() {
+                self.walk(&path, see)?;
+            } else {
+                // Names need not be UTF-8; only what is shown of them is.
+                see(&path, &name.to_string_lossy())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a regular file of the plugin; links that lead elsewhere and pipes are refused.
+    fn open(&self, path: &Path) -> anyhow::Result<File> {
+        let full = self.dir.join(path);
+        let real = full.canonicalize()?;
+        anyhow::ensure!(
+            real.starts_with(self.dir.canonicalize()?),
+            "it is a link that leads out of the results"
+        );
+        anyhow::ensure!(fs::metadata(&real)?.is_file(), "it is not a regular file");
+        Ok(File::open(real)?)
+    }
+}
+
+/// Reads a JUnit file.
+fn junit(file: File, visit: &mut dyn Visit) -> anyhow::Result<()> {
+    junit::read(BufReader::with_capacity(64 << 10, file), visit)
+}
+
 struct Run<'a> {
-    dir: &'a Path,
+    files: Files,
     rules: &'a Rules,
+    ledger: &'a Ledger,
     tree: Tree,
     nodes: Vec<(String, Outcome)>,
 }
@@ -99,7 +193,7 @@ enum Look {
 }
 
 impl Run<'_> {
-    fn everything(&mut self) -> anyhow::Result<()> {
+    fn everything(&mut self, dir: &Path) -> anyhow::Result<()> {
         let root = Item { name: self.rules.name.clone(), ..Item::default() };
         self.tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
         for (folder, look) in [(RESULTS, Look::Results), (ERRORS, Look::Errors)] {
@@ -109,11 +203,23 @@ impl Run<'_> {
                 self.walk(Path::new(folder), look)?;
             }
         }
+        for part in &self.rules.parts {
+            self.files = Files::beside(dir, part, self.rules);
+            let before = self.tree.counted();
+            self.walk(Path::new(RESULTS), Look::Results)?;
+            self.walk(Path::new(ERRORS), Look::Errors)?;
+            let mut counts = self.tree.counted();
+            counts.retain(|status, count| {
+                *count -= before.get(status).copied().unwrap_or_default();
+                *count > 0
+            });
+            self.nodes.push((part.clone(), Outcome::of(counts)));
+        }
         Ok(())
     }
 
     fn each_node(&mut self, folder: &str, look: Look) -> anyhow::Result<()> {
-        for (folder_name, kind) in list(&self.dir.join(folder))? {
+        for (folder_name, kind) in list(&self.files.dir.join(folder))? {
             if !kind.is_dir() {
                 continue;
             }
@@ -132,50 +238,30 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// All files below `folder` that are looked for, in the order of their names.
+    /// Takes in all files below `folder` that are looked for.
     fn walk(&mut self, folder: &Path, look: Look) -> anyhow::Result<()> {
-        for (name, kind) in list(&self.dir.join(folder))? {
-            let path = folder.join(&name);
-            // Names need not be UTF-8; only what is shown of them is.
-            let name = name.to_string_lossy();
-            if kind.is_dir() {
-                self.walk(&path, look)?;
-            } else if look == Look::Errors {
-                if name == ERROR_FILE {
-                    self.error(&path)?;
-                }
-            } else if self.selected(&name) {
-                self.file(&path, &name)?;
+        let mut found = Vec::new();
+        self.files.walk(folder, &mut |path, name| {
+            let wanted = if look == Look::Errors { name == ERROR_FILE } else { self.rules.selects(name) };
+            if wanted {
+                found.push((path.to_owned(), name.to_owned()));
             }
-        }
-        Ok(())
-    }
-
-    fn selected(&self, name: &str) -> bool {
-        if !self.rules.files.is_empty() {
-            return self.rules.files.iter().any(|file| file == name);
-        }
-        match self.rules.format.as_str() {
-            "junit" | "e2e" => name.ends_with(".xml"),
-            "gojson" => name.ends_with(".json"),
-            "manual" => name.ends_with(".yaml") || name.ends_with(".yml"),
-            _ => true,
-        }
+            Ok(())
+        })?;
+        found.iter().try_for_each(|(path, name)| match look {
+            Look::Errors => self.error(path),
+            Look::Results => self.file(path, name),
+        })
     }
 
     fn file(&mut self, path: &Path, name: &str) -> anyhow::Result<()> {
         let item = Item { name: name.to_owned(), ..Item::default() };
-        let shown = shown(path);
+        let shown = self.files.shown(path);
         let typed = with_meta(item.clone(), &[("file", &shown), ("type", "file")]);
         let mark = self.tree.mark();
         let result = match self.rules.format.as_str() {
-            "junit" | "e2e" => self.open(path).and_then(|file| {
-                self.tree.enter(&typed, PASSED)?;
-                junit::read(BufReader::with_capacity(64 << 10, file), &mut self.tree)?;
-                self.tree.leave(None);
-                Ok(())
-            }),
-            "gojson" => self.open(path).and_then(|file| {
+            format if plugin::is_junit(format) => self.junit(path, &typed),
+            "gojson" => self.files.open(path).and_then(|file| {
                 self.tree.enter(&typed, PASSED)?;
                 let result = gojson::read(BufReader::with_capacity(64 << 10, file), &mut self.tree);
                 // What was read before an error is kept.
@@ -186,7 +272,7 @@ impl Run<'_> {
             "manual" => self.manual(path, &typed),
             _ => {
                 let item = with_meta(Item { status: PASSED.into(), ..item }, &[("file", &shown)]);
-                return match fs::metadata(self.dir.join(path)) {
+                return match fs::metadata(self.files.dir.join(path)) {
                     Ok(_) => Ok(self.tree.leaf(&item)?),
                     Err(error) => {
                         let failed = Item { status: FAILED.into(), ..item };
@@ -198,10 +284,10 @@ impl Run<'_> {
         if let Err(error) = result {
             self.tree.back(mark)?;
             let reason = format!("{error:#}");
-            log::warn!("cannot read the result `{}`: {reason}", self.dir.join(path).display());
+            log::warn!("cannot read the result `{}`: {reason}", self.files.dir.join(path).display());
             let unknown = Item { status: UNKNOWN.into(), ..typed };
             // As the original has it: only the log says what is wrong within a manual result.
-            let silent = self.rules.format == "manual" && self.open(path).is_ok();
+            let silent = self.rules.format == "manual" && self.files.open(path).is_ok();
             let why = [("error", reason.as_str())];
             let why = if silent { &why[..0] } else { &why[..] };
             self.tree.leaf(&with_meta(unknown, why))?;
@@ -209,10 +295,26 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn junit(&mut self, path: &Path, typed: &Item) -> anyhow::Result<()> {
+        let file = self.files.open(path)?;
+        let mark = self.tree.mark();
+        self.tree.enter(typed, PASSED)?;
+        let is_first = self.files.prefix.is_empty();
+        let (ledger, tree) = (self.ledger, &mut self.tree);
+        let mut merged = Merged { tree, ledger, is_first, taken: 0, left: 0 };
+        junit(file, &mut merged)?;
+        if merged.taken == 0 && merged.left > 0 {
+            // All of it is told by others.
+            return Ok(self.tree.back(mark)?);
+        }
+        self.tree.leave(None);
+        Ok(())
+    }
+
     fn manual(&mut self, path: &Path, typed: &Item) -> anyhow::Result<()> {
         let mark = self.tree.mark();
         let result = read::read(
-            self.open(path)?,
+            self.files.open(path)?,
             Writer::Plugin,
             &mut Manual { tree: &mut self.tree, file: typed, depth: 0 },
         );
@@ -220,7 +322,7 @@ impl Run<'_> {
             Err(error) if error.is::<read::Reference>() => {
                 self.tree.back(mark)?;
                 let mut text = String::new();
-                let size = self.open(path)?.take(EXPANDED_LIMIT + 1).read_to_string(&mut text)?;
+                let size = self.files.open(path)?.take(EXPANDED_LIMIT + 1).read_to_string(&mut text)?;
                 anyhow::ensure!(size as u64 <= EXPANDED_LIMIT, "a file this large may not use anchors");
                 read::read_expanded(&text, &mut Manual { tree: &mut self.tree, file: typed, depth: 0 })
             }
@@ -229,26 +331,14 @@ impl Run<'_> {
     }
 
     fn error(&mut self, path: &Path) -> anyhow::Result<()> {
-        let item = match self.open(path) {
+        let item = match self.files.open(path) {
             Ok(file) => failure::read(BufReader::new(file.take(ERROR_LIMIT)), ERROR_FILE),
             Err(error) => {
                 let unread = Item { name: ERROR_FILE.into(), status: UNKNOWN.into(), ..Item::default() };
                 with_meta(unread, &[("error", &format!("{error:#}"))])
             }
         };
-        Ok(self.tree.leaf(&with_meta(item, &[("file", &shown(path))]))?)
-    }
-
-    /// Opens a regular file of the plugin; links that lead elsewhere and pipes are refused.
-    fn open(&self, path: &Path) -> anyhow::Result<File> {
-        let full = self.dir.join(path);
-        let real = full.canonicalize()?;
-        anyhow::ensure!(
-            real.starts_with(self.dir.canonicalize()?),
-            "it is a link that leads out of the results"
-        );
-        anyhow::ensure!(fs::metadata(&real)?.is_file(), "it is not a regular file");
-        Ok(File::open(real)?)
+        Ok(self.tree.leaf(&with_meta(item, &[("file", &self.files.shown(path))]))?)
     }
 }
 
@@ -295,11 +385,6 @@ fn counts(tally: &Tally, status: &str) -> BTreeMap<String, u64> {
     }
 }
 
-/// A path below the folder of a plugin as archives write it, whatever this system has between folders.
-fn shown(path: &Path) -> String {
-    path.iter().map(OsStr::to_string_lossy).collect::<Vec<_>>().join("/")
-}
-
 fn with_meta(mut item: Item, meta: &[(&str, &str)]) -> Item {
     item.meta.extend(meta.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     item
@@ -328,7 +413,7 @@ mod tests {
     fn what_sent_nothing_counts_as_one_that_is_unknown() {
         let dir = base::temp::Folder::new().unwrap();
         let rules =
-            |per_node| Rules { name: "p".into(), per_node, format: "junit".into(), files: Vec::new() };
+            |per_node| Rules { name: "p".into(), per_node, format: "junit".into(), ..Rules::default() };
         fs::create_dir_all(dir.join("results/n1")).unwrap();
         let unknown =
             Outcome { status: UNKNOWN.into(), counts: [(UNKNOWN.into(), 1)].into(), nodes: Vec::new() };

@@ -37,10 +37,18 @@ pub(crate) struct Cell {
     pub passed: u64,
     /// How many failed.
     pub failed: u64,
+    /// How many failed, and passed when they were started again.
+    #[serde(skip_serializing_if = "is_none")]
+    pub flaky: u64,
     /// How many were skipped.
     pub skipped: u64,
     /// How long it took, in seconds.
     pub duration: Option<f64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Column {
@@ -52,9 +60,12 @@ impl Column {
             span.map(|span| span.length().as_secs_f64())
         };
         let plugins = overview.plugins.iter().map(|plugin| {
-            let [(_, failed), _, (_, passed), _, (_, skipped)] = columns(&plugin.counts);
+            let [(_, failed), _, (_, flaky), (_, passed), _, (_, skipped)] = columns(&plugin.counts);
             let duration = seconds(Some(&plugin.name));
-            (plugin.name.clone(), Cell { status: plugin.status.clone(), passed, failed, skipped, duration })
+            (
+                plugin.name.clone(),
+                Cell { status: plugin.status.clone(), passed, failed, flaky, skipped, duration },
+            )
         });
         Self {
             archive: overview.opened.source.label().to_owned(),

@@ -1,5 +1,7 @@
 //! Which tests of a plugin failed, for running only those again.
 
+use std::io::{Read, Seek};
+
 use super::{Depth, open};
 use crate::item::read::{Visit, Writer, read};
 use crate::item::{FAILED, Item, TIMEOUT};
@@ -8,6 +10,19 @@ use crate::layout;
 /// What the test framework puts before the name of a test.
 const PREFIX: &str = "[It]";
 
+/// What it lists beside tests.
+const SUITE_NODES: [&str; 9] = [
+    "[BeforeSuite]",
+    "[AfterSuite]",
+    "[SynchronizedBeforeSuite]",
+    "[SynchronizedAfterSuite]",
+    "[ReportBeforeSuite]",
+    "[ReportAfterSuite]",
+    "[DeferCleanup (Suite)]",
+    "[CleanupAfterSuite]",
+    "[CleanupAfterAll]",
+];
+
 /// The names of the failed tests of a plugin in an archive, in their order; a blank after the prefix stays, as in the
 /// pattern of the original.
 pub(crate) fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>> {
@@ -15,9 +30,19 @@ pub(crate) fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>>
     let tree = layout::tree(plugin);
     let content = opened.files.open(&tree)?;
     let content = content.ok_or_else(|| anyhow::anyhow!("it holds no results of the plugin `{plugin}`"))?;
+    failed_in(content)
+}
+
+/// The same of a tree of results.
+pub(crate) fn failed_in(tree: impl Read + Seek) -> anyhow::Result<Vec<String>> {
     let mut names = Names::default();
-    read(content, Writer::Aggregator, &mut names)?;
+    read(tree, Writer::Aggregator, &mut names)?;
     Ok(names.0)
+}
+
+/// Whether the framework lists this beside its tests; it always runs, and cannot be chosen.
+pub(crate) fn is_suite_node(name: &str) -> bool {
+    SUITE_NODES.iter().any(|node| name.starts_with(node))
 }
 
 #[derive(Default)]
@@ -34,6 +59,9 @@ impl Visit for Names {
 
     fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
         let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
+        if name == layout::ERROR_FILE || is_suite_node(name) {
+            return Ok(());
+        }
         // A test without a name would be every test.
         if [FAILED, TIMEOUT].contains(&item.status.as_str()) && !name.trim().is_empty() {
             self.0.push(name.to_owned());

@@ -5,10 +5,13 @@ use super::words::{count, number};
 
 /// The run in one sentence.
 pub(crate) fn headline(overview: &Overview<'_>) -> String {
-    let [(_, failed), (_, unknown), (_, passed), (_, other), (_, skipped)] = columns(&overview.counts());
-    let ran = failed + unknown + passed + other;
+    let [(_, failed), (_, unknown), (_, flaky), (_, passed), (_, other), (_, skipped)] =
+        columns(&overview.counts());
+    let ran = failed + unknown + flaky + passed + other;
     let unread = overview.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
-    let rest = if skipped > 0 { format!(" ({} skipped)", number(skipped)) } else { String::new() };
+    let aside = [(flaky, "flaky"), (skipped, "skipped")].into_iter().filter(|(count, _)| *count > 0);
+    let aside: Vec<String> = aside.map(|(count, word)| format!("{} {word}", number(count))).collect();
+    let rest = if aside.is_empty() { String::new() } else { format!(" ({})", aside.join(", ")) };
     match overview.verdict() {
         Verdict::Failed if failed == 0 => "Failed".into(),
         Verdict::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),

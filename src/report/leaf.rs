@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::causes::Failure;
 use crate::item::read::Visit;
-use crate::item::{DURATION, FAILURE, Item, LINK, REMEDY, UNKNOWN};
+use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, UNKNOWN};
+use crate::layout;
 
 /// A leaf and its place.
 #[derive(Clone, Copy)]
@@ -43,7 +44,10 @@ impl<'a> Leaf<'a> {
 impl Leaf<'_> {
     /// How long it took: as its result says, else as its run's files say.
     pub(crate) fn took(&self, plugin: &str, survey: &Survey) -> Option<f64> {
-        self.duration.or_else(|| survey.duration(plugin, self.file?, &self.item.name))
+        self.duration.or_else(|| {
+            let (plugin, file) = layout::deliverer(plugin, self.file?);
+            survey.duration(plugin, file, &self.item.name)
+        })
     }
 
     /// What is said about a failure: the parts that tell a reason, else all details.
@@ -55,7 +59,8 @@ impl Leaf<'_> {
         if !known.is_empty() {
             return known.join("\n");
         }
-        let aside = |key: &str| key.starts_with("system-") || [DURATION, REMEDY, LINK].contains(&key);
+        let aside =
+            |key: &str| key.starts_with("system-") || [ATTEMPTS, DURATION, REMEDY, LINK].contains(&key);
         let rest = details.iter().filter(|(key, _)| !aside(key));
         let lines = rest.map(|(key, value)| match value {
             Value::String(text) => format!("{key}: {text}"),

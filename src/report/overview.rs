@@ -14,7 +14,7 @@ use super::times::Times;
 use super::words::count;
 use crate::causes::{Cause, Causes};
 use crate::item::read::Visit;
-use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
+use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 use crate::layout;
 
 /// The exit code when something failed, if that was asked for.
@@ -122,12 +122,21 @@ impl<'a> Overview<'a> {
         let incomplete =
             || self.plugins.iter().any(|plugin| plugin.error.is_some() || plugin.status == UNKNOWN);
         match (self.verdict(), limit) {
-            (Verdict::Failed, "failed" | "unknown" | "incomplete") => {
+            (Verdict::Failed, "failed" | "unknown" | "incomplete" | "flaky") => {
                 Some((FAILED_CODE, self.told(Verdict::Failed, FAILED)))
             }
-            (Verdict::Unknown, "unknown") => Some((UNKNOWN_CODE, self.told(Verdict::Unknown, UNKNOWN))),
+            (Verdict::Unknown, "unknown" | "flaky") => {
+                Some((UNKNOWN_CODE, self.told(Verdict::Unknown, UNKNOWN)))
+            }
             (Verdict::Unknown, "incomplete") if incomplete() => {
                 Some((UNKNOWN_CODE, self.told(Verdict::Unknown, UNKNOWN)))
+            }
+            (Verdict::Passed, "flaky") => {
+                let flaky = self.counts().get(FLAKY).copied().filter(|flaky| *flaky > 0)?;
+                let verb = if flaky == 1 { "is" } else { "are" };
+                let with = self.plugins.iter().filter(|plugin| plugin.counts.contains_key(FLAKY));
+                let names: Vec<&str> = with.map(|plugin| plugin.name.as_str()).collect();
+                Some((FAILED_CODE, format!("{} {verb} flaky in {}", count(flaky, "test"), names.join(", "))))
             }
             _ => None,
         }
@@ -276,13 +285,21 @@ impl Node {
     }
 }
 
-/// The four numbers that every view shows, and whatever else there is.
-pub(crate) fn columns(counts: &Counts) -> [(&'static str, u64); 5] {
+/// The five numbers that every view shows, and whatever else there is.
+pub(crate) fn columns(counts: &Counts) -> [(&'static str, u64); 6] {
     let of = |status: &str| counts.get(status).copied().unwrap_or_default();
     let (passed, failed, skipped, unknown) =
         (of(PASSED), of(FAILED) + of(TIMEOUT), of(SKIPPED), of(UNKNOWN) + of(""));
-    let other = counts.values().sum::<u64>() - passed - failed - skipped - unknown;
-    [(FAILED, failed), (UNKNOWN, unknown), (PASSED, passed), ("other", other), (SKIPPED, skipped)]
+    let flaky = of(FLAKY);
+    let other = counts.values().sum::<u64>() - passed - failed - skipped - unknown - flaky;
+    [
+        (FAILED, failed),
+        (UNKNOWN, unknown),
+        (FLAKY, flaky),
+        (PASSED, passed),
+        ("other", other),
+        (SKIPPED, skipped),
+    ]
 }
 
 /// Reads a plugin's tree.

@@ -11,6 +11,7 @@ use super::overview::{Overview, Plugin, Verdict, columns};
 use super::times::spoken;
 use super::words::{count, number, shown};
 use crate::causes::Cause;
+use crate::item::FLAKY;
 
 /// How many causes are shown.
 const CAUSES: usize = 12;
@@ -28,6 +29,7 @@ pub(crate) fn write(overview: &Overview<'_>, look: Look, out: &mut dyn Write) ->
     let (failed, unknown) = overview.causes()?;
     page.causes("Why it failed", &failed, out)?;
     page.causes("What is unknown, and why", &unknown, out)?;
+    page.flaky(overview, out)?;
     for plugin in overview.plugins.iter().filter(|plugin| plugin.error.is_some()) {
         let reason = plugin.error.as_deref().unwrap_or_default();
         page.line(out, &format!("The results of {} cannot be read: {reason}", plugin.name))?;
@@ -135,6 +137,32 @@ impl Page {
         Ok(writeln!(out)?)
     }
 
+    /// What passed only when it was started again.
+    fn flaky(&self, overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+        let mut names = Vec::new();
+        let mut all = 0;
+        for plugin in overview.plugins.iter().filter(|plugin| plugin.counts.contains_key(FLAKY)) {
+            overview.leaves(plugin, |leaf| {
+                if leaf.status() == FLAKY {
+                    all += 1;
+                    if names.len() < CAUSES {
+                        names.push(format!("       {}: {}", plugin.name, shown(&leaf.item.name)));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        if all == 0 {
+            return Ok(());
+        }
+        writeln!(out, "{}", self.paint(BOLD, "Failed, and passed when started again"))?;
+        names.iter().try_for_each(|name| self.line(out, name))?;
+        if all > CAUSES {
+            writeln!(out, "       and {} more", number((all - CAUSES) as u64))?;
+        }
+        Ok(writeln!(out)?)
+    }
+
     fn next(&self, overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
         let archive = shell(overview.opened.source.label());
         let text = match overview.verdict() {
@@ -170,13 +198,15 @@ fn wrapped(text: &str, indent: &str, width: Option<usize>, out: &mut dyn Write) 
 }
 
 fn row(overview: &Overview<'_>, plugin: &Plugin) -> [String; 7] {
-    let [(_, failed), _, (_, passed), _, (_, skipped)] = columns(&plugin.counts);
+    let [(_, failed), _, (_, flaky), (_, passed), _, (_, skipped)] = columns(&plugin.counts);
+    let status =
+        if flaky > 0 { format!("{}, {} flaky", plugin.status, number(flaky)) } else { plugin.status.clone() };
     let nodes = if plugin.nodes.is_empty() { "-".into() } else { number(plugin.nodes.len() as u64) };
     let span = overview.times.of(&plugin.name, None);
     let took = span.map_or_else(|| "-".into(), |span| spoken(span.length().as_secs_f64()));
     [
         plain(&plugin.name).into_owned(),
-        plain(&plugin.status).into_owned(),
+        plain(&status).into_owned(),
         number(passed),
         number(failed),
         number(skipped),

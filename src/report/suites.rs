@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::leaf::Leaf;
 use super::overview::{Counts, Overview, Plugin, columns};
-use crate::item::{FAILED, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
+use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 use client::protocol::GLOBAL;
 
 /// Writes one document.
@@ -127,7 +127,7 @@ fn time(seconds: f64) -> f64 {
 
 /// The sums of a suite, or of all suites: schemas have no sum of what was `skipped` there.
 fn sums(counts: &Counts, broken: u64, skipped_as: &str) -> String {
-    let [(_, failed), (_, unknown), _, (_, other), (_, skipped)] = columns(counts);
+    let [(_, failed), (_, unknown), _, _, (_, other), (_, skipped)] = columns(counts);
     let total = counts.values().sum::<u64>() + broken;
     let mut text = format!(" tests=\"{total}\" failures=\"{failed}\" errors=\"{}\"", unknown + broken);
     if !skipped_as.is_empty() {
@@ -154,7 +154,9 @@ fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Res
         FAILED | TIMEOUT => {
             let message = attribute(text.lines().next().unwrap_or_default());
             write!(out, "<failure type=\"{status}\" message=\"{message}\">{}</failure>", content(&text))?;
+            attempts(item, "rerunFailure", 1, out)?;
         }
+        FLAKY => attempts(item, "flakyFailure", 0, out)?,
         UNKNOWN => {
             let reason = item.meta.get("error").map_or("the result is unknown", String::as_str);
             write!(
@@ -173,6 +175,19 @@ fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Res
         }
     }
     Ok(writeln!(out, "</testcase>")?)
+}
+
+/// The attempts at a test that failed, without the first ones, as Surefire writes them.
+fn attempts(item: &Item, element: &str, first: usize, out: &mut dyn Write) -> anyhow::Result<()> {
+    let attempts = item.details.get(ATTEMPTS).and_then(Value::as_array).into_iter().flatten();
+    for attempt in attempts.skip(first).filter(|attempt| attempt["status"] != PASSED) {
+        let text = |key: &str| attempt[key].as_str().unwrap_or_default();
+        let message = attribute(text(FAILURE).lines().next().unwrap_or_default());
+        let kind = attribute(text("status"));
+        let inside = content(text(FAILURE));
+        write!(out, "<{element} type=\"{kind}\" message=\"{message}\">{inside}</{element}>")?;
+    }
+    Ok(())
 }
 
 /// Text between tags.

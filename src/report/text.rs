@@ -11,7 +11,7 @@ use super::leaf;
 use super::select::{NoSuchItem, Select};
 use super::source::{self, Fetch, Files, Source, absent};
 use crate::item::read::Visit;
-use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT};
+use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
 use base::visible::line;
 
@@ -160,6 +160,7 @@ struct Report {
     total: u64,
     counts: std::collections::BTreeMap<String, u64>,
     failed: Vec<String>,
+    flaky: Vec<String>,
 }
 
 impl Visit for Report {
@@ -177,6 +178,8 @@ impl Visit for Report {
         self.total += 1;
         if item.status == FAILED || item.status == TIMEOUT {
             self.failed.push(item.name);
+        } else if item.status == FLAKY {
+            self.flaky.push(item.name);
         }
         *self.counts.entry(item.status).or_default() += 1;
         Ok(())
@@ -193,12 +196,14 @@ impl Report {
         for (status, count) in &self.counts {
             writeln!(out, "{}: {count}", line(status))?;
         }
-        if !self.failed.is_empty() {
-            writeln!(out, "\nFailed tests:")?;
-        }
-        for name in &self.failed {
-            // What newer test runners put before each name; whoever runs a test again must leave it out.
-            writeln!(out, "{}", line(name.strip_prefix("[It]").unwrap_or(name)))?;
+        for (title, names) in [("Failed", &self.failed), ("Flaky", &self.flaky)] {
+            if !names.is_empty() {
+                writeln!(out, "\n{title} tests:")?;
+            }
+            for name in names {
+                // What newer test runners put before each name; whoever runs a test again must leave it out.
+                writeln!(out, "{}", line(name.strip_prefix("[It]").unwrap_or(name)))?;
+            }
         }
         Ok(())
     }

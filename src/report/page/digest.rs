@@ -282,7 +282,7 @@ pub(super) fn details(leaf: &Leaf<'_>, room: &mut usize) -> Option<String> {
     (!out.is_empty()).then_some(out)
 }
 
-/// Which of the five columns a leaf belongs to.
+/// Which of the six columns a leaf belongs to.
 pub(super) fn class(leaf: &Leaf<'_>) -> &'static str {
     let one = [(leaf.status().to_owned(), 1)].into();
     columns(&one).into_iter().find(|(_, count)| *count > 0).map_or("other", |(class, _)| class)

@@ -24,6 +24,7 @@ use super::logs::{Log, Logs};
 use super::overview::{Counts, Overview, Plugin, Verdict, columns};
 use super::times::spoken;
 use super::words::{number, size};
+use crate::item::FLAKY;
 use crate::layout;
 pub(crate) use compare::write_diff;
 use digest::Digest;
@@ -154,7 +155,7 @@ fn bar(counts: &Counts, out: &mut dyn Write) -> anyhow::Result<()> {
     for (status, count) in shares.filter(|(status, _)| *status != "other") {
         write!(out, "<li><span class=\"dot s-{status}\"></span> <b>{}</b> {status}</li>", number(count))?;
     }
-    let known = ["passed", "failed", "timeout", "skipped", "unknown", ""];
+    let known = ["passed", "failed", "timeout", "skipped", "unknown", FLAKY, ""];
     for (status, count) in counts.iter().filter(|(status, _)| !known.contains(&status.as_str())).take(TABLE) {
         write!(out, "<li><span class=\"dot\"></span> <b>{}</b> {}</li>", number(*count), escape(status))?;
     }
@@ -175,9 +176,10 @@ fn of_plugin(plugin: &Plugin) -> String {
 
 /// A status of one's own is neither good nor bad.
 fn colour(verdict: Verdict, counts: &Counts) -> &'static str {
-    let [.., (_, other), (_, _)] = columns(counts);
+    let [_, _, (_, flaky), _, (_, other), _] = columns(counts);
     match verdict {
         Verdict::Passed if other > 0 => "other",
+        Verdict::Passed if flaky > 0 => FLAKY,
         verdict => verdict.word(),
     }
 }

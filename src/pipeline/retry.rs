@@ -1,0 +1,185 @@
+//! A second chance: the failed tests of a plugin are started again by themselves, in the same run.
+//!
+//! An attempt is another launch of the plugin, under a name of its own, with the names of the failed tests as its focus. Its
+//! results stay beside the plugin's; `process` makes one of them. After a restart it goes on with the attempt that it was at:
+//! which tests failed is always found out from the results. Starts no thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::process;
+use crate::aggregator::Aggregator;
+use crate::driver::Plugin;
+use crate::plugin::Definition;
+use crate::plugin::mode::{FOCUS, PARALLEL};
+use crate::{config, layout, report};
+use base::pattern;
+use base::stop::Stop;
+
+/// The system takes no longer variable; so many failures are no accident either.
+const MAX_FOCUS_BYTES: usize = 96 << 10;
+
+/// All attempts that a run may come to, in their order.
+pub(super) fn attempts(config: &config::Run, definitions: &[Definition]) -> Vec<Definition> {
+    let numbers = 1..=u32::try_from(config.retry_failed).unwrap_or_default();
+    let retried = definitions.iter().filter(|definition| definition.can_retry());
+    let all = retried.flat_map(|definition| numbers.clone().map(move |number| attempt(definition, number)));
+    all.collect()
+}
+
+fn attempt(definition: &Definition, number: u32) -> Definition {
+    let mut attempt = definition.clone();
+    attempt.config.part_of = Some(definition.name().to_owned());
+    attempt.config.plugin_name = layout::attempt(definition.name(), number);
+    attempt
+}
+
+/// What it takes to start failed tests again.
+pub(super) struct Retries<'a> {
+    pub(super) run_dir: &'a Path,
+    pub(super) config: &'a config::Run,
+    /// The run's plugins.
+    pub(super) plugins: &'a [Plugin<'a>],
+    /// The attempts that were prepared; nobody knows yet which of them it takes.
+    pub(super) attempts: &'a [Plugin<'a>],
+}
+
+impl Retries<'_> {
+    /// Starts the failed tests of `plugin` again by `launch` until none is left, or no attempt is.
+    pub(super) fn run(
+        &self,
+        aggregator: &Aggregator,
+        plugin: &Plugin<'_>,
+        launch: impl Fn(&Plugin<'_>),
+        stop: &Stop,
+    ) {
+        let name = plugin.definition.name();
+        for attempt in self.attempts.iter().filter(|attempt| attempt.definition.whole() == name) {
+            if stop.stopped() {
+                return;
+            }
+            let again = self.failed(aggregator, plugin).and_then(|failed| {
+                let Some(definition) = focused(attempt.definition, &failed) else { return Ok(false) };
+                log::info!(
+                    "plugin `{name}`: {} of its tests failed, and are started again as `{}`",
+                    failed.len(),
+                    definition.name()
+                );
+                let attempt = attempt.with(&definition);
+                process::describe(&attempt, self.config, self.run_dir)?;
+                aggregator.expect(&attempt.ids)?;
+                launch(&attempt);
+                Ok(true)
+            });
+            match again {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    return log::warn!("plugin `{name}`: its failed tests are not started again: {error:#}");
+                }
+            }
+        }
+    }
+
+    /// The launches that are to be removed when the run is over.
+    pub(super) fn to_remove(&self, aggregator: &Aggregator) -> impl Iterator<Item = &Plugin<'_>> {
+        let all = self.plugins.iter().chain(self.attempts);
+        all.filter(|plugin| {
+            !plugin.definition.config.skip_cleanup
+                && (!layout::is_attempt(plugin.definition.name(), plugin.definition.whole())
+                    || aggregator.expects(plugin.definition.name()))
+        })
+    }
+
+    /// The tests that have failed in every attempt so far.
+    fn failed(&self, aggregator: &Aggregator, plugin: &Plugin<'_>) -> anyhow::Result<BTreeSet<String>> {
+        let dir = self.run_dir.join(layout::plugin(plugin.definition.name()));
+        if !dir.is_dir() {
+            return Ok(BTreeSet::new());
+        }
+        let rules = process::rules(aggregator, plugin, self.plugins, self.attempts);
+        crate::process::process_apart(&dir, &rules, &self.config.limits.processing)?;
+        let tree = dir.join(layout::TREE);
+        let file = File::open(&tree).with_context(|| format!("`{}`", tree.display()))?;
+        let names = report::failed_in(file)?;
+        // What is there until the run is processed is for nobody else.
+        fs::remove_file(&tree).with_context(|| format!("cannot remove `{}`", tree.display()))?;
+        Ok(names.into_iter().map(|name| name.trim().to_owned()).collect())
+    }
+}
+
+/// The definition of an attempt at exactly these tests, one after the other; none if there is nothing to start.
+fn focused(definition: &Definition, tests: &BTreeSet<String>) -> Option<Definition> {
+    let names = tests.iter().map(|name| pattern::quote(name)).collect::<Vec<_>>().join("|");
+    if names.len() > MAX_FOCUS_BYTES {
+        log::warn!(
+            "plugin `{}`: {} failed tests are too many to be started again",
+            definition.whole(),
+            tests.len()
+        );
+        return None;
+    }
+    let mut focused = definition.clone();
+    // Frameworks match the name with that of the suite before it.
+    let mut env = BTreeMap::from([(FOCUS.to_owned(), format!("(^| )({names})$"))]);
+    if definition.env(PARALLEL).is_some() {
+        env.insert(PARALLEL.to_owned(), "false".to_owned());
+    }
+    focused.set_env(&env);
+    (!tests.is_empty()).then_some(focused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::Driver;
+    use base::json::json;
+
+    fn plugin(format: &str, variable: &str) -> Definition {
+        let spec = json!({"name": "plugin", "env": [{"name": variable, "value": "x"}]});
+        let mut definition = Definition::new("p", Driver::Job, spec);
+        definition.config.result_format = format.into();
+        definition
+    }
+
+    #[test]
+    fn only_plugins_that_take_a_focus_and_tell_tests_apart_are_started_again() {
+        let mut each_node = plugin("junit", FOCUS);
+        each_node.config.driver = Driver::DaemonSet;
+        let part = attempt(&plugin("junit", FOCUS), 1);
+        let all = [plugin("junit", FOCUS), plugin("raw", FOCUS), plugin("junit", "FOCUS"), each_node, part];
+        let config = config::Run { retry_failed: 2, ..config::Run::default() };
+        let attempts = attempts(&config, &all);
+        let names: Vec<_> = attempts.iter().map(|one| (one.name(), one.whole())).collect();
+        assert_eq!(names, [("p-retry-1", "p"), ("p-retry-2", "p")]);
+        assert!(attempts.iter().all(|one| layout::is_attempt(one.name(), "p")));
+        assert_eq!(super::attempts(&config::Run::default(), &all), []);
+    }
+
+    #[test]
+    fn the_focus_is_exactly_the_failed_tests() {
+        let failed: BTreeSet<String> = ["[sig-a] Is (1.5) + $x [Conformance]", "b"].map(str::to_owned).into();
+        let mut definition = plugin("junit", FOCUS);
+        let focus = focused(&definition, &failed).unwrap().env(FOCUS).unwrap().to_owned();
+        let focus = regex::Regex::new(&focus).unwrap();
+        for name in &failed {
+            assert!(
+                focus.is_match(name) && focus.is_match(&format!("Kubernetes e2e suite {name}")),
+                "{name}"
+            );
+            assert!(
+                !focus.is_match(&format!("{name} too")) && !focus.is_match(&format!("x{name}")),
+                "{name}"
+            );
+        }
+        definition.set_env(&[(PARALLEL.to_owned(), "y".to_owned())].into());
+        assert_eq!(focused(&definition, &failed).unwrap().env(PARALLEL), Some("false"));
+        assert_eq!(focused(&definition, &BTreeSet::new()), None);
+        let many: BTreeSet<String> =
+            (0..10_000).map(|number| format!("a rather long name {number}")).collect();
+        assert_eq!(focused(&definition, &many), None);
+    }
+}

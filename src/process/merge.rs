@@ -1,0 +1,240 @@
+//! Several starts of one plugin become one result: parts that ran beside each other, and further attempts at what failed.
+//!
+//! A test framework lists every test in each of its files, also those that another part ran. So a test is taken from the
+//! part that ran it, once. One that failed and passed in a later attempt is flaky; all attempts are kept in its details.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::{Files, Rules};
+use crate::item::read::Visit;
+use crate::item::tree::Tree;
+use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
+use crate::layout::RESULTS;
+use base::json::json;
+
+/// How much text of one attempt at a test is kept; the rest is in the attempt's own files.
+const MAX_ATTEMPT_BYTES: usize = 64 << 10;
+
+/// Which tests ran where.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// Those that any part ran, if there are several parts.
+    ran: HashSet<String>,
+    /// What became of each in further attempts.
+    again: HashMap<String, Vec<Value>>,
+    /// What each attempt came to, by its name.
+    pub(super) attempts: Vec<(String, BTreeMap<String, u64>)>,
+}
+
+impl Ledger {
+    /// Looks through the files of parts and attempts. What cannot be read there is said in the log, and by the tree where
+    /// it is part of it.
+    pub(super) fn read(dir: &Path, rules: &Rules) -> Result<Self> {
+        let mut ledger = Self::default();
+        if !rules.parts.is_empty() {
+            for source in std::iter::once(&rules.name).chain(&rules.parts) {
+                let mut ran = Ran(|item: Item| {
+                    ledger.ran.insert(item.name);
+                });
+                each(dir, source, rules, &mut ran)?;
+            }
+        }
+        for source in &rules.attempts {
+            let mut counts = BTreeMap::new();
+            let again = &mut ledger.again;
+            let mut note = Ran(|item: Item| {
+                *counts.entry(item.status.clone()).or_default() += 1;
+                again.entry(item.name.clone()).or_default().push(attempt(&item));
+            });
+            each(dir, source, rules, &mut note)?;
+            ledger.attempts.push((source.clone(), counts));
+        }
+        Ok(ledger)
+    }
+}
+
+/// Tells `visit` of the tests in the files of one source.
+fn each(dir: &Path, source: &str, rules: &Rules, visit: &mut dyn Visit) -> Result<()> {
+    let files = Files::beside(dir, source, rules);
+    files.walk(Path::new(RESULTS), &mut |path, name| {
+        if !rules.selects(name) {
+            return Ok(());
+        }
+        if let Err(error) = files.open(path).and_then(|file| super::junit(file, visit)) {
+            log::warn!("cannot read the result `{}` of `{source}`: {error:#}", path.display());
+        }
+        Ok(())
+    })
+}
+
+/// Hears of tests that ran.
+struct Ran<F>(F);
+
+impl<F: FnMut(Item)> Visit for Ran<F> {
+    fn enter(&mut self, _: Item) -> Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn leaf(&mut self, item: Item) -> Result<()> {
+        if item.status != SKIPPED {
+            (self.0)(item);
+        }
+        Ok(())
+    }
+}
+
+/// What one attempt at a test came to.
+fn attempt(item: &Item) -> Value {
+    let told = [FAILURE, "error"].iter().filter_map(|key| item.details.get(*key)?.as_str());
+    let mut text = told.collect::<Vec<_>>().join("\n");
+    if text.len() > MAX_ATTEMPT_BYTES {
+        let end = (0..=MAX_ATTEMPT_BYTES).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or_default());
+        text.push('…');
+    }
+    match &*text {
+        "" => json!({"status": item.status}),
+        text => json!({"status": item.status, (FAILURE): text}),
+    }
+}
+
+/// Writes the tests of one source into the tree, as they were in the end.
+pub(super) struct Merged<'a> {
+    pub(super) tree: &'a mut Tree,
+    pub(super) ledger: &'a Ledger,
+    /// Whether tests that nobody ran are taken from here.
+    pub(super) is_first: bool,
+    /// How many tests were taken, and how many left to others.
+    pub(super) taken: usize,
+    pub(super) left: usize,
+}
+
+impl Visit for Merged<'_> {
+    fn enter(&mut self, item: Item) -> Result<()> {
+        let own_status = item.status.clone();
+        Ok(self.tree.enter(&item, &own_status)?)
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        self.tree.leave(None);
+        Ok(())
+    }
+
+    fn leaf(&mut self, mut item: Item) -> Result<()> {
+        if item.status == SKIPPED && (!self.is_first || self.ledger.ran.contains(&item.name)) {
+            self.left += 1;
+            return Ok(());
+        }
+        if item.status == FAILED
+            && let Some(again) = self.ledger.again.get(&item.name)
+        {
+            let all: Vec<Value> = std::iter::once(attempt(&item)).chain(again.iter().cloned()).collect();
+            let has = |status: &str| again.iter().any(|attempt| attempt["status"] == status);
+            if has(PASSED) && !has(TIMEOUT) {
+                item.status = FLAKY.into();
+            }
+            item.details.insert(ATTEMPTS.into(), all.into());
+        }
+        self.taken += 1;
+        Ok(self.tree.leaf(&item)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Outcome, process};
+    use super::*;
+    use std::fs;
+
+    const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+    /// A JUnit file of Ginkgo, which lists every test: `.` passed, `F` failed, `-` did not run.
+    fn junit(outcomes: &str) -> String {
+        let tests = NAMES.iter().zip(outcomes.chars()).map(|(name, outcome)| {
+            let inside = match outcome {
+                'F' => format!("<failure message=\"no {name}\">at {name}.go:1</failure>"),
+                '-' => "<skipped/>".into(),
+                _ => String::new(),
+            };
+            format!("<testcase name=\"[It] {name}\">{inside}</testcase>")
+        });
+        format!("<testsuite name=\"s\">{}</testsuite>", tests.collect::<String>())
+    }
+
+    /// Writes the files of a plugin and what belongs to it; gives what it came to, and its tree.
+    fn merged(sources: &[(&str, &str)]) -> (Outcome, String) {
+        let root = base::temp::Folder::new().unwrap();
+        for (source, outcomes) in sources {
+            let folder = root.join(source).join("results/global");
+            fs::create_dir_all(&folder).unwrap();
+            let text = if *outcomes == "broken" { "<testsuite".into() } else { junit(outcomes) };
+            fs::write(folder.join("junit_01.xml"), text).unwrap();
+        }
+        let named = |part: &str| {
+            let names = sources.iter().map(|(name, _)| (*name).to_owned());
+            names.filter(|name| name.starts_with(part)).collect::<Vec<_>>()
+        };
+        let rules = Rules {
+            name: "p".into(),
+            format: "junit".into(),
+            parts: named("part"),
+            attempts: named("retry"),
+            ..Rules::default()
+        };
+        let dir = root.join("p");
+        let outcome = process(&dir, &rules).unwrap();
+        (outcome, fs::read_to_string(dir.join(crate::layout::TREE)).unwrap())
+    }
+
+    fn counts(outcome: &Outcome) -> String {
+        outcome.counts.iter().map(|(status, count)| format!("{status} {count} ")).collect()
+    }
+
+    #[test]
+    fn a_test_that_passes_in_a_later_attempt_is_flaky_with_all_attempts_kept() {
+        let (outcome, tree) = merged(&[("p", ".FF-"), ("retry-1", "-F.-"), ("retry-2", "-F--")]);
+        assert_eq!(counts(&outcome), "failed 1 flaky 1 passed 1 skipped 1 ", "{tree}");
+        assert_eq!(outcome.status, FAILED);
+        let attempts = |of: &str| {
+            let from = tree.split(&format!("[It] {of}'")).nth(1).unwrap_or_else(|| panic!("{tree}"));
+            from.split("- name").next().unwrap().matches("- failure: no ").count()
+        };
+        assert_eq!((attempts("b"), attempts("c")), (3, 1), "{tree}");
+        let told: Vec<_> =
+            outcome.nodes.iter().map(|(name, outcome)| (name.as_str(), outcome.status.as_str())).collect();
+        assert_eq!(told, [("retry-1", FAILED), ("retry-2", FAILED)]);
+
+        let (outcome, _) = merged(&[("p", ".FF-"), ("retry-1", "-..-")]);
+        assert_eq!(
+            (outcome.status.as_str(), counts(&outcome).as_str()),
+            (PASSED, "flaky 2 passed 1 skipped 1 ")
+        );
+    }
+
+    #[test]
+    fn an_attempt_says_nothing_of_tests_that_had_passed_and_nothing_if_it_cannot_be_read() {
+        let (outcome, _) = merged(&[("p", ".F--"), ("retry-1", "F---"), ("retry-2", "broken")]);
+        assert_eq!(counts(&outcome), "failed 1 passed 1 skipped 2 ");
+    }
+
+    #[test]
+    fn parts_are_one_result_in_which_each_test_is_once() {
+        let (outcome, tree) = merged(&[("p", ".---"), ("part-2", "-F--"), ("retry-1", "-.--")]);
+        assert_eq!(counts(&outcome), "flaky 1 passed 1 skipped 2 ", "{tree}");
+        assert!(tree.contains("file: ../part-2/results/global/junit_01.xml"), "{tree}");
+        // Nobody chose a test of this one, and it adds nothing.
+        let (outcome, tree) = merged(&[("p", "..--"), ("part-2", "----")]);
+        assert_eq!(counts(&outcome), "passed 2 skipped 2 ", "{tree}");
+        // The first one brought nothing that can be read: what it would have said is unknown, and the others count.
+        let (outcome, _) = merged(&[("p", "broken"), ("part-2", ".F--")]);
+        assert_eq!(counts(&outcome), "failed 1 passed 1 unknown 1 ");
+    }
+}

@@ -1,0 +1,160 @@
+//! `--retry-failed`: failed tests are started again, in the same run, and what passes then is flaky.
+
+use super::board::at_terminal;
+use super::support::{Archive, Folder, Sonobuoy};
+
+/// The tests of [`suite`].
+const TESTS: [&str; 4] =
+    ["[sig-a] is (fine)", "[sig-a] fails once", "[sig-b] fails twice", "[sig-b] is broken"];
+
+/// A plugin with a suite of tests as Ginkgo has them: it runs those that `E2E_FOCUS` matches, lists all of them in its JUnit
+/// file, and keeps count of the starts of each test in `state`.
+fn suite(state: &str) -> String {
+    let script = r#"
+number=0; while [ -e STATE/start-$number ]; do number=$((number + 1)); done
+echo "$E2E_FOCUS" > STATE/start-$number
+out=$RESULTS_DIR/junit_01.xml
+echo '<testsuite name="suite"><testcase name="[BeforeSuite]"/>' > $out
+run() {
+  if ! echo "suite $1" | grep -qE "$E2E_FOCUS"; then
+    echo "<testcase name=\"[It] $1\"><skipped/></testcase>" >> $out
+  elif [ $number -ge $2 ]; then
+    echo "<testcase name=\"[It] $1\" time=\"1\"/>" >> $out
+  else
+    echo "<testcase name=\"[It] $1\"><failure message=\"no luck\">start $number</failure></testcase>" >> $out
+  fi
+}
+run '[sig-a] is (fine)' 0
+run '[sig-a] fails once' 1
+run '[sig-b] fails twice' 2
+run '[sig-b] is broken' 99
+echo '</testsuite>' >> $out
+echo $out > $RESULTS_DIR/done"#;
+    let script = script.replace("STATE", state).replace('$', "$$").replace('\n', "\n    ");
+    format!(
+        "sonobuoy-config:\n  plugin-name: suite\n  driver: Job\n  result-format: junit\nspec:\n  name: plugin\n  \
+         command: [sh, -c]\n  args:\n  - |{script}\n  env:\n  - {{name: E2E_FOCUS, value: sig}}\n  - {{name: E2E_PARALLEL, value: 'true'}}\n"
+    )
+}
+
+/// A run of the suite on this machine, and where it keeps its state.
+fn local(words: &str) -> (Sonobuoy, Folder) {
+    let state = Folder::new();
+    let run = Sonobuoy::new(&format!("run --local -p suite.yaml {words}"));
+    let definition = suite(&state.path().display().to_string());
+    let tmp = run.folder().join("tmp");
+    std::fs::create_dir_all(&tmp).unwrap();
+    (run.file("suite.yaml", definition).env("TMPDIR", tmp), state)
+}
+
+#[test]
+fn what_passes_when_it_is_started_again_is_flaky_and_all_attempts_are_kept() {
+    let (run, state) = local("--retry-failed 2 --junit out.xml --html out.html --fail-on failed");
+    let done = run.status(3).stdout_has("Flaky tests:").run_any();
+    let mut starts = state.names();
+    starts.sort();
+    assert_eq!(starts, ["start-0", "start-1", "start-2"]);
+    let quoted = |names: &[&str]| {
+        let names = names.iter().map(|name| name.replace('[', r"\[").replace(']', r"\]"));
+        format!("(^| )({})$\n", names.collect::<Vec<_>>().join("|"))
+    };
+    assert_eq!(state.read("start-1"), quoted(&TESTS[1..]));
+    assert_eq!(state.read("start-2"), quoted(&TESTS[2..]));
+
+    let archive = Archive::only_one_in(done.folder.path());
+    assert_eq!(archive.text("meta/info.json"), r#"{"plugins":["suite"]}"#);
+    assert!(archive.text("meta/config.json").contains(r#""RetryFailed":2"#));
+    let tree = archive.text("plugins/suite/sonobuoy_results.yaml");
+    assert_eq!(tree.matches("status: flaky").count(), 2, "{tree}");
+    for attempt in ["suite-retry-1", "suite-retry-2"] {
+        let definition = archive.text(&format!("plugins/{attempt}/definition.json"));
+        assert!(
+            definition.contains(r#""part-of":"suite""#) && definition.contains("fails twice"),
+            "{definition}"
+        );
+        assert!(definition.contains(r#"{"name":"E2E_PARALLEL","value":"false"}"#), "{definition}");
+        assert!(archive.text(&format!("plugins/{attempt}/results/global/junit_01.xml")).contains("[sig-a]"));
+        assert!(!archive.names().any(|name| name == format!("plugins/{attempt}/sonobuoy_results.yaml")));
+    }
+    let junit = done.folder.read("out.xml");
+    let flaky = |name: &str, starts: &[u32]| {
+        let failed = |start: &u32| {
+            format!(
+                r#"<flakyFailure type="failed" message="no luck start {start}">no luck start {start}</flakyFailure>"#
+            )
+        };
+        let inside = starts.iter().map(failed).collect::<String>();
+        let head = format!(r#"<testcase name="[It] {name}" classname="suite.junit_01.xml.suite" time="0">"#);
+        format!("{head}{inside}</testcase>")
+    };
+    assert!(junit.contains(&flaky(TESTS[1], &[0])) && junit.contains(&flaky(TESTS[2], &[0, 1])), "{junit}");
+    assert_eq!(junit.matches("<rerunFailure ").count(), 2, "{junit}");
+    assert!(junit.contains(r#"tests="5" failures="1""#), "{junit}");
+    assert!(done.folder.read("out.html").contains("<b>2</b> flaky"));
+}
+
+#[test]
+fn views_of_an_archive_tell_flaky_tests_and_strict_ones_fail() {
+    let (run, _state) =
+        local("--retry-failed 2 --e2e-focus fails --plugin-env suite.E2E_FOCUS=fails --retrieve out");
+    let done = run.stdout_has("flaky: 2").run_any();
+    let archive = done.folder.join("out");
+    let archive = std::fs::read_dir(archive).unwrap().map(|entry| entry.unwrap().path());
+    let archive = archive.into_iter().find(|path| path.extension().is_some_and(|end| end == "gz")).unwrap();
+    let results = |words: &str| Sonobuoy::new("results").arg(&archive).arg(words);
+    results("--fail-on=unknown").run_any();
+    results("--fail-on=flaky").status(3).stderr_has("2 tests are flaky in suite").run_any();
+    results("--format=json")
+        .stdout_has(r#""flaky":2"#)
+        .stdout_has(r#""attempts":[{"failure":"no luck start 0""#)
+        .run_any();
+    let read = Sonobuoy::new("results").arg(&archive).env("NO_COLOR", "1").env("TERM", "xterm");
+    let (shown, _) = at_terminal(read, 120, 50);
+    assert!(shown.contains("passed, 2 flaky") && shown.contains("suite: [sig-b] fails twice"), "{shown}");
+}
+
+#[test]
+fn nothing_is_started_again_without_need() {
+    let (run, state) = local("--retry-failed 3 --plugin-env suite.E2E_FOCUS=fine");
+    run.run_any();
+    assert_eq!(state.names(), ["start-0"]);
+    let (run, state) = local("--plugin-env suite.E2E_FOCUS=sig");
+    run.run_any();
+    assert_eq!(state.names(), ["start-0"]);
+}
+
+#[test]
+fn an_attempt_that_cannot_be_made_is_refused_before_anything_runs() {
+    for (words, expected) in [
+        ("--retry-failed 11", "--retry-failed takes a number from 0 to 10"),
+        ("--retry-failed=-1", "--retry-failed takes a number from 0 to 10"),
+        (
+            "--retry-failed 1 --mode certified-conformance",
+            "certified conformance asks for tests that pass at once",
+        ),
+        (
+            "--retry-failed 1 --plugin-env suite.E2E_FOCUS",
+            "no plugin of this run can be told which tests to run",
+        ),
+    ] {
+        let (run, state) = local(words);
+        run.status(1).stderr_has(expected).run_any();
+        assert!(state.names().is_empty(), "{words}");
+    }
+}
+
+#[test]
+fn an_attempt_that_brings_nothing_leaves_the_failures_as_they_were() {
+    let (run, state) = local("--retry-failed 3 --fail-on failed");
+    // From its second start on the plugin ends without a result.
+    let definition = std::fs::read_to_string(run.folder().join("suite.yaml")).unwrap();
+    let broken = definition.replace("    out=$", "    [ $$number = 0 ] || exit 7\n    out=$");
+    assert_ne!(definition, broken);
+    let done = run.file("suite.yaml", broken).status(3).run_any();
+    let archive = Archive::only_one_in(done.folder.path());
+    let tree = archive.text("plugins/suite/sonobuoy_results.yaml");
+    assert_eq!(tree.matches("no luck start 0").count(), 3, "{tree}");
+    assert!(archive.text("plugins/suite-retry-1/errors/global/error.json").contains("exit code 7"));
+    // Each attempt is made, since the next one may be luckier.
+    assert_eq!(state.names().len(), 4);
+}
