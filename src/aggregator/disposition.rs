@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use client::protocol::DEFAULT_FILE_NAME;
 
 /// File systems refuse longer names.
-const LONGEST_NAME: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 
 /// The name to store a body under; [`DEFAULT_FILE_NAME`] when the header gives none that can be used.
 pub(super) fn file_name(header: Option<&str>) -> String {
@@ -26,7 +26,7 @@ fn harmless(wish: &str) -> Option<String> {
     if matches!(name, "" | "." | "..") || name.chars().any(char::is_control) {
         return None;
     }
-    let mut from = name.len().saturating_sub(LONGEST_NAME);
+    let mut from = name.len().saturating_sub(MAX_NAME_BYTES);
     while !name.is_char_boundary(from) {
         from += 1;
     }

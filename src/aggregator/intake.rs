@@ -27,7 +27,7 @@ const BLOCKS: usize = 4;
 /// How much is written before the disk is told to begin; the end has less to wait for.
 const FLUSH_EVERY: u64 = 32 << 20;
 /// So many threads help at most; beyond, the processors are busy anyway.
-const MOST_HELPERS: usize = 4;
+const MAX_HELPERS: usize = 4;
 
 /// Some of a body on its way to the thread beside.
 struct Block {
@@ -248,7 +248,7 @@ static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
 impl Helper {
     fn hire() -> Option<Self> {
-        let more = |hired| (hired < MOST_HELPERS).then_some(hired + 1);
+        let more = |hired| (hired < MAX_HELPERS).then_some(hired + 1);
         HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self)
     }
 }

@@ -155,7 +155,8 @@ mod tests {
 
     #[test]
     fn what_was_appended_is_read_again() {
-        let path = std::env::temp_dir().join(format!("sonobuoy-journal-{}", std::process::id()));
+        let folder = base::temp::Folder::new().unwrap();
+        let path = folder.join("journal");
         for times in 1..3 {
             let (journal, _) = Journal::open(&path).unwrap();
             records().iter().for_each(|record| journal.append(record).unwrap());
@@ -165,7 +166,6 @@ mod tests {
         let _first = Journal::open(&path).unwrap();
         let second = Journal::open(&path).map(|_| ()).unwrap_err();
         assert!(format!("{second:#}").contains("another aggregator is at work"), "{second:#}");
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

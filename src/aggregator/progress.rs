@@ -12,7 +12,7 @@ use client::protocol::{Progress, ResultId};
 
 /// How many failures are kept of one plugin on one node. A list that only grows must end somewhere; the largest
 /// suite in use has about 7,000 tests.
-const MOST_FAILURES: usize = 20_000;
+const MAX_FAILURES: usize = 20_000;
 /// What an entry of a list costs beside its letters.
 const ENTRY: usize = 48;
 /// What stands at the end of a list that was longer.
@@ -241,7 +241,7 @@ fn keep(list: &mut Vec<String>, room: &mut usize) -> bool {
         *room = left.unwrap_or(0);
         left.is_some()
     };
-    let fitting = list.iter().map(fits).take_while(|fits| *fits).count().min(MOST_FAILURES);
+    let fitting = list.iter().map(fits).take_while(|fits| *fits).count().min(MAX_FAILURES);
     let whole = fitting == list.len() && !marked;
     list.truncate(fitting);
     if !whole {

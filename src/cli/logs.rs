@@ -22,7 +22,7 @@ use base::visible;
 /// Lines that wait to be printed.
 const MAX_QUEUED_LINES: usize = 256;
 /// A longer line is printed in pieces.
-const LONGEST_LINE: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 /// Threads that read logs need little: one for each container of a large cluster must fit.
 const STACK: usize = 256 << 10;
 /// Between two tries to read a log that broke off.
@@ -169,7 +169,7 @@ fn print_lines(receiver: &Receiver<(Source, Vec<u8>)>) -> anyhow::Result<()> {
 fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut reader = BufReader::new(body);
     let mut line = Vec::new();
-    while reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
+    while reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
         sink(&line)?;
         line.clear();
     }

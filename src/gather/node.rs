@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// As many links as the kernel itself follows.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// A node's file system, at `/` or below the folder where a container has it mounted.
 pub(crate) struct Node {
@@ -155,7 +155,7 @@ impl Node {
                 continue;
             };
             links += 1;
-            if links > MOST_LINKS {
+            if links > MAX_LINKS {
                 return Err(io::Error::other("too many links"));
             }
             if target.is_absolute() {

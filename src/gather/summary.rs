@@ -169,7 +169,7 @@ const PRIORITIES: [(&str, &str); 8] = [
 const ERROR: usize = 3;
 
 /// So many units are told one by one.
-const MOST_UNITS: usize = 200;
+const MAX_UNITS: usize = 200;
 
 /// Only the beginning of a longer entry is examined.
 const MAX_LINE_BYTES: usize = 256 << 10;
@@ -322,7 +322,7 @@ impl Summary {
             let name = if unit.is_empty() { Text::str(entry.identifier.as_ref()) } else { unit };
             let name = if name.is_empty() { "unnamed".to_owned() } else { name };
             // Anybody can make up identifiers: there may be any number of them.
-            let name = if self.units.len() < MOST_UNITS || self.units.contains_key(&name) {
+            let name = if self.units.len() < MAX_UNITS || self.units.contains_key(&name) {
                 name
             } else {
                 "others".to_owned()
@@ -478,6 +478,6 @@ mod tests {
         for name in 0..1_000 {
             summary.add(format!("{{\"PRIORITY\":\"1\",\"SYSLOG_IDENTIFIER\":\"n{name}\"}}\n").as_bytes());
         }
-        assert!(summary.units.len() <= MOST_UNITS + 1);
+        assert!(summary.units.len() <= MAX_UNITS + 1);
     }
 }

@@ -260,7 +260,7 @@ impl<S: Source> Reader<S> {
             EventData::Scalar { value, .. } if matches!(yaml::resolve(&value), Ok(yaml::Content::Null)) => {
                 visitor.leaf(Item::default())
             }
-            _ => anyhow::bail!("not a result: the document is no map"),
+            _ => anyhow::bail!("not a result: the document is not a map"),
         }
     }
 

@@ -187,14 +187,12 @@ mod tests {
 
     #[test]
     fn a_plugin_whose_results_cannot_be_read_has_a_tree_that_says_so() {
-        let dir = std::env::temp_dir().join(format!("sonobuoy-unprocessed-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+        let dir = base::temp::Folder::new().unwrap();
         let rules = Rules { name: "p".into(), per_node: true, format: "junit".into(), ..Rules::default() };
         let outcome = unprocessed(&dir, &rules, "too much").unwrap();
         assert_eq!((outcome.status.as_str(), outcome.counts[FAILED]), (FAILED, 1));
         let text = std::fs::read_to_string(dir.join(TREE)).unwrap();
         assert!(text.contains("error: too much"), "{text}");
-        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[cfg(unix)] // its scripts

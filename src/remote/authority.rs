@@ -131,8 +131,7 @@ mod tests {
 
     #[test]
     fn what_was_kept_first_stays_and_no_name_leads_elsewhere() {
-        let folder = std::env::temp_dir().join(format!("sonobuoy-authorities-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
+        let folder = base::temp::Folder::new().unwrap();
         let kept = Authorities { folder: folder.join("a/b") };
         assert_eq!(kept.of("r"), None);
         kept.keep("r", "first").unwrap();
@@ -144,6 +143,5 @@ mod tests {
             assert!(kept.keep(run, "x").is_err() && kept.of(run).is_none(), "{run:?}");
         }
         assert_eq!(fs::read_dir(folder.join("a/b")).unwrap().count(), 1);
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -200,9 +200,7 @@ mod tests {
     #[test]
     fn nothing_that_exists_is_written_to() {
         use base::sys;
-        let folder = std::env::temp_dir().join(format!("sonobuoy-partial-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).unwrap();
+        let folder = base::temp::Folder::new().unwrap();
         let mode = |name: &Path| sys::mode(&folder.join(name).metadata().unwrap()) & 0o777;
         let of = |content: &str, force| {
             let mut file = PartialFile::create(&folder, "a", force).unwrap();
@@ -239,6 +237,5 @@ mod tests {
             fs::remove_file(folder.join("a")).unwrap();
         }
         assert_eq!((read("precious"), fs::read_dir(&folder).unwrap().count()), ("precious".into(), 3));
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

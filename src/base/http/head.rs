@@ -4,7 +4,7 @@
 //! readers of one stream must never disagree.
 
 /// The most header lines that a head may have.
-const MOST_HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 
 /// Why a request is refused before any handler sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub(super) fn end(bytes: &[u8], seen: usize) -> Result<Option<usize>, Refusal> {
 
 /// Reads a whole head, up to and with its empty line.
 pub(super) fn parse(bytes: &[u8]) -> Result<Head, Refusal> {
-    let mut lines = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut lines = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut lines);
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn too_many_header_lines_are_431_and_strange_expectations_417() {
-        let many = "X: y\r\n".repeat(MOST_HEADERS + 1);
+        let many = "X: y\r\n".repeat(MAX_HEADERS + 1);
         assert_eq!(check(&format!("GET / HTTP/1.1\r\n{many}\r\n")).unwrap_err().status, 431);
         let odd = "GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n";
         assert_eq!(check(odd).unwrap_err().status, 417);

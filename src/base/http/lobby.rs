@@ -29,7 +29,7 @@ const GREETING_BYTES: usize = 24 * 1024;
 /// within the time after which others make room, a crowd is coming through and its slow ones are part of it.
 const CROWD_SHARE: usize = 16;
 /// So many times the usual time they have then.
-const CROWD_PATIENCE: u32 = 6;
+const CROWD_TIMEOUT_FACTOR: u32 = 6;
 /// As long as so many wait for their turn, no more hands are shaken.
 const QUICK_WAITING: usize = 512;
 
@@ -169,7 +169,7 @@ impl<'a> Lobby<'a> {
         let now = Instant::now();
         let crowd = self.lock().is_crowd(self.limits, now);
         for sort in Sort::ALL {
-            let limit = self.limit(sort) * if crowd { CROWD_PATIENCE } else { 1 };
+            let limit = self.limit(sort) * if crowd { CROWD_TIMEOUT_FACTOR } else { 1 };
             loop {
                 let mut state = self.lock();
                 let Some(id) = state.waiting[sort as usize].overdue(limit, now) else { break };
@@ -240,7 +240,8 @@ impl<'a> Lobby<'a> {
         }
         while state.known + state.shaking >= self.limits.known {
             let now = Instant::now();
-            let some = self.limits.yields * if state.is_crowd(self.limits, now) { CROWD_PATIENCE } else { 1 };
+            let some =
+                self.limits.yields * if state.is_crowd(self.limits, now) { CROWD_TIMEOUT_FACTOR } else { 1 };
             let yielding = [
                 (Sort::Nameless, some),
                 (Sort::Idle, Duration::ZERO),

@@ -186,11 +186,11 @@ pub struct TurnedAway {
 struct Refused(Mutex<VecDeque<TurnedAway>>);
 
 impl Refused {
-    const MOST: usize = 256;
+    const MAX_NOTED: usize = 256;
 
     fn note(&self, peer: &Peer, path: &str, dawdled: bool) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() == Self::MOST {
+        if all.len() == Self::MAX_NOTED {
             all.pop_front();
         }
         all.push_back(TurnedAway { peer: peer.clone(), path: path.to_owned(), dawdled });

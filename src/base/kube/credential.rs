@@ -324,7 +324,8 @@ mod tests {
 
     #[test]
     fn a_token_file_is_read_again() {
-        let path = std::env::temp_dir().join(format!("token-file-{}", std::process::id()));
+        let folder = crate::temp::Folder::new().unwrap();
+        let path = folder.join("token");
         let credential = Credential::TokenFile(path.clone());
         let check = || credential.authorization(&Identity::default());
         for token in ["one", "two"] {

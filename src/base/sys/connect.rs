@@ -1,4 +1,4 @@
-//! Connecting a socket that others can reach while it connects.
+//! What sockets of all systems share, and connecting one that others can reach while it connects.
 //!
 //! Starts no thread. Where shutting the socket does not end the wait, looking whether to stop does.
 
@@ -11,8 +11,20 @@ use rustix::io::Errno;
 
 /// Between two looks whether to stop.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How many connections may wait to be accepted until that is set.
+pub(super) const BACKLOG: i32 = 128;
 /// It is on this machine.
 const KNOCK_LIMIT: Duration = Duration::from_secs(1);
+
+/// Lets this many connections wait to be accepted.
+pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
+    rustix::net::listen(listener, backlog).map_err(io::Error::from)
+}
+
+/// How much the system keeps of what was received.
+pub fn receive_buffer(tcp: &TcpStream, bytes: usize) -> io::Result<()> {
+    rustix::net::sockopt::set_socket_recv_buffer_size(tcp, bytes).map_err(io::Error::from)
+}
 
 /// Connects a socket of [`super::socket`] within `limit`, unless `stopped` says that nobody wants it any more.
 pub fn finish_connecting(

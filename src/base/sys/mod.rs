@@ -30,13 +30,13 @@ mod poller;
 
 pub use beneath::{Folder, Opened};
 #[cfg(feature = "program")]
-pub use connect::finish_connecting;
+pub use connect::{finish_connecting, listen, receive_buffer};
 pub use family::files::{
     FileId, bytes_of, check_writable, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable,
     mode, owner, path, read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed, write_all_at,
 };
 #[cfg(feature = "program")]
-pub use family::net::{keep_alive, listen, listen_at_all, raise_open_files, receive_buffer, socket, wake};
+pub use family::net::{keep_alive, listen_at_all, raise_open_files, socket, wake};
 #[cfg(feature = "program")]
 pub use family::process::{
     Group, INHERITED, VITAL, adopt_strays, bound_memory, end_strays, ended_by_signal, homes, host_name,

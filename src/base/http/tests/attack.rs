@@ -558,7 +558,8 @@ fn a_port_that_is_taken_is_said_at_once() {
 
 #[test]
 fn files_and_their_ranges_are_streamed() {
-    let path = std::env::temp_dir().join(format!("sonobuoy-http-{}", std::process::id()));
+    let folder = crate::temp::Folder::new().unwrap();
+    let path = folder.join("file");
     let content: Vec<u8> = (0..300_000_u32).map(|n| b'a' + u8::try_from(n % 26).unwrap()).collect();
     std::fs::write(&path, &content).unwrap();
     let handler = |request: &mut Request<'_>| {
@@ -584,7 +585,6 @@ fn files_and_their_ranges_are_streamed() {
         let (head, body) = ask("HEAD", "");
         assert!(head.contains("content-length: 300000") && body.is_empty(), "{head}");
     });
-    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]

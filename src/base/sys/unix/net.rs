@@ -11,14 +11,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// More than macOS ever allows a process is refused, not cut.
 const MODEST: u64 = 10_240;
 
-/// How many may wait to be accepted until that is set.
-const BACKLOG: i32 = 128;
-
-/// Lets this many connections wait to be accepted.
-pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
-    rustix::net::listen(listener, backlog).map_err(io::Error::from)
-}
-
 /// Wakes the thread that accepts from `listener`.
 #[cfg(target_os = "linux")]
 pub fn wake(listener: &TcpListener) -> io::Result<()> {
@@ -29,11 +21,6 @@ pub fn wake(listener: &TcpListener) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 pub fn wake(listener: &TcpListener) -> io::Result<()> {
     crate::sys::connect::knock(listener)
-}
-
-/// How much the system keeps of what was received.
-pub fn receive_buffer(tcp: &TcpStream, bytes: usize) -> io::Result<()> {
-    sockopt::set_socket_recv_buffer_size(tcp, bytes).map_err(io::Error::from)
 }
 
 /// Asks a silent peer for life after `pause`, so many times as often.
@@ -60,7 +47,7 @@ pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     // As the standard library does it: a port that a server has just left is free.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
-    rustix::net::listen(&socket, BACKLOG)?;
+    rustix::net::listen(&socket, crate::sys::connect::BACKLOG)?;
     Ok(TcpListener::from(socket))
 }
 

@@ -7,22 +7,9 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
-/// How many may wait to be accepted until that is set.
-const BACKLOG: i32 = 128;
-
-/// Lets this many connections wait to be accepted.
-pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
-    rustix::net::listen(listener, backlog).map_err(io::Error::from)
-}
-
 /// Wakes the thread that accepts from `listener`, by a connection.
 pub fn wake(listener: &TcpListener) -> io::Result<()> {
     crate::sys::connect::knock(listener)
-}
-
-/// How much the system keeps of what was received.
-pub fn receive_buffer(tcp: &TcpStream, bytes: usize) -> io::Result<()> {
-    sockopt::set_socket_recv_buffer_size(tcp, bytes).map_err(io::Error::from)
 }
 
 /// Asks a silent peer for life after `pause`, so many times as often.
@@ -53,7 +40,7 @@ pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     let socket = rustix::net::socket(AddressFamily::INET6, SocketType::STREAM, Some(ipproto::TCP))?;
     sockopt::set_ipv6_v6only(&socket, false)?;
     rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
-    rustix::net::listen(&socket, BACKLOG)?;
+    rustix::net::listen(&socket, crate::sys::connect::BACKLOG)?;
     Ok(TcpListener::from(socket))
 }
 
