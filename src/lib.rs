@@ -21,6 +21,7 @@
 //!
 //! ```text
 //! cli
+//! doctor
 //! pipeline deploy certify
 //! remote | aggregator driver worker query gather image | process report
 //! plugin config
@@ -50,6 +51,7 @@
 //! | a command, its flags, what it prints | `cli/<command>.rs`; the table of all flags: `cli/table.rs` |
 //! | one run from start to archive, in a cluster or locally | `pipeline` |
 //! | what a run creates in a cluster, and removes | `deploy` |
+//! | whether a cluster is fit for a run | `doctor` |
 //! | a run in a cluster seen from outside: status, download | `remote` |
 //! | who may send a result, what happens to it, what the status says | `aggregator` |
 //! | how a plugin is started and watched | `driver` |
@@ -110,6 +112,7 @@ mod causes;
 mod certify;
 mod config;
 mod deploy;
+mod doctor;
 mod driver;
 #[cfg(target_os = "linux")]
 mod gather;

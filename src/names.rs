@@ -43,6 +43,9 @@ pub(crate) const VERSION_PLACEHOLDER: &str = "$SONOBUOY_K8S_VERSION";
 /// How this program calls itself to registries.
 pub(crate) const USER_AGENT: &str = concat!("sonobuoy/v", env!("CARGO_PKG_VERSION"));
 
+/// Where Kubernetes looks for the last words of a container.
+pub(crate) const TERMINATION_LOG: &str = "/dev/termination-log";
+
 /// The port of the aggregator.
 pub(crate) const AGGREGATOR_PORT: u16 = 8080;
 /// The port for progress reports inside a plugin's pod.
@@ -70,6 +73,8 @@ pub(crate) const AGGREGATOR: &str = "aggregator";
 pub(crate) const PLUGIN: &str = "plugin";
 /// The label, and annotation, that names the plugin.
 pub(crate) const LABEL_PLUGIN: &str = "sonobuoy-plugin";
+/// The part of a run that only tries whether there could be one, and the beginning of its objects' names.
+pub(crate) const DOCTOR: &str = "sonobuoy-doctor";
 /// The label with the session, by which a driver finds its own objects.
 pub(crate) const LABEL_SESSION: &str = "sonobuoy-run";
 /// The annotation with the driver.
@@ -119,6 +124,10 @@ pub(crate) fn is_of_plugin(log: &str, plugin: &str) -> bool {
 pub(crate) mod env {
     /// The address that the aggregator gives to workers.
     pub(crate) const ADVERTISE_IP: &str = "SONOBUOY_ADVERTISE_IP";
+    /// The authority, with its key, of an aggregator that only echoes.
+    pub(crate) const ECHO_AUTHORITY: &str = "SONOBUOY_ECHO_AUTHORITY";
+    /// The port of that aggregator.
+    pub(crate) const ECHO_PORT: &str = "SONOBUOY_ECHO_PORT";
     /// The address of the aggregator, for plugins on this machine.
     pub(crate) const AGGREGATOR_URL: &str = "SONOBUOY_AGGREGATOR_URL";
     /// Where a plugin finds its definition's files.

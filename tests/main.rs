@@ -22,6 +22,8 @@ mod contributing;
 mod dependencies;
 #[cfg(unix)]
 mod docs;
+#[cfg(target_os = "linux")]
+mod doctor;
 mod export;
 mod families;
 mod flags;

@@ -252,7 +252,7 @@ fn sec1(key: &KeyPair) -> Option<Vec<u8>> {
 }
 
 /// The end of a certificate's validity, since 1970.
-fn not_after(certificate: &CertificateDer<'_>) -> Option<Duration> {
+pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<Duration> {
     let outer = der::expect(&mut certificate.as_ref(), der::SEQUENCE)?;
     let mut fields = der::expect(&mut &*outer, der::SEQUENCE)?;
     // Version, serial number, algorithm, issuer; then the validity.

@@ -21,6 +21,7 @@ mod server;
 mod tests;
 
 pub use authority::Authority;
+pub(crate) use authority::not_after;
 pub(crate) use identity::Caller;
 pub use identity::Identity;
 pub(crate) use identity::plugin_of;

@@ -16,6 +16,11 @@ pub(super) struct Known {
 /// The known causes; the first that fits counts, so the special stand before the general.
 const KNOWN: &[Known] = &[
     Known {
+        title: "large packets are lost",
+        remedy: "the MTU of the pods' network seems to be larger than what the nodes' network lets through: lower it in the network plugin's settings (VXLAN takes 50 bytes, WireGuard 60 or more), and let ICMP `fragmentation needed` pass",
+        needles: &["small packets arrive"],
+    },
+    Known {
         title: "workers cannot reach the aggregator",
         remedy: "a network policy or firewall seems to be in the way: allow TCP from the plugins' pods to the aggregator's, port 8080 unless `Server.bindport` says otherwise",
         needles: &[
@@ -56,6 +61,9 @@ const KNOWN: &[Known] = &[
             "nxdomain",
             "servfail",
             "lookup &i/o timeout",
+            "name server&did not answer",
+            "name server&does not know",
+            "no way to name server",
         ],
     },
     Known {
@@ -64,9 +72,20 @@ const KNOWN: &[Known] = &[
         needles: &["clock skew", "not yet valid", "clock is", "clock offset"],
     },
     Known {
+        title: "the credentials are rejected",
+        remedy: "log in again, or take a kubeconfig whose token or certificate has not expired",
+        needles: &["credentials were rejected"],
+    },
+    Known {
         title: "a certificate is not trusted",
         remedy: "check the certificate's names, its dates and the authorities that the client trusts",
-        needles: &["x509:", "certificate has expired", "certificate verify failed", "unknown authority"],
+        needles: &[
+            "x509:",
+            "invalid peer certificate",
+            "certificate has expired",
+            "certificate verify failed",
+            "unknown authority",
+        ],
     },
     Known {
         title: "nothing listens there",
@@ -174,6 +193,16 @@ mod tests {
             ("dial tcp 1.2.3.4:1: connect: connection refused", "nothing listens there"),
             ("pods is forbidden: User cannot list resource", "a permission is missing"),
             ("context deadline exceeded", "something took too long"),
+            ("name server 10.0.0.1, asked for `x`: did not answer: timed out", "a name cannot be resolved"),
+            (
+                "cannot reach the aggregator: small packets arrive, and 64 KiB do not: timed out",
+                "large packets are lost",
+            ),
+            (
+                "Unauthorized: the credentials were rejected; they may have expired",
+                "the credentials are rejected",
+            ),
+            ("TLS: invalid peer certificate: Expired", "a certificate is not trusted"),
             ("x509: certificate has expired or is not yet valid", "the clock of a node is wrong"),
             ("the clock is 340 s ahead", "the clock of a node is wrong"),
             ("0/3 nodes are available: 3 Insufficient cpu", "no place for a pod"),

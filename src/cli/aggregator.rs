@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::cluster;
-use crate::pipeline;
+use crate::{doctor, pipeline};
 use base::stop::Stop;
 use base::sys::{self, Signal};
 
@@ -22,6 +22,9 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || {
         asked.stop_because("the container was told to end");
     })?;
+    if matches.get_flag("echo") {
+        return doctor::serve(&stop).map(|()| ExitCode::SUCCESS);
+    }
     let connect = || {
         let client = cluster::client(matches, &stop).context("the way to the API server")?;
         Ok(client.patience(API_OUTAGE_LIMIT))

@@ -31,6 +31,7 @@ mod certify;
 mod complete;
 mod completion;
 mod delete;
+mod doctor;
 mod e2e;
 mod fetching;
 #[cfg(target_os = "linux")]
@@ -141,6 +142,7 @@ fn obey(matches: &ArgMatches, path: &[String]) -> anyhow::Result<ExitCode> {
         "completion" if !matches.contains_id("shell") => help(path),
         "completion" => completion::run(matches),
         "delete" => delete::run(matches),
+        "doctor" => doctor::run(matches),
         "e2e" => e2e::run(matches),
         "gather" => gather::run(matches),
         "gen" => match matches.subcommand() {

@@ -180,9 +180,9 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     })
 }
 
-/// Whether the command is `run`, which creates what `gen` only prints.
+/// Whether the command is `run`, which creates what `gen` only prints, or `doctor`, which tries the same.
 pub(crate) fn is_run(matches: &ArgMatches) -> bool {
-    matches.try_contains_id("local").is_ok()
+    ["local", "nodes"].iter().any(|flag| matches.try_contains_id(flag).is_ok())
 }
 
 fn names_image_of_logs(changes: &[Change]) -> bool {

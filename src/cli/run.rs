@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::afterwards::Afterwards;
 use super::status::credentials;
 use super::waiting::{DAY, Wait, verdict};
-use super::{cluster, local, output, request, usage};
+use super::{cluster, doctor, local, output, request, usage};
 use crate::deploy::{self, CHECKS, Preflight};
 use crate::names;
 use crate::remote::authority::Authorities;
@@ -39,14 +39,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     }
     // What is wrong with plugins is said whether there is a cluster or not.
     let (objects, namespace) = match given {
-        Some(objects) => {
-            // What lives in no namespace can be created all the same.
-            let home = match deploy::home(&objects) {
-                Some(home) => home.to_owned(),
-                None => request::settings(matches)?.namespace,
-            };
-            (objects, home)
-        }
+        Some(objects) => at_home(matches, objects)?,
         None => {
             let mut plan = request::plan(matches, None)?;
             if let Some(service) = &service {
@@ -60,7 +53,11 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         }
     };
     let client = cluster::client(matches, &Stop::new())?;
-    preflight(matches, &client, &objects, &namespace, &skip)?;
+    if matches.get_flag("doctor") {
+        doctor::before(matches, &client, &objects, &namespace)?;
+    } else {
+        preflight(matches, &client, &objects, &namespace, &skip)?;
+    }
     deploy::apply(&client, &objects, &namespace)?;
     // The run is there, and tells its status by its annotation as well.
     let show_way = |client: &Client| {
@@ -109,7 +106,7 @@ fn service(matches: &ArgMatches, given: bool) -> Result<Option<Service>> {
 }
 
 /// The manifest of `--file`.
-fn given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
+pub(super) fn given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
     let Some(file) = matches.get_one::<String>("file").filter(|file| !file.is_empty()) else {
         return Ok(None);
     };
@@ -131,7 +128,7 @@ fn given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
 }
 
 /// Which checks `--skip-preflight` leaves out.
-fn skipped(matches: &ArgMatches) -> Result<Vec<String>> {
+pub(super) fn skipped(matches: &ArgMatches) -> Result<Vec<String>> {
     let given = matches.get_many::<String>("skip-preflight").into_iter().flatten();
     let words: Vec<String> =
         given.map(|word| word.trim().to_lowercase()).filter(|word| !word.is_empty()).collect();
@@ -150,6 +147,33 @@ fn skipped(matches: &ArgMatches) -> Result<Vec<String>> {
     Ok(if words.iter().any(|word| word == "true" || word == "*") { all() } else { words })
 }
 
+/// The objects of a manifest that was given, and the namespace of its run.
+pub(super) fn at_home(matches: &ArgMatches, objects: Vec<Value>) -> Result<(Vec<Value>, String)> {
+    // What lives in no namespace can be created all the same.
+    let home = match deploy::home(&objects) {
+        Some(home) => home.to_owned(),
+        None => request::settings(matches)?.namespace,
+    };
+    Ok((objects, home))
+}
+
+/// What is looked at before anything is created.
+pub(super) fn checks<'a>(
+    matches: &'a ArgMatches,
+    objects: &[Value],
+    namespace: &'a str,
+    dns_labels: &'a [String],
+    skip: &'a [String],
+) -> Preflight<'a> {
+    Preflight {
+        namespace,
+        makes_namespace: deploy::makes_namespace(objects, namespace),
+        dns_namespace: matches.get_one::<String>("dns-namespace").map_or("kube-system", String::as_str),
+        dns_labels,
+        skip,
+    }
+}
+
 fn preflight(
     matches: &ArgMatches,
     client: &Client,
@@ -158,14 +182,7 @@ fn preflight(
     skip: &[String],
 ) -> Result<()> {
     let labels: Vec<String> = matches.get_many("dns-pod-labels").unwrap_or_default().cloned().collect();
-    let checks = Preflight {
-        namespace,
-        makes_namespace: deploy::makes_namespace(objects, namespace),
-        dns_namespace: matches.get_one::<String>("dns-namespace").map_or("kube-system", String::as_str),
-        dns_labels: &labels,
-        skip,
-    };
-    let failures = checks.failures(client);
+    let failures = checks(matches, objects, namespace, &labels, skip).failures(client);
     let Some((last, others)) = failures.split_last() else { return Ok(()) };
     log::error!("Preflight checks failed");
     others.iter().for_each(|failure| log::error!("{failure}"));

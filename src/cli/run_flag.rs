@@ -20,7 +20,29 @@ pub(crate) fn run() -> Command {
     command("run", "Run plugins, in a cluster or on this machine")
         .args(shared(Made::ByRun))
         .args(afterwards())
+        .arg(
+            switch("doctor", "First find out whether the cluster is fit for the run").help_heading("Cluster"),
+        )
         .args(local.map(|arg| arg.help_heading(heading)))
+}
+
+/// `doctor`.
+pub(crate) fn doctor() -> Command {
+    command("doctor", "Find out whether a cluster is fit for a run")
+        .args(shared(Made::ByRun))
+        .arg(
+            list(
+                "nodes",
+                "N|all|NAME,...",
+                "Nodes to measure the network from: so many, all that are ready, or these [default: 10]",
+            )
+            .help_heading("What is looked at"),
+        )
+        .arg(
+            choice("format", crate::doctor::FORMATS, "What is printed: a line for each cause, or all of it")
+                .default_value("text")
+                .help_heading("What is looked at"),
+        )
 }
 
 /// `wait`.

@@ -54,6 +54,7 @@ pub(crate) fn shown() -> Command {
         .alias("master")
         .arg(switch("no-exit", "Keep running when the run is over, so that results can be fetched"))
         .args(cluster());
+    let aggregator = aggregator.arg(switch("echo", "Only answer those who try whether they reach it"));
     let post_process = command("post-process", "Write sonobuoy_results.yaml in an unpacked archive")
         .hide(true)
         .arg(path("dir", "DIR").required(true));
@@ -70,6 +71,7 @@ pub(crate) fn shown() -> Command {
         .args(global())
         .subcommands([
             run_flag::run(),
+            run_flag::doctor(),
             status(),
             run_flag::wait(),
             retrieve(),
@@ -400,6 +402,11 @@ fn gather() -> Command {
             )
             .arg(text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o'))
             .arg(sleep()),
+        )
+        .subcommand(
+            command("echo", "The same as the last words of a container, of pods that `doctor` starts")
+                .hide(true)
+                .arg(text("to", "FILE", "File to write, instead of the container's last words")),
         )
         .subcommand(
             // How the node's own programs are started, with the node's libraries.

@@ -19,8 +19,6 @@ use base::logger;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 
-/// Where Kubernetes looks for the last words of a container.
-const TERMINATION_LOG: &str = "/dev/termination-log";
 /// An account that may read its pod and not watch it asks so often.
 const ASK: Duration = Duration::from_secs(5);
 
@@ -44,7 +42,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let outcome = work(scope, &variable, &term);
     if let (Err(error), Some(_)) = (&outcome, variable(env::PLUGIN_POD)) {
         // Whoever watches the pod is told, although the network may not let anything through.
-        leave(TERMINATION_LOG.as_ref(), error);
+        leave(names::TERMINATION_LOG.as_ref(), error);
     }
     outcome?;
     worker::linger(sleep, &term);

@@ -24,11 +24,11 @@ const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An object on its way into the cluster.
-struct Object<'a> {
+pub(super) struct Object<'a> {
     value: &'a Value,
-    resource: Resource,
+    pub(super) resource: Resource,
     /// Empty for one that lives in no namespace.
-    namespace: String,
+    pub(super) namespace: String,
     name: &'a str,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Resu
     })
 }
 
-fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Vec<Object<'a>>> {
+pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Vec<Object<'a>>> {
     let one = |value: &'a Value| {
         let text = |value: &'a Value| value.as_str().unwrap_or_default();
         let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
@@ -135,6 +135,13 @@ fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<()> {
     Ok(())
 }
 
+/// What the server would say to the creation of each, without creating any.
+pub(super) fn refusals(client: &Client, objects: &[Object<'_>], home: &str) -> Vec<Refused> {
+    let work = Work { client, made: Vec::new(), home };
+    let refused = objects.iter().filter_map(|object| work.refusal(object, objects));
+    refused.chain(objects.iter().flat_map(|object| work.missing_claims(object, objects))).collect()
+}
+
 struct Work<'a> {
     client: &'a Client,
     /// What exists now that did not before.
@@ -167,7 +174,7 @@ impl Work<'_> {
                 self.one(object)?;
             }
             let rest = objects.iter().filter(|object| later(object) && !first(object));
-            let refused: Vec<String> = rest.filter_map(|object| self.refusal(object, objects)).collect();
+            let refused: Vec<Refused> = rest.filter_map(|object| self.refusal(object, objects)).collect();
             stop_at(&refused)?;
         }
         // A binding whose role comes after it is created when the role is there, if the server insists.
@@ -214,7 +221,7 @@ impl Work<'_> {
     }
 
     /// What the server would say to a creation, if it is a refusal.
-    fn refusal(&self, object: &Object<'_>, all: &[Object<'_>]) -> Option<String> {
+    fn refusal(&self, object: &Object<'_>, all: &[Object<'_>]) -> Option<Refused> {
         let attempt = |value: &Value| self.client.try_create(&object.resource, &object.namespace, value);
         let mut outcome = attempt(object.value);
         if let Some(without) = lends_account(object, all)
@@ -235,14 +242,16 @@ impl Work<'_> {
     }
 
     /// Says that a right is missing, before the namespace is there in which it could be tried.
-    fn missing_right(&self, object: &Object<'_>) -> Option<String> {
+    fn missing_right(&self, object: &Object<'_>) -> Option<Refused> {
         let Object { resource, namespace, .. } = object;
         match self.client.allowed("create", resource, namespace) {
-            Ok(false) => Some(format!(
-                "your account may not create {} in namespace `{namespace}`: ask for that right, or see \
-                 `--aggregator-permissions`",
-                resource.plural
-            )),
+            Ok(false) => Some(Refused {
+                object: None,
+                why: format!("your account may not create {} in namespace `{namespace}`", resource.plural),
+                request: None,
+                lacks_right: true,
+                remedy: Some("ask for that right, or see `--aggregator-permissions`".into()),
+            }),
             Ok(true) => None,
             Err(error) => {
                 log::debug!("{}: {error}", resource.plural);
@@ -252,7 +261,7 @@ impl Work<'_> {
     }
 
     /// Volume claims of a pod that nobody made: it would wait for them for ever.
-    fn missing_claims(&self, object: &Object<'_>, all: &[Object<'_>]) -> Vec<String> {
+    fn missing_claims(&self, object: &Object<'_>, all: &[Object<'_>]) -> Vec<Refused> {
         let Object { value, namespace, .. } = object;
         let volumes = value["spec"]["volumes"].as_array().filter(|_| object.resource == Resource::PODS);
         let claims = volumes.into_iter().flatten();
@@ -266,12 +275,12 @@ impl Work<'_> {
             let found = || self.client.get(&Resource::VOLUME_CLAIMS, namespace, claim);
             !all.iter().any(comes) && found().is_err_and(|error| error.is_not_found())
         });
-        let say = |claim| {
-            format!(
-                "{}: there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`: make both before the run, \
-                 and use --skip-preflight=existingnamespace",
-                object.described()
-            )
+        let say = |claim| Refused {
+            object: Some(object.described()),
+            why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
+            request: None,
+            lacks_right: false,
+            remedy: Some("make both before the run, and use --skip-preflight=existingnamespace".into()),
         };
         absent.map(say).collect()
     }
@@ -333,15 +342,46 @@ impl Object<'_> {
         format!("{} `{}`", self.resource.kind, self.name)
     }
 
-    fn refused(&self, error: &Error) -> String {
-        match remedy(error, &self.resource, &self.namespace) {
-            Some(remedy) => format!("{}: {error}; {remedy}", self.described()),
-            None => format!("{}: {error}", self.described()),
-        }
+    fn refused(&self, error: &Error) -> Refused {
+        let (why, request) = match error {
+            Error::Api(refusal) if !refusal.message.is_empty() => {
+                let whole = error.to_string();
+                (refusal.message.clone(), whole.strip_prefix(&refusal.message).map(str::to_owned))
+            }
+            _ => (error.to_string(), None),
+        };
+        let remedy = remedy(error, &self.resource, &self.namespace);
+        let lacks_right = error.is_forbidden() && error.obstacle().is_none();
+        Refused { object: Some(self.described()), why, request, lacks_right, remedy }
     }
 }
 
-fn stop_at(refused: &[String]) -> Result<()> {
+/// What keeps an object out of the cluster.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// Kind and name, where it is about one.
+    pub object: Option<String>,
+    /// The server's own words, or what is missing.
+    pub why: String,
+    /// The request that was refused.
+    request: Option<String>,
+    /// Whether it is for want of a right.
+    pub lacks_right: bool,
+    /// What to do.
+    pub remedy: Option<String>,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(object) = &self.object {
+            write!(f, "{object}: ")?;
+        }
+        write!(f, "{}{}", self.why, self.request.as_deref().unwrap_or_default())?;
+        self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+    }
+}
+
+fn stop_at(refused: &[Refused]) -> Result<()> {
     match refused {
         [] => Ok(()),
         [only] => bail!("{only}"),

@@ -11,6 +11,7 @@ mod prepare;
 mod remedy;
 mod remove;
 mod rights;
+mod trial;
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,9 @@ use base::yaml;
 
 pub(crate) use apply::{apply, from_yaml, home, makes_namespace};
 pub(crate) use preflight::{CHECKS, Preflight};
+pub(crate) use remedy::remedy;
 pub(crate) use remove::Removal;
+pub(crate) use trial::{StandIn, Trial};
 
 /// Everything a run is made of.
 #[derive(Clone, Debug, Default)]

@@ -104,6 +104,19 @@ pub(crate) fn expected(definition: &Definition, service_account: &str, nodes: &[
     }
 }
 
+/// A pod of a plugin as it would be created, for somebody who only tries whether it could.
+pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
+    let session = "0000000000000000";
+    let owner = ("", "");
+    let launch = Launch { definition, session, config, ca_cert: "", owner, audience: None };
+    let metadata = json!({
+        "name": launch.object_name(),
+        "namespace": config.namespace,
+        "labels": launch.object()["metadata"]["labels"],
+    });
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": launch.pod_spec()})
+}
+
 /// What [`expected`] looks at in a node; its list of images alone can be long.
 pub(crate) fn shrink_node(node: &mut Value) {
     let ready = node["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");

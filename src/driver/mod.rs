@@ -15,6 +15,9 @@ pub(crate) mod roster;
 mod silence;
 mod verdict;
 
+pub(crate) use node::refusal;
+pub(crate) use verdict::{Verdict, judge};
+
 use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;

@@ -6,10 +6,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Stream};
 
+use super::netlink;
 use base::clock;
 use base::kube::{Identity, Trust, client_config};
 
@@ -41,6 +42,17 @@ pub(crate) struct Answer {
 
 /// Connects to `host:port` and does a TLS handshake, each within `limit`.
 pub(crate) fn dial(host: &str, port: u16, trust: &Trust, limit: Duration) -> Result<Dialled> {
+    dial_as(&Identity::default(), host, port, trust, limit)
+}
+
+/// The same, showing a certificate to a server that asks for one.
+pub(crate) fn dial_as(
+    identity: &Identity,
+    host: &str,
+    port: u16,
+    trust: &Trust,
+    limit: Duration,
+) -> Result<Dialled> {
     let address = look_up(host, port)?;
     let started = Instant::now();
     let stream =
@@ -51,8 +63,7 @@ pub(crate) fn dial(host: &str, port: u16, trust: &Trust, limit: Duration) -> Res
     stream.set_nodelay(true)?;
     let name = ServerName::try_from(host.to_owned())
         .with_context(|| format!("`{host}` is not the name of a server"))?;
-    let mut tls =
-        ClientConnection::new(client_config(trust, &Identity::default()).map_err(anyhow::Error::msg)?, name)?;
+    let mut tls = ClientConnection::new(client_config(trust, identity).map_err(anyhow::Error::msg)?, name)?;
     let started = Instant::now();
     let mut wire = &stream;
     while tls.is_handshaking() {
@@ -77,7 +88,19 @@ impl Dialled {
             "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n{authority}\r\n",
             self.host
         );
-        exchange(&mut Stream::new(&mut self.tls, &mut self.stream), &request)
+        exchange(&mut Stream::new(&mut self.tls, &mut self.stream), request.as_bytes())
+    }
+
+    /// Sends a body of so many bytes to a server that sends as many back; tells the path MTU that the kernel knows then.
+    pub(crate) fn echo(mut self, bytes: usize) -> Result<Option<u32>> {
+        let mut request =
+            format!("PUT / HTTP/1.0\r\nHost: {}\r\nContent-Length: {bytes}\r\n\r\n", self.host).into_bytes();
+        request.resize(request.len() + bytes, 0);
+        let answer = exchange(&mut Stream::new(&mut self.tls, &mut self.stream), &request)?;
+        ensure!(answer.status == 200, "the answer is {}", answer.status);
+        ensure!(answer.body.len() == bytes, "{} of {bytes} bytes came back", answer.body.len());
+        let (own, peer) = (self.stream.local_addr()?, self.stream.peer_addr()?);
+        Ok(netlink::path_mtu(own, peer).inspect_err(|error| log::debug!("no path MTU: {error}")).ok())
     }
 }
 
@@ -87,12 +110,12 @@ pub(crate) fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Res
         TcpStream::connect_timeout(&address, limit).with_context(|| format!("no connection to {address}"))?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
-    exchange(&mut stream, &format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
+    exchange(&mut stream, format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())
 }
 
-fn exchange(stream: &mut (impl Read + Write), request: &str) -> Result<Answer> {
+fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Answer> {
     let sent = SystemTime::now();
-    stream.write_all(request.as_bytes()).context("the request was not taken")?;
+    stream.write_all(request).context("the request was not taken")?;
     let mut bytes = Vec::new();
     let mut came = None;
     let mut buffer = [0; 4_096];

@@ -1,14 +1,14 @@
-//! Addresses and routes from the kernel over a netlink socket (RFC 3549).
+//! Addresses, routes and connections from the kernel over a netlink socket (RFC 3549).
 //!
 //! Owns the few messages that facts need. Only queries the kernel; changes nothing. Starts no thread.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
 /// The kernel answers at once; this is only for the worst case.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -17,6 +17,7 @@ const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const GET_ADDRESSES: u16 = 22;
 const GET_ROUTE: u16 = 26;
+const GET_CONNECTION: u16 = 20;
 const REQUEST: u16 = 1;
 const ALL: u16 = 0x300;
 
@@ -44,7 +45,7 @@ pub(crate) struct Route {
 
 /// Every address of every interface.
 pub(crate) fn addresses() -> io::Result<Vec<Address>> {
-    let messages = ask(GET_ADDRESSES, ALL, &[0; 8])?;
+    let messages = ask(None, GET_ADDRESSES, ALL, &[0; 8])?;
     Ok(messages.iter().filter_map(|body| address(body)).collect())
 }
 
@@ -61,14 +62,43 @@ pub(crate) fn route(destination: IpAddr) -> io::Result<Route> {
     body.extend(length.to_ne_bytes());
     body.extend(1_u16.to_ne_bytes());
     body.extend(bytes);
-    let messages = ask(GET_ROUTE, 0, &body)?;
+    let messages = ask(None, GET_ROUTE, 0, &body)?;
     let body = messages.first().ok_or_else(|| io::Error::other("the kernel names no route"))?;
     Ok(parse_route(body))
 }
 
-fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+/// The largest packet that the kernel believes to pass from one end of an open TCP connection to the other.
+pub(crate) fn path_mtu(own: SocketAddr, peer: SocketAddr) -> io::Result<u32> {
+    const TCP: u8 = 6;
+    const INFO: u8 = 2;
+    /// Where it stands in what the kernel tells of the connection; the message before that.
+    const MTU_AT: usize = 60;
+    const MESSAGE_BYTES: usize = 72;
+    let mut body = vec![if own.is_ipv4() { 2 } else { 10 }, TCP, 1 << (INFO - 1), 0];
+    body.extend(u32::MAX.to_ne_bytes());
+    body.extend(own.port().to_be_bytes());
+    body.extend(peer.port().to_be_bytes());
+    for address in [own.ip(), peer.ip()] {
+        let mut bytes = match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        bytes.resize(16, 0);
+        body.extend(bytes);
+    }
+    // Any interface, whatever its cookie.
+    body.extend([0; 4]);
+    body.extend([0xff; 8]);
+    let messages = ask(Some(netlink::SOCK_DIAG), GET_CONNECTION, 0, &body)?;
+    let told = messages.first().and_then(|message| message.get(MESSAGE_BYTES..)).unwrap_or_default();
+    let info = attributes(told).into_iter().find(|(kind, _)| *kind == u16::from(INFO));
+    let mtu = info.and_then(|(_, info)| number(info.get(MTU_AT..MTU_AT + 4)?));
+    mtu.filter(|mtu| *mtu > 0).ok_or_else(|| io::Error::other("the kernel does not tell it"))
+}
+
+fn ask(protocol: Option<Protocol>, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let socket: OwnedFd =
-        rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
     let mut request = u32::try_from(16 + body.len()).unwrap_or(0).to_ne_bytes().to_vec();
     request.extend(kind.to_ne_bytes());
@@ -187,6 +217,12 @@ mod tests {
         assert_eq!(loopback.map(|address| (address.prefix, address.scope)), Some((8, 254)));
         let way = route([127, 0, 0, 1].into()).unwrap();
         assert_eq!((way.gateway, way.source), (None, Some([127, 0, 0, 1].into())));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mtu = path_mtu(stream.local_addr().unwrap(), stream.peer_addr().unwrap()).unwrap();
+        let device = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
+        // No packet of IPv4 is longer.
+        assert_eq!(mtu, device.trim().parse::<u32>().unwrap().min(65_535));
     }
 
     #[test]

@@ -21,12 +21,15 @@ use super::dns;
 use crate::causes;
 use crate::item::{self, Item};
 use base::clock;
-use base::kube::Trust;
+use base::kube::{Identity, Trust};
 use base::stop::Stop;
 use client::Clock;
 
 /// For one attempt at one step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// So much fills many packets, whatever their size.
+const ECHO_BYTES: usize = 64 << 10;
 
 /// A packet may be lost; a broken leg fails every time.
 const TRIES: usize = 3;
@@ -37,7 +40,7 @@ const SKEW: f64 = 5.0;
 /// The worker starts alongside us; on a busy node this takes seconds.
 const WORKER_STARTS: Duration = Duration::from_secs(10);
 
-/// Between two checks for it.
+/// Between two checks for it, and between two attempts at anything else.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What a pod is told about the API server and itself.
@@ -52,6 +55,8 @@ pub(crate) struct Surroundings {
     namespace: Option<String>,
     /// Host and port, if known.
     aggregator: Option<(String, u16)>,
+    /// The run's authority, and what proves to the aggregator who we are, if we were given that.
+    proof: Option<(Trust, Identity)>,
     resolver: String,
     /// Where the worker of this pod listens.
     relay: Option<u16>,
@@ -70,10 +75,10 @@ pub(crate) struct Skew {
 }
 
 impl Skew {
-    fn of_api(answer: &Answer) -> Result<Self> {
+    fn of_answer(answer: &Answer, against: &'static str) -> Result<Self> {
         let date = answer.date.ok_or_else(|| anyhow!("the answer has no date"))?;
         let (offset, doubt) = clock::offset(date, answer.between.0, answer.between.1);
-        Ok(Self { offset, doubt, against: "API server" })
+        Ok(Self { offset, doubt, against })
     }
 }
 
@@ -96,7 +101,10 @@ impl Surroundings {
             token: file("token").map(|token| token.trim().to_owned()),
             authority: std::fs::read(format!("{ACCOUNT}/ca.crt")).ok(),
             namespace: file("namespace").map(|name| name.trim().to_owned()),
-            aggregator: variable(env::AGGREGATOR_URL).and_then(|url| host_and_port(&url)),
+            aggregator: variable(env::AGGREGATOR_URL)
+                .or_else(|| variable(client::env::AGGREGATOR_URL))
+                .and_then(|url| host_and_port(&url)),
+            proof: proof(&variable),
             resolver: std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
             relay: variable(env::PROGRESS_PORT).and_then(|port| port.parse().ok()),
             node: variable(client::env::NODE_NAME),
@@ -109,7 +117,7 @@ impl Surroundings {
             return Some(Ok(skew));
         }
         self.api.as_ref()?;
-        Some(self.ask_api("/version", limit).and_then(|(answer, _)| Skew::of_api(&answer)))
+        Some(self.ask_api("/version", limit).and_then(|(answer, _)| Skew::of_answer(&answer, "API server")))
     }
 
     /// Waits for a worker that does not listen or answer yet; if its answer is anything but a clock, it does not have one.
@@ -171,24 +179,47 @@ impl Surroundings {
     }
 }
 
-/// Tries every leg.
+/// What a worker's certificate and its key say in the environment.
+fn proof(variable: &dyn Fn(&str) -> Option<String>) -> Option<(Trust, Identity)> {
+    let identity = Identity::default();
+    let (certificate, key) = (variable(client::env::CLIENT_CERT)?, variable(client::env::CLIENT_KEY)?);
+    let set = identity.set(certificate.as_bytes(), key.as_bytes());
+    set.inspect_err(|why| log::warn!("{}: {why}", client::env::CLIENT_CERT)).ok()?;
+    Some((Trust::Authorities(variable(client::env::CA_CERT)?.into_bytes()), identity))
+}
+
+/// Tries every leg, all at once: what is blocked takes as long as its timeouts.
 pub(crate) fn network(around: &Surroundings) -> Item {
-    let answer = retry(|| around.ask_api("/version", STEP_TIMEOUT));
-    let (api, api_skew) = match (&around.api, answer) {
-        (None, _) => (skipped("api", "no API server is known here"), None),
-        (_, Err(error)) => (failed("api", &error), None),
-        (_, Ok((answer, details))) => (api(&answer, details), Some(Skew::of_api(&answer))),
-    };
-    let clock = match around.ask_relay(STEP_TIMEOUT).map(Ok).or(api_skew) {
+    let ((dns, (aggregator, skew)), (api, api_skew)) = std::thread::scope(|scope| {
+        let api = scope.spawn(|| api_leg(around));
+        let dns = scope.spawn(|| dns_leg(around));
+        let aggregator = aggregator(around);
+        ((ended(dns), aggregator), ended(api))
+    });
+    let clock = match skew.or_else(|| around.ask_relay(STEP_TIMEOUT).map(Ok)).or(api_skew) {
         None => skipped("clock", "neither the aggregator nor an API server tells the time here"),
         Some(Err(error)) => failed("clock", &error),
         Some(Ok(skew)) => clock_leg(&skew),
     };
-    let mut items = vec![dns_leg(around), api, aggregator(around), clock];
+    let mut items = vec![dns, api, aggregator, clock];
     items.iter_mut().for_each(advise);
     let failed = items.iter().any(|leg| leg.status == item::FAILED);
     let status = if failed { item::FAILED } else { item::PASSED };
     Item { name: "network".into(), status: status.into(), items, ..Item::default() }
+}
+
+fn ended<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn api_leg(around: &Surroundings) -> (Item, Option<Result<Skew>>) {
+    if around.api.is_none() {
+        return (skipped("api", "no API server is known here"), None);
+    }
+    match retry(|| around.ask_api("/version", STEP_TIMEOUT)) {
+        Err(error) => (failed("api", &error), None),
+        Ok((answer, details)) => (api(&answer, details), Some(Skew::of_answer(&answer, "API server"))),
+    }
 }
 
 /// Adds advice if the cause is known.
@@ -256,23 +287,50 @@ fn api(answer: &Answer, mut details: BTreeMap<String, Value>) -> Item {
     Item { name: "api".into(), status: status.into(), details, ..Item::default() }
 }
 
-fn aggregator(around: &Surroundings) -> Item {
+fn aggregator(around: &Surroundings) -> (Item, Option<Result<Skew>>) {
     let (host, port) = match around.find_aggregator() {
         Ok(found) => found,
-        Err(error) => return skipped("aggregator", &format!("{error:#}")),
+        Err(error) => return (skipped("aggregator", &format!("{error:#}")), None),
     };
     let address = json!(format!("{host}:{port}"));
-    // It identifies plugins by certificates that only workers have, so we get no further than its request for one.
-    match retry(|| dial::dial(&host, port, &Trust::Anybody, STEP_TIMEOUT)) {
-        Ok(dialled) => {
-            let mut details = timings(&dialled);
+    let reached = match &around.proof {
+        // It identifies plugins by certificates that only workers have, so we get no further than its request for one.
+        None => retry(|| dial::dial(&host, port, &Trust::Anybody, STEP_TIMEOUT))
+            .map(|dialled| (timings(&dialled), None)),
+        Some(proof) => speak(proof, &host, port),
+    };
+    match reached {
+        Ok((mut details, skew)) => {
             details.insert("address".into(), address);
-            Item { name: "aggregator".into(), status: item::PASSED.into(), details, ..Item::default() }
+            let leg =
+                Item { name: "aggregator".into(), status: item::PASSED.into(), details, ..Item::default() };
+            (leg, skew)
         }
         Err(error) => {
-            leaf("aggregator", item::FAILED, [("error", json!(format!("{error:#}"))), ("address", address)])
+            let error = json!(causes::unreached(&format!("{error:#}")));
+            (leaf("aggregator", item::FAILED, [("error", error), ("address", address)]), None)
         }
     }
+}
+
+/// What is found out about the way to a server, and about its clock.
+type Spoken = (BTreeMap<String, Value>, Option<Result<Skew>>);
+
+/// Speaks to the aggregator as a worker does: a small request, whose answer tells its time, and then as much in both
+/// directions as fills many packets.
+fn speak((trust, identity): &(Trust, Identity), host: &str, port: u16) -> Result<Spoken> {
+    let dial = || dial::dial_as(identity, host, port, trust, STEP_TIMEOUT);
+    let (mut details, answer) = retry(|| {
+        let dialled = dial()?;
+        Ok((timings(&dialled), dialled.get("/", None)?))
+    })?;
+    ensure!(answer.status == 200, "the aggregator answers {}", answer.status);
+    let (sent, came) = answer.between;
+    details.insert("round_trip_ms".into(), millis(came.duration_since(sent).unwrap_or_default()));
+    let mtu = retry(|| dial()?.echo(ECHO_BYTES))
+        .with_context(|| format!("small packets arrive, and {} KiB do not", ECHO_BYTES >> 10))?;
+    details.extend(mtu.map(|mtu| ("path_mtu".to_owned(), json!(mtu))));
+    Ok((details, Some(Skew::of_answer(&answer, "aggregator"))))
 }
 
 fn clock_leg(skew: &Skew) -> Item {
@@ -292,7 +350,10 @@ fn clock_leg(skew: &Skew) -> Item {
 
 fn retry<T>(mut step: impl FnMut() -> Result<T>) -> Result<T> {
     let mut last = None;
-    for _ in 0..TRIES {
+    for attempt in 0..TRIES {
+        if attempt > 0 {
+            Stop::new().wait(RETRY_INTERVAL);
+        }
         match step() {
             Ok(done) => return Ok(done),
             Err(error) => last = Some(error),
@@ -353,10 +414,10 @@ mod tests {
             (1_000, 1_010.0, 1_010.1, item::FAILED),
             (1_000, 900.0, 900.1, item::FAILED),
         ] {
-            let leg = clock_leg(&Skew::of_api(&answer(date, sent, came)).unwrap());
+            let leg = clock_leg(&Skew::of_answer(&answer(date, sent, came), "API server").unwrap());
             assert_eq!(leg.status, expected, "{:?}", leg.details);
         }
-        let behind = clock_leg(&Skew::of_api(&answer(1_000, 900.0, 900.2)).unwrap());
+        let behind = clock_leg(&Skew::of_answer(&answer(1_000, 900.0, 900.2), "API server").unwrap());
         assert!(behind.details["error"].as_str().unwrap().contains("100.4 s behind"), "{:?}", behind.details);
     }
 
@@ -368,6 +429,7 @@ mod tests {
             authority: None,
             namespace: None,
             aggregator: None,
+            proof: None,
             resolver: String::new(),
             relay: None,
             node: None,
@@ -401,7 +463,7 @@ mod tests {
             resolver: String::new(),
             ..Surroundings::read()
         };
-        let leg = aggregator(&around);
+        let (leg, _) = aggregator(&around);
         assert_eq!(leg.status, item::FAILED);
         assert!(leg.details["error"].as_str().unwrap().contains("no connection to 127.0.0.1"));
     }

@@ -8,7 +8,8 @@ pub(crate) mod docker;
 pub(crate) mod lists;
 pub(crate) mod release;
 mod translation;
+pub(crate) mod verify;
 mod wanted;
 
 pub(crate) use translation::{Translation, registries};
-pub(crate) use wanted::{Wanted, is_conformance};
+pub(crate) use wanted::{Wanted, images_of, is_conformance};

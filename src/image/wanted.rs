@@ -72,7 +72,8 @@ pub(crate) fn is_conformance(image: &Reference) -> bool {
     image.repository.rsplit('/').next() == Some("conformance")
 }
 
-fn images_of(mut definition: Definition) -> Vec<String> {
+/// The images of all containers of a plugin.
+pub(crate) fn images_of(mut definition: Definition) -> Vec<String> {
     let inits = definition.pod_spec.as_ref().map(|pod| pod["initContainers"].clone()).unwrap_or_default();
     let inits = inits.as_array().cloned().unwrap_or_default();
     let containers = definition.containers_mut().map(|container| container.clone());

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::leaf::Leaf;
 use super::overview::{Counts, Overview, Plugin, columns};
 use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
+use base::xml::escape;
 use client::protocol::GLOBAL;
 
 /// Writes one document.
@@ -198,23 +199,4 @@ fn content(text: &str) -> String {
 /// Text between double quotes; line ends are written so that readers keep them.
 fn attribute(text: &str) -> String {
     escape(text, true)
-}
-
-fn escape(text: &str, in_attribute: bool) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' if in_attribute => out.push_str("&quot;"),
-            '\n' | '\t' if in_attribute => out.push_str(&format!("&#{};", u32::from(c))),
-            '\r' => out.push_str("&#13;"),
-            '\n' | '\t' => out.push(c),
-            // XML cannot say these, however they are written.
-            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => out.push(char::REPLACEMENT_CHARACTER),
-            c => out.push(c),
-        }
-    }
-    out
 }

@@ -68,6 +68,12 @@ impl Sonobuoy {
         self
     }
 
+    /// More arguments, split at blanks.
+    pub fn args(mut self, words: &str) -> Self {
+        self.args.extend(words.split_whitespace().map(Into::into));
+        self
+    }
+
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.into(), Some(value.as_ref().to_owned())));
         self

@@ -6,8 +6,9 @@
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use ureq::http;
 
@@ -15,7 +16,7 @@ use super::dial::{Dialer, Stream};
 use super::error::{Error, Stage};
 use super::kubeconfig::Config;
 use super::limiter::Limiter;
-use super::request::{Request, Resource};
+use super::request::{Method, Request, Resource};
 use super::tls::{self, Identity, Trust};
 use super::transport::{NoResolver, NotConnected, Opener};
 use crate::clock;
@@ -239,6 +240,23 @@ impl Client {
         let whole = [self.shared.config.request_timeout, self.whole].into_iter().flatten().min();
         let limits = Limits { whole, answer: RESPONSE_TIMEOUT, silence: Some(SILENCE_TIMEOUT) };
         self.retry(request, &mut || self.open(request, limits).and_then(&mut *read))
+    }
+
+    /// How far this machine's clock is ahead of the server's, in seconds, and the margin of error; `None` if the server
+    /// does not tell the time.
+    pub fn clock(&self) -> Result<Option<(f64, f64)>, Error> {
+        let limits = Limits { whole: self.whole, answer: RESPONSE_TIMEOUT, silence: Some(SILENCE_TIMEOUT) };
+        let sent = SystemTime::now();
+        let answer = self.exchange(&Request::raw(Method::Get, "/version"), limits)?;
+        let received = SystemTime::now();
+        let date = answer.headers().get("date").and_then(|date| clock::parse_http_date(date.to_str().ok()?));
+        Ok(date.map(|theirs| clock::offset(theirs, sent, received)))
+    }
+
+    /// The certificate that the server shows, and our own, as far as there are any.
+    pub fn certificates(&self) -> Result<[Option<CertificateDer<'static>>; 2], Error> {
+        let (stream, _) = self.connect(&Request::raw(Method::Get, "/version"))?;
+        Ok([stream.certificate, self.shared.config.identity.certificate()])
     }
 
     /// A new connection and the headers of a request, for anything but an ordinary exchange.

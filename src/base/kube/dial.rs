@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::proxy::{Proxy, Scheme};
@@ -43,6 +43,8 @@ pub(super) struct Dialer {
 pub(super) struct Stream {
     io: Box<dyn Io>,
     tcp: Arc<TcpStream>,
+    /// What the server has shown, if it speaks TLS.
+    pub(super) certificate: Option<CertificateDer<'static>>,
     _hook: Hook,
 }
 
@@ -66,11 +68,12 @@ impl Dialer {
                 .pass(io, proxy, tls.as_ref())
                 .map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
         }
+        let mut certificate = None;
         if let Some((config, name)) = &self.tls {
-            io = handshake(io, config, name.clone())
+            (io, certificate) = handshake(io, config, name.clone())
                 .map_err(|e| within(e, &format!("TLS with `{}:{}`", self.host, self.port)))?;
         }
-        Ok(Stream { io, tcp, _hook: hook })
+        Ok(Stream { io, tcp, certificate, _hook: hook })
     }
 
     fn open(&self, host: &str, port: u16) -> io::Result<(Arc<TcpStream>, Hook)> {
@@ -120,7 +123,7 @@ impl Dialer {
             Scheme::Https => {
                 let config = tls.ok_or_else(|| invalid("there are no TLS settings for it"))?;
                 let name = super::tls::server_name(&proxy.host).map_err(invalid)?;
-                io = handshake(io, config, name)?;
+                io = handshake(io, config, name)?.0;
                 tunnel(&mut io, proxy, &self.host, self.port)?;
             }
         }
@@ -208,12 +211,13 @@ fn handshake(
     mut io: Box<dyn Io>,
     config: &Arc<ClientConfig>,
     name: ServerName<'static>,
-) -> io::Result<Box<dyn Io>> {
+) -> io::Result<(Box<dyn Io>, Option<CertificateDer<'static>>)> {
     let mut connection = ClientConnection::new(config.clone(), name).map_err(invalid)?;
     while connection.is_handshaking() {
         connection.complete_io(&mut io)?;
     }
-    Ok(Box::new(StreamOwned::new(connection, io)))
+    let shown = connection.peer_certificates().and_then(|chain| chain.first()).cloned();
+    Ok((Box::new(StreamOwned::new(connection, io)), shown))
 }
 
 fn authority(host: &str, port: u16) -> String {

@@ -51,6 +51,11 @@ impl Identity {
         Ok(())
     }
 
+    /// The certificate itself, without its authorities.
+    pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
+        self.current().and_then(|certified| certified.cert.first().cloned())
+    }
+
     fn current(&self) -> Option<Arc<CertifiedKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -35,7 +35,7 @@ pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     in_config(&config, registry).with_context(|| format!("credentials for `{registry}` in `{shown}`"))
 }
 
-fn in_config(config: &Value, registry: &str) -> Result<Option<Credential>> {
+pub(super) fn in_config(config: &Value, registry: &str) -> Result<Option<Credential>> {
     let names = names(registry);
     let helper = names.iter().find_map(|name| config["credHelpers"][name].as_str());
     let helper = helper.or_else(|| config["credsStore"].as_str());

@@ -7,6 +7,7 @@ mod challenge;
 mod credential;
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
+mod look;
 mod piece;
 mod reference;
 mod registry;
@@ -14,6 +15,7 @@ mod store;
 mod within;
 
 pub use archive::{read as read_archive, write as write_archive};
+pub use look::{Look, is_unreached};
 pub use reference::Reference;
 pub use registry::Client;
 pub use store::{Platform, Store, Stored};

@@ -21,13 +21,13 @@ use ureq::tls::TlsConfig;
 use ureq::{AsSendBody, Body, SendBody};
 
 use super::challenge::{challenge, fields};
-use super::credential::{self, Credential};
+use super::credential::Credential;
 use super::piece::Piece;
 use super::{Descriptor, Reference, Watch, digest_of};
 use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls};
 
 /// Every supported kind of manifest.
-const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+pub(super) const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 /// Far more than any manifest, which lists a few layers.
 const MAX_MANIFEST_BYTES: u64 = 8 << 20;
@@ -42,34 +42,24 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Access to registries.
 pub struct Client {
-    program: &'static str,
-    agent: ureq::Agent,
+    pub(super) program: &'static str,
+    pub(super) agent: ureq::Agent,
     /// Authorization headers by host, repository and access.
     known: Mutex<HashMap<(String, String, bool), Option<String>>>,
     /// Which hosts on this machine speak TLS.
     near: Mutex<Vec<(String, bool)>>,
     plain: bool,
     stop: Stop,
+    pub(super) attempts: u32,
+    /// Credentials, as docker's config.json has them, besides those of this machine.
+    pub(super) config: Option<Value>,
 }
 
 impl Client {
     /// Access over HTTPS on behalf of a program (`name/version`); with `plain` over HTTP, which is also used for loopback
     /// addresses unless they want TLS.
     pub fn new(program: &'static str, plain: bool, stop: &Stop) -> Result<Self> {
-        let tls = TlsConfig::builder()
-            .root_certs(tls::roots()?)
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .build();
-        let agent = ureq::Agent::config_builder()
-            .tls_config(tls)
-            .timeout_connect(Some(RESPONSE_TIMEOUT))
-            .timeout_recv_response(Some(RESPONSE_TIMEOUT))
-            .timeout_recv_body(Some(TRANSFER_TIMEOUT))
-            .timeout_send_body(Some(TRANSFER_TIMEOUT))
-            .http_status_as_error(false)
-            .user_agent(program)
-            .build()
-            .into();
+        let agent = agent(program, RESPONSE_TIMEOUT)?;
         Ok(Self {
             program,
             agent,
@@ -77,18 +67,9 @@ impl Client {
             near: Mutex::default(),
             plain,
             stop: stop.clone(),
+            attempts: MAX_ATTEMPTS,
+            config: None,
         })
-    }
-
-    /// Checks that the registry has an image; returns its digest if the registry says so.
-    pub fn exists(&self, image: &Reference) -> Result<Option<String>> {
-        let url = self.url(image, &format!("manifests/{}", image.wanted()));
-        let answer = self.repeat(|| self.call("HEAD", image, false, &url, &[("Accept", MANIFESTS)], None))?;
-        match answer.status() {
-            StatusCode::OK => Ok(Some(header(&answer, "docker-content-digest").unwrap_or_default())),
-            StatusCode::NOT_FOUND => Ok(None),
-            _ => Err(refusal(answer, &url)),
-        }
     }
 
     /// A manifest by its tag or digest, with its descriptor.
@@ -130,7 +111,7 @@ impl Client {
     ) -> Result<()> {
         let partial = &path.with_extension("partial");
         let url = self.url(image, &format!("blobs/{}", blob.digest));
-        let mut attempts = Attempts::new(MAX_ATTEMPTS, &self.stop);
+        let mut attempts = Attempts::new(self.attempts, &self.stop);
         loop {
             let before = std::fs::metadata(partial).map_or(0, |meta| meta.len());
             let error = match self.transfer(image, &url, blob, partial, watch) {
@@ -229,7 +210,7 @@ impl Client {
         if there.status() == StatusCode::OK {
             return Ok(false);
         }
-        let mut attempts = Attempts::new(MAX_ATTEMPTS, &self.stop);
+        let mut attempts = Attempts::new(self.attempts, &self.stop);
         loop {
             let error = match self.send(image, blob, path, watch) {
                 Ok(()) => return Ok(true),
@@ -251,7 +232,7 @@ impl Client {
         }
         let mut place = self.place(image, &answer, &url)?;
         let mut from = 0;
-        let mut attempts = Attempts::new(MAX_ATTEMPTS, &self.stop);
+        let mut attempts = Attempts::new(self.attempts, &self.stop);
         let mut further = false;
         while blob.size > PIECE_BYTES && from < blob.size {
             let length = PIECE_BYTES.min(blob.size - from);
@@ -330,7 +311,7 @@ impl Client {
         if answer.status().is_success() { Ok(()) } else { Err(refusal(answer, &url)) }
     }
 
-    fn url(&self, image: &Reference, rest: &str) -> String {
+    pub(super) fn url(&self, image: &Reference, rest: &str) -> String {
         format!("{}/v2/{}/{rest}", self.base(image), image.repository)
     }
 
@@ -364,7 +345,7 @@ impl Client {
     }
 
     /// Sends one request, with whatever authorization the registry wants.
-    fn call(
+    pub(super) fn call(
         &self,
         method: &str,
         image: &Reference,
@@ -425,7 +406,7 @@ impl Client {
         };
         let value = match wanted.or(asked.as_deref()) {
             Some(challenge) => {
-                self.answer_challenge(challenge, image, push, credential::find(&image.registry)?)?
+                self.answer_challenge(challenge, image, push, self.credential(&image.registry)?)?
             }
             None => None,
         };
@@ -503,8 +484,8 @@ impl Client {
     }
 
     /// Retries a request that failed in transit or for a temporary reason.
-    fn repeat(&self, call: impl Fn() -> Result<Response<Body>>) -> Result<Response<Body>> {
-        let mut attempts = Attempts::new(MAX_ATTEMPTS, &self.stop);
+    pub(super) fn repeat(&self, call: impl Fn() -> Result<Response<Body>>) -> Result<Response<Body>> {
+        let mut attempts = Attempts::new(self.attempts, &self.stop);
         loop {
             let outcome = call();
             let passing = match &outcome {
@@ -523,6 +504,23 @@ impl Client {
     }
 }
 
+/// What sends requests, waiting so long for a connection and for the start of a response.
+pub(super) fn agent(program: &'static str, limit: Duration) -> Result<ureq::Agent> {
+    let tls = TlsConfig::builder()
+        .root_certs(tls::roots()?)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build();
+    let config = ureq::Agent::config_builder()
+        .tls_config(tls)
+        .timeout_connect(Some(limit))
+        .timeout_recv_response(Some(limit))
+        .timeout_recv_body(Some(TRANSFER_TIMEOUT))
+        .timeout_send_body(Some(TRANSFER_TIMEOUT))
+        .http_status_as_error(false)
+        .user_agent(program);
+    Ok(config.build().into())
+}
+
 /// An error that retrying would not change.
 #[derive(Debug)]
 struct Final(String);
@@ -535,12 +533,12 @@ impl std::fmt::Display for Final {
 
 impl std::error::Error for Final {}
 
-fn header(answer: &Response<Body>, name: &str) -> Option<String> {
+pub(super) fn header(answer: &Response<Body>, name: &str) -> Option<String> {
     Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
 }
 
 /// A registry's refusal as an error.
-fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
+pub(super) fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let status = answer.status();
     let mut text = Vec::new();
     let _ = answer.into_body().into_reader().take(64 << 10).read_to_end(&mut text);

@@ -4,7 +4,10 @@
 //! must survive, and only the five named entities and character references may be expanded: a document type is
 //! skipped, never obeyed.
 
+mod escape;
 mod markup;
+
+pub use escape::escape;
 
 use std::io::{self, BufRead};
 

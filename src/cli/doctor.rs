@@ -1,0 +1,90 @@
+//! `sonobuoy doctor`: is this cluster, and the way to it, fit for a run?
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::ArgMatches;
+use serde_json::Value;
+
+use super::run::{at_home, checks, given, skipped};
+use super::{cluster, output, request, shown};
+use crate::doctor::{self, Check, Diagnosis, Sample, Subject};
+use base::kube::Client;
+use base::stop::Stop;
+use base::sys::{self, Signal};
+
+/// Something would fail.
+const UNFIT: u8 = 3;
+
+/// Runs the command.
+pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
+    let stop = Stop::new();
+    let asked = stop.clone();
+    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || asked.stop())?;
+    let client = cluster::client(matches, &stop)?;
+    let diagnosis = match doctor::reach(&client) {
+        // Without the server nothing can be said about the run.
+        Err(diagnosis) => diagnosis,
+        Ok(server) => {
+            let (objects, namespace) = match given(matches)? {
+                Some(objects) => at_home(matches, objects)?,
+                None => {
+                    let plan = request::plan(matches, None)?;
+                    (plan.manifest()?, plan.run.namespace)
+                }
+            };
+            examine(matches, &client, server, &objects, &namespace)?
+        }
+    };
+    let format = matches.get_one::<String>("format").map_or("text", String::as_str);
+    output::print(&doctor::show(&diagnosis, format))?;
+    Ok(if diagnosis.is_fit() { ExitCode::SUCCESS } else { ExitCode::from(UNFIT) })
+}
+
+/// What `run --doctor` does first.
+pub(crate) fn before(
+    matches: &ArgMatches,
+    client: &Client,
+    objects: &[Value],
+    namespace: &str,
+) -> Result<()> {
+    let diagnosis = match doctor::reach(client) {
+        Err(diagnosis) => diagnosis,
+        Ok(server) => examine(matches, client, server, objects, namespace)?,
+    };
+    let text = doctor::show(&diagnosis, "text");
+    text.lines().for_each(|line| log::info!("{line}"));
+    if !diagnosis.is_fit() {
+        bail!("`--doctor` found what would fail: nothing was created");
+    }
+    Ok(())
+}
+
+fn examine(
+    matches: &ArgMatches,
+    client: &Client,
+    server: Check,
+    objects: &[Value],
+    namespace: &str,
+) -> Result<Diagnosis> {
+    let skip = skipped(matches)?;
+    let labels: Vec<String> = matches.get_many("dns-pod-labels").unwrap_or_default().cloned().collect();
+    let preflight = checks(matches, objects, namespace, &labels, &skip);
+    let subject = Subject::new(objects, namespace)?;
+    let diagnosis = doctor::examine(client, server, &subject, &preflight, &sample(matches)?)?;
+    if client.stop().stopped() {
+        let said = "interrupted; what was made to try things is removed";
+        return Err(shown::Interrupted(said.into()).into());
+    }
+    Ok(diagnosis)
+}
+
+fn sample(matches: &ArgMatches) -> Result<Sample> {
+    let given: Vec<&String> = matches.try_get_many("nodes").ok().flatten().into_iter().flatten().collect();
+    Ok(match given[..] {
+        [] => Sample::Count(doctor::SAMPLE),
+        [word] if word == "all" => Sample::All,
+        [word] if word.bytes().all(|byte| byte.is_ascii_digit()) => Sample::Count(word.parse()?),
+        ref names => Sample::Named(names.iter().map(|name| (*name).clone()).collect()),
+    })
+}

@@ -1,0 +1,199 @@
+//! What was looked at, and what was found: one finding for each cause, with the names of what it concerns.
+//!
+//! Pure. Which texts mean the same, `causes` knows.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::causes::{self, Causes, Failure};
+
+/// How many of the things that a finding concerns are named.
+const MAX_NAMES: usize = 3;
+
+/// One thing that was looked at.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Check {
+    /// Its name.
+    pub name: &'static str,
+    /// What was seen, in a few words.
+    pub seen: String,
+    /// Why it was not looked at, or not at all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// What was measured, by node.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub measured: BTreeMap<String, Value>,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    /// A run, or one of its plugins, would fail.
+    Fails,
+    /// It may.
+    Warns,
+}
+
+/// Something that is wrong.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong.
+    pub cause: String,
+    /// What it concerns, if it is about some of many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extent: Option<Extent>,
+    /// What to do.
+    pub remedy: Option<String>,
+}
+
+/// How many of what.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct Extent {
+    /// So many are concerned.
+    pub count: usize,
+    /// Of so many.
+    pub of: usize,
+    /// `nodes`, `objects`, `images`, `rights`.
+    pub unit: &'static str,
+    /// Some of them.
+    pub names: Vec<String>,
+}
+
+impl Check {
+    /// Nothing is found yet.
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self { name, ..Self::default() }
+    }
+
+    /// One that could not take place.
+    pub(crate) fn skipped(name: &'static str, why: impl Into<String>) -> Self {
+        Self { name, skipped: Some(why.into()), ..Self::default() }
+    }
+
+    /// Adds a finding that is not about some of many. Without a remedy of its own it has that of its cause.
+    pub(crate) fn add(&mut self, severity: Severity, cause: impl Into<String>, remedy: Option<&str>) {
+        let cause = cause.into();
+        let remedy = remedy.or_else(|| causes::remedy(&cause)).map(str::to_owned);
+        self.findings.push(Finding { severity, cause, extent: None, remedy });
+    }
+
+    /// Adds one finding for each cause among `found`: what it is about, what is wrong with it, and what to do, unless the
+    /// cause itself says so.
+    pub(crate) fn add_all(
+        &mut self,
+        severity: Severity,
+        (unit, of): (&'static str, usize),
+        found: impl IntoIterator<Item = (String, String, Option<String>)>,
+    ) {
+        let found: Vec<_> = found.into_iter().collect();
+        let masked = Causes::new(found.iter().map(|(name, ..)| name.as_str()));
+        let first = self.findings.len();
+        let mut places: Vec<(String, usize)> = Vec::new();
+        for (name, text, remedy) in found {
+            let key = masked.name(&Failure { text: &text, ..Failure::default() });
+            let known = places.iter().find(|(other, _)| *other == key).map(|(_, place)| *place);
+            let place = known.unwrap_or(self.findings.len());
+            if known.is_none() {
+                places.push((key, place));
+                let remedy = remedy.or_else(|| causes::remedy(&text).map(str::to_owned));
+                let extent = Extent { count: 0, of, unit, names: Vec::new() };
+                self.findings.push(Finding { severity, cause: text, extent: Some(extent), remedy });
+            }
+            if let Some(extent) = &mut self.findings[place].extent
+                && !extent.names.contains(&name)
+            {
+                extent.count += 1;
+                extent.names.push(name);
+            }
+        }
+        for extent in self.findings[first..].iter_mut().filter_map(|finding| finding.extent.as_mut()) {
+            extent.names.truncate(MAX_NAMES);
+        }
+    }
+
+    /// `passed`, `warned`, `failed` or `skipped`.
+    pub(crate) fn status(&self) -> &'static str {
+        let any = |wanted| self.findings.iter().any(|finding| finding.severity == wanted);
+        if any(Severity::Fails) {
+            "failed"
+        } else if any(Severity::Warns) {
+            "warned"
+        } else if self.skipped.is_some() {
+            "skipped"
+        } else {
+            "passed"
+        }
+    }
+}
+
+impl Finding {
+    /// One line for people, without the remedy.
+    pub(crate) fn line(&self) -> String {
+        match &self.extent {
+            None => self.cause.clone(),
+            Some(Extent { count, of, unit, names }) => {
+                let more = if *count > names.len() { ", …" } else { "" };
+                format!("{count} of {of} {unit}: {} ({}{more})", self.cause, names.join(", "))
+            }
+        }
+    }
+}
+
+/// Leaves out what an earlier check has said: a cause is told once, where it was met first.
+pub(crate) fn once(checks: &mut [Check]) {
+    let mut told: Vec<String> = Vec::new();
+    for check in checks {
+        check.findings.retain(|finding| finding.remedy.as_ref().is_none_or(|remedy| !told.contains(remedy)));
+        told.extend(check.findings.iter().filter_map(|finding| finding.remedy.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_with_one_cause_are_one_finding_with_a_count_and_examples() {
+        let mut check = Check::new("echo");
+        let refused = |node: u8| {
+            let text = format!(
+                "cannot reach the aggregator: no connection to 10.0.0.{node}:8080: Connection refused"
+            );
+            (format!("node-{node}"), text, None)
+        };
+        let odd = ("node-9".to_owned(), "odd".to_owned(), Some("look".to_owned()));
+        check.add_all(Severity::Fails, ("nodes", 40), (1..6).map(refused).chain([odd]));
+        let lines: Vec<_> = check.findings.iter().map(Finding::line).collect();
+        assert_eq!(
+            lines,
+            [
+                "5 of 40 nodes: cannot reach the aggregator: no connection to 10.0.0.1:8080: Connection refused \
+                 (node-1, node-2, node-3, …)",
+                "1 of 40 nodes: odd (node-9)",
+            ]
+        );
+        assert!(check.findings[0].remedy.as_ref().unwrap().contains("network policy"));
+        assert_eq!(check.findings[1].remedy.as_deref(), Some("look"));
+        assert_eq!(check.status(), "failed");
+    }
+
+    #[test]
+    fn a_cause_is_told_where_it_was_met_first() {
+        let mut first = Check::new("images");
+        first.add(Severity::Fails, "`x:1` is missing", Some("push it"));
+        let mut second = Check::new("echo");
+        second.add(Severity::Fails, "ErrImagePull", Some("push it"));
+        second.add(Severity::Warns, "slow", None);
+        let mut checks = [first, second];
+        once(&mut checks);
+        let left: Vec<_> = checks.iter().map(|check| check.findings.len()).collect();
+        assert_eq!((left, checks[1].status()), (vec![1, 1], "warned"));
+    }
+}

@@ -1,0 +1,101 @@
+//! The images of the run: whether their registries have them, for the architectures of the nodes.
+//!
+//! Asked from here: a registry that does not answer here may answer the nodes, so that it is no finding.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+
+use super::Subject;
+use super::finding::{Check, Severity};
+use crate::image::{images_of, verify};
+use crate::names;
+use base::kube::{self, Resource};
+use base::oci;
+use base::stop::Stop;
+
+/// Nobody waits longer for a registry that may not be reachable from here.
+const REGISTRY_TIMEOUT: Duration = Duration::from_secs(4);
+/// Images that are loaded into nodes and pulled from nowhere.
+const LOCAL: &str = "localhost/";
+
+/// Asks for each image.
+pub(super) fn check(
+    client: &kube::Client,
+    subject: &Subject<'_>,
+    architectures: &BTreeSet<String>,
+    stop: &Stop,
+) -> Check {
+    let mut check = Check::new("images");
+    let registries = match registries(client, subject, stop) {
+        Ok(registries) => registries,
+        Err(error) => return Check::skipped("images", format!("{error:#}")),
+    };
+    let images = images(subject);
+    let (mut found, mut unknown, mut trouble) = (0, 0, Vec::new());
+    let mut silent = BTreeSet::new();
+    for image in images.iter().filter(|image| !image.starts_with(LOCAL)) {
+        let registry = oci::Reference::parse(image).map(|name| name.registry).unwrap_or_default();
+        // One that did not answer once is not waited for again.
+        if silent.contains(&registry) || stop.stopped() {
+            unknown += 1;
+            continue;
+        }
+        let seen = verify::ask(&registries, image);
+        match &seen {
+            verify::Found::Unknown(why) => {
+                log::debug!("{why}");
+                unknown += 1;
+                silent.insert(registry);
+            }
+            _ => found += 1,
+        }
+        trouble.extend(seen.trouble(image, architectures).map(|why| (image.clone(), why, None)));
+    }
+    check.add_all(Severity::Fails, ("images", images.len()), trouble.clone());
+    let local = images.len() - found - unknown;
+    let mut seen = vec![format!("{} of {} in their registries", found - trouble.len(), images.len())];
+    if local > 0 {
+        seen.push(format!("{local} loaded into nodes"));
+    }
+    if unknown > 0 {
+        seen.push(format!(
+            "{unknown} not known here ({})",
+            silent.into_iter().collect::<Vec<_>>().join(", ")
+        ));
+    }
+    check.seen = seen.join(", ");
+    check
+}
+
+fn images(subject: &Subject<'_>) -> BTreeSet<String> {
+    let own = subject.run.worker_image.clone();
+    let of_plugins = subject.plugins.iter().cloned().flat_map(images_of);
+    let of_plugins = of_plugins.map(|image| if image == names::OWN_IMAGE { own.clone() } else { image });
+    of_plugins.chain([own.clone()]).filter(|image| !image.is_empty()).collect()
+}
+
+/// With the pull secret that the run makes, or finds.
+fn registries(client: &kube::Client, subject: &Subject<'_>, stop: &Stop) -> anyhow::Result<oci::Client> {
+    let registries = oci::Client::new(names::USER_AGENT, false, stop)?.quick(REGISTRY_TIMEOUT)?;
+    let name = &subject.run.image_pull_secrets;
+    if name.is_empty() {
+        return Ok(registries);
+    }
+    let made = |object: &&Value| object["kind"] == "Secret" && object["metadata"]["name"] == **name;
+    let found = subject.objects.iter().find(made).cloned();
+    let found = found.or_else(|| client.get(&Resource::SECRETS, subject.namespace, name).ok());
+    Ok(match found.as_ref().and_then(credentials) {
+        Some(config) => registries.credentials(config),
+        None => registries,
+    })
+}
+
+/// What a pull secret holds.
+fn credentials(secret: &Value) -> Option<Value> {
+    let coded = secret["data"][".dockerconfigjson"].as_str()?;
+    base::json::from_slice(&BASE64.decode(coded).ok()?).ok()
+}

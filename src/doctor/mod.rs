@@ -1,0 +1,241 @@
+//! Whether a cluster, and the way to it, is fit for a run: everything that a run would need is tried, and nothing stays.
+//!
+//! Owns the order of the checks and what a run is to them ([`Subject`]): its objects, as they would be created. What helps
+//! against a cause is in `causes`, as everywhere. Threads: images are asked for, and the echo takes place, while the
+//! rest is looked at.
+
+mod echo;
+mod finding;
+mod images;
+mod nodes;
+mod place;
+mod rights;
+mod serve;
+mod server;
+mod show;
+
+use std::thread::ScopedJoinHandle;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use crate::config;
+use crate::deploy::Preflight;
+use crate::driver;
+use crate::names;
+use crate::plugin::{self, Definition, Driver};
+use base::kube::{Client, Resource};
+
+use finding::Severity;
+use nodes::Nodes;
+use place::Place;
+
+pub(crate) use finding::Check;
+pub(crate) use serve::serve;
+pub(crate) use show::{FORMATS, show};
+
+/// So many requests a second at most: whoever asks whether a cluster is well must not be what it suffers from.
+pub(crate) const MAX_REQUESTS_PER_SECOND: f64 = 20.0;
+
+/// From so many nodes the echo is, unless others are asked for.
+pub(crate) const SAMPLE: usize = 10;
+
+/// The run that the cluster is to be fit for.
+pub(crate) struct Subject<'a> {
+    /// What it would create.
+    pub objects: &'a [Value],
+    /// Where.
+    pub namespace: &'a str,
+    plugins: Vec<Definition>,
+    run: config::Run,
+}
+
+/// From which nodes the echo is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Sample {
+    /// So many.
+    Count(usize),
+    /// All that are ready.
+    All,
+    /// These.
+    Named(Vec<String>),
+}
+
+/// What came of it.
+pub(crate) struct Diagnosis {
+    /// In the order in which they are shown.
+    pub checks: Vec<Check>,
+}
+
+impl<'a> Subject<'a> {
+    /// The run that is made of these objects.
+    pub(crate) fn new(objects: &'a [Value], namespace: &'a str) -> Result<Self> {
+        let data = |name: &str| {
+            let is = |object: &&Value| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name;
+            objects.iter().find(is).and_then(|map| map["data"].as_object())
+        };
+        let mut run = config::Run { namespace: namespace.to_owned(), ..config::Run::default() };
+        if let Some(text) = data(names::CONFIG_MAP).and_then(|data| data[names::CONFIG_KEY].as_str()) {
+            run.overlay(text).map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
+        }
+        let mut plugins = Vec::new();
+        for (key, text) in data(names::PLUGINS_MAP).into_iter().flatten() {
+            let read = plugin::read_all(text.as_str().unwrap_or_default());
+            let read = read
+                .map_err(anyhow::Error::msg)
+                .with_context(|| format!("`{key}` of `{}`", names::PLUGINS_MAP))?;
+            plugins.extend(read.into_iter().map(|loaded| loaded.definition));
+        }
+        Ok(Self { objects, namespace, plugins, run })
+    }
+
+    /// The aggregator's pod.
+    fn aggregator(&self) -> Option<&'a Value> {
+        self.objects.iter().find(|object| rights::is_aggregator(object))
+    }
+
+    /// A pod of each plugin.
+    fn pods(&self) -> impl Iterator<Item = Value> {
+        self.plugins.iter().map(|plugin| driver::cluster::pod(plugin, &self.run))
+    }
+
+    /// All that would be created, by whomever.
+    fn with_pods(&self) -> Vec<Value> {
+        self.objects.iter().cloned().chain(self.pods()).collect()
+    }
+
+    /// How many pods each node has to have room for.
+    fn pods_on_each_node(&self) -> u64 {
+        self.plugins.iter().filter(|plugin| plugin.config.driver == Driver::DaemonSet).count() as u64
+    }
+}
+
+impl Sample {
+    /// Those of the usable nodes, and what is wrong with the names that were given.
+    fn of(&self, usable: &[&str]) -> (Vec<String>, Option<String>) {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        match self {
+            Self::Count(count) => (owned(&usable[..usable.len().min(*count)]), None),
+            Self::All => (owned(usable), None),
+            Self::Named(names) => {
+                let (known, unknown): (Vec<_>, Vec<_>) =
+                    names.iter().cloned().partition(|name| usable.contains(&&**name));
+                let why = (!unknown.is_empty()).then(|| format!("not a ready node: {}", unknown.join(", ")));
+                (known, why)
+            }
+        }
+    }
+}
+
+impl Diagnosis {
+    /// Whether nothing that was found keeps a run from its success.
+    pub(crate) fn is_fit(&self) -> bool {
+        self.checks.iter().all(|check| check.status() != "failed")
+    }
+}
+
+/// Looks at the way to the server; where it does not answer, that is all there is to say.
+pub(crate) fn reach(client: &Client) -> Result<Check, Diagnosis> {
+    let (server, reached) = server::check(client);
+    if reached { Ok(server) } else { Err(Diagnosis { checks: vec![server] }) }
+}
+
+/// Looks at everything behind the server.
+pub(crate) fn examine(
+    client: &Client,
+    server: Check,
+    subject: &Subject<'_>,
+    preflight: &Preflight<'_>,
+    sample: &Sample,
+) -> Result<Diagnosis> {
+    let client = &client.clone().rate(MAX_REQUESTS_PER_SECOND, 1);
+    let (nodes, seen) = match Nodes::read(client) {
+        Ok(nodes) => {
+            let seen = nodes.check(subject);
+            (nodes, seen)
+        }
+        Err(error) if error.is_forbidden() => (Nodes::default(), Check::skipped("nodes", error.to_string())),
+        Err(error) => {
+            let mut seen = Check::new("nodes");
+            seen.add(Severity::Fails, error.to_string(), None);
+            (Nodes::default(), seen)
+        }
+    };
+    let place = place(client, subject, preflight);
+    let (sampled, unknown) = sample.of(&nodes.usable());
+    let stop = client.stop().child();
+    let architectures = nodes.architectures();
+    let checks = std::thread::scope(|scope| {
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        let images = || images::check(client, subject, &architectures, &stop);
+        let images = thread("images").spawn_scoped(scope, images)?;
+        let echo = || match &place {
+            Ok(place) if !sampled.is_empty() => echo::check(client, subject, place, &sampled),
+            Ok(_) => Check::skipped("echo", "no node is known to be ready"),
+            Err(why) => Check::skipped("echo", why.clone()),
+        };
+        let echo = thread("echo").spawn_scoped(scope, echo)?;
+        let preflight = rights::preflight(client, preflight);
+        let [rights, objects] = rights::check(client, subject, place.as_ref().ok());
+        let mut echo = ended(echo);
+        if let Some(unknown) = unknown {
+            echo.add(Severity::Fails, unknown, Some("name nodes as `kubectl get nodes` does"));
+        }
+        anyhow::Ok(vec![server, preflight, rights, objects, seen, ended(images), echo])
+    })?;
+    if let Ok(place) = place {
+        place.clear();
+    }
+    let mut diagnosis = Diagnosis { checks };
+    finding::once(&mut diagnosis.checks);
+    Ok(diagnosis)
+}
+
+fn ended(thread: ScopedJoinHandle<'_, Check>) -> Check {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Where things are tried: in the run's namespace if that exists and would be used, since its policies and quotas count;
+/// else in one like it.
+fn place(client: &Client, subject: &Subject<'_>, preflight: &Preflight<'_>) -> Result<Place, String> {
+    let id = echo::new_id();
+    let home = client.get(&Resource::NAMESPACES, "", subject.namespace);
+    let used = !preflight.makes_namespace || preflight.skip.iter().any(|check| check == "existingnamespace");
+    let made = match &home {
+        Ok(found) if used && found["metadata"]["deletionTimestamp"].is_null() => {
+            Place::existing(client, &id, subject.namespace)
+        }
+        _ if preflight.makes_namespace => {
+            let is = |object: &&Value| {
+                object["kind"] == "Namespace" && object["metadata"]["name"] == subject.namespace
+            };
+            Place::new(client, &id, &place::labels(subject.objects.iter().find(is)))
+        }
+        // Whoever may not see it may still use it.
+        Err(error) if error.is_forbidden() => Place::existing(client, &id, subject.namespace),
+        _ => return Err(format!("there is no namespace `{}` to try it in", subject.namespace)),
+    };
+    made.map_err(|error| format!("there is no place to try it in: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_sampled_as_asked() {
+        let usable = ["a", "b", "c"];
+        for (sample, expected, why) in [
+            (Sample::Count(2), &["a", "b"][..], None),
+            (Sample::Count(9), &usable, None),
+            (Sample::All, &usable, None),
+            (Sample::Named(vec!["c".into(), "x".into()]), &["c"], Some("not a ready node: x")),
+        ] {
+            let (nodes, unknown) = sample.of(&usable);
+            assert_eq!(
+                (nodes.iter().map(String::as_str).collect::<Vec<_>>(), unknown.as_deref()),
+                (expected.to_vec(), why)
+            );
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The way to the API server: whether it answers, until when certificates last, whose clock is wrong.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::finding::{Check, Severity};
+use crate::backplane::not_after;
+use base::clock;
+use base::kube::{Client, Error};
+
+/// A certificate that ends within this is told of.
+const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Beyond this, tokens and leases start to fail.
+const MAX_SKEW_SECONDS: f64 = 5.0;
+
+/// Looks; nothing else makes sense if the server does not answer.
+pub(super) fn check(client: &Client) -> (Check, bool) {
+    let mut check = Check::new("server");
+    let config = client.config();
+    let version = match client.version() {
+        Ok(version) => version,
+        Err(error) => {
+            let remedy = match &error {
+                Error::Transport { .. } if crate::causes::remedy(&error.to_string()).is_none() => {
+                    Some("check the address in the kubeconfig, VPN, proxy and firewall")
+                }
+                _ => None,
+            };
+            check.add(Severity::Fails, format!("{error} ({})", config.source), remedy);
+            return (check, false);
+        }
+    };
+    let mut seen = vec![format!(
+        "{} at {}",
+        version["gitVersion"].as_str().unwrap_or("an unnamed version"),
+        config.server
+    )];
+    let whose = ["the server's certificate", "your certificate"];
+    let remedies = ["renew the certificates of the control plane", "renew the kubeconfig"];
+    let certificates = client.certificates().unwrap_or_default();
+    for ((certificate, whose), remedy) in certificates.iter().zip(whose).zip(remedies) {
+        let Some(end) = certificate.as_ref().and_then(not_after).map(|since| UNIX_EPOCH + since) else {
+            continue;
+        };
+        let day = clock::rfc3339(end)[..10].to_owned();
+        match end.duration_since(SystemTime::now()) {
+            Ok(left) if left > ENDS_SOON => seen.push(format!("{whose} until {day}")),
+            Ok(_) => check.add(Severity::Warns, format!("{whose} ends on {day}"), Some(remedy)),
+            Err(_) => check.add(Severity::Fails, format!("{whose} ended on {day}"), Some(remedy)),
+        }
+    }
+    if let Ok(Some((offset, doubt))) = client.clock() {
+        if offset.abs() - doubt > MAX_SKEW_SECONDS {
+            let way = if offset > 0.0 { "ahead of" } else { "behind" };
+            let cause =
+                format!("the clock is wrong: this machine's is {:.0} s {way} the API server's", offset.abs());
+            let remedy = "let NTP or chrony keep both clocks";
+            check.add(Severity::Warns, cause, Some(remedy));
+        } else {
+            seen.push("clocks agree".into());
+        }
+    }
+    check.seen = seen.join(", ");
+    (check, true)
+}

@@ -1,0 +1,82 @@
+//! Whether an image is where it would be pulled from, and for the architectures of the nodes.
+//!
+//! Asks registries, or looks into an archive. Starts no thread.
+
+use std::collections::BTreeSet;
+
+use base::oci::{self, Look, Reference};
+
+/// What is known of an image.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Found {
+    /// It is there.
+    Here(Look),
+    /// It is not.
+    Missing,
+    /// The registry does not let us see it.
+    Refused(String),
+    /// Nobody answered, which says nothing about the nodes.
+    Unknown(String),
+}
+
+/// Asks the registry of an image.
+pub(crate) fn ask(client: &oci::Client, image: &str) -> Found {
+    match Reference::parse(image).and_then(|name| client.look(&name)) {
+        Ok(Some(look)) => Found::Here(look),
+        Ok(None) => Found::Missing,
+        Err(error) if oci::is_unreached(&error) => Found::Unknown(format!("{error:#}")),
+        Err(error) => Found::Refused(format!("{error:#}")),
+    }
+}
+
+impl Found {
+    /// What keeps nodes of these architectures from running it, if anything does.
+    pub(crate) fn trouble(&self, image: &str, architectures: &BTreeSet<String>) -> Option<String> {
+        match self {
+            Self::Unknown(_) => None,
+            Self::Missing => Some(format!("manifest unknown: the registry does not have `{image}`")),
+            Self::Refused(why) => Some(format!("pull access denied: {why}")),
+            Self::Here(look) if look.platforms.is_empty() => None,
+            Self::Here(look) => {
+                let has = |architecture: &&String| !look.platforms.contains(&format!("linux/{architecture}"));
+                let lacking: Vec<&str> = architectures.iter().filter(has).map(String::as_str).collect();
+                (!lacking.is_empty()).then(|| {
+                    format!(
+                        "no match for platform: `{image}` is built for {} and not for nodes with {}",
+                        look.platforms.join(", "),
+                        lacking.join(", ")
+                    )
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_has_to_be_there_for_each_architecture() {
+        let here = |platforms: &[&str]| {
+            Found::Here(Look {
+                digest: "sha256:0".into(),
+                platforms: platforms.iter().map(|platform| (*platform).to_owned()).collect(),
+            })
+        };
+        let nodes = ["amd64", "arm64"].map(str::to_owned).into();
+        for (found, expected) in [
+            (here(&["linux/amd64", "linux/arm64", "windows/amd64"]), None),
+            (here(&[]), None),
+            (
+                here(&["linux/amd64"]),
+                Some("no match for platform: `i` is built for linux/amd64 and not for nodes with arm64"),
+            ),
+            (Found::Missing, Some("manifest unknown: the registry does not have `i`")),
+            (Found::Refused("no".into()), Some("pull access denied: no")),
+            (Found::Unknown("away".into()), None),
+        ] {
+            assert_eq!(found.trouble("i", &nodes).as_deref(), expected, "{found:?}");
+        }
+    }
+}
