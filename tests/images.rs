@@ -263,7 +263,7 @@ fn a_registry_of_this_machine_may_want_tls() {
 }
 
 /// A conformance image whose program of the tests is a script: what it is, and in which layer it lies, is what counts.
-fn conformance(registry: &Registry, layers: &[&[(&str, &str)]]) -> String {
+pub(super) fn conformance(registry: &Registry, layers: &[&[(&str, &str)]]) -> String {
     let layers: Vec<String> = layers
         .iter()
         .map(|files| {
@@ -287,7 +287,9 @@ fn conformance(registry: &Registry, layers: &[&[(&str, &str)]]) -> String {
         "{{\"schemaVersion\":2,\"mediaType\":\"{MANIFEST}\",\"config\":{{\"mediaType\":\"application/vnd.oci.image.config.v1+json\",\"digest\":\"{config}\",\"size\":2}},\"layers\":[{}]}}",
         layers.join(",")
     );
-    registry.put_manifest("conformance", "v1", MANIFEST, manifest.as_bytes());
+    for tag in ["v1", "v1.33.1"] {
+        registry.put_manifest("conformance", tag, MANIFEST, manifest.as_bytes());
+    }
     format!("{}/conformance:v1", registry.host())
 }
 
@@ -441,6 +443,20 @@ fn what_docker_holds_is_pushed_where_the_registry_does_not_answer() {
         .run();
     assert_eq!(to.manifest("mirror/tool", "1"), from.manifest("tool", here()));
     push("absent").status(1).stderr_has("127.0.0.1:1").stderr_has("failed with 1 image").run();
+}
+
+#[cfg(unix)]
+#[test]
+fn podman_stands_in_where_there_is_no_docker() {
+    let podman = "#!/bin/sh\necho \"$*\" >> log\ncase $1 in inspect) exit 1 ;; esac\n";
+    let call = Sonobuoy::new("images pull -p p.yaml").file("p.yaml", plugin("reg.local/a:1"));
+    let path = programs(&call, &[("podman", podman)]);
+    let only = path.split(':').next().unwrap().to_owned();
+    let done = call.env("PATH", only).run_any();
+    assert!(done.folder.read("log").ends_with("pull reg.local/a:1\n"));
+    let call = Sonobuoy::new("images pull -p p.yaml").file("p.yaml", plugin("reg.local/a:1"));
+    let nowhere = call.folder().join("nowhere");
+    call.env("PATH", nowhere).status(1).stderr_has("is docker or podman installed?").run();
 }
 
 #[cfg(unix)]

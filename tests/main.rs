@@ -32,6 +32,8 @@ mod gather;
 mod generate;
 mod identity;
 mod images;
+#[cfg(unix)]
+mod kit;
 mod kubelets;
 #[cfg(unix)]
 mod local;

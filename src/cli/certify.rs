@@ -8,6 +8,7 @@ use clap::ArgMatches;
 
 use super::{output, request, usage};
 use crate::certify::{self, Finding, Product};
+use crate::image::kit::Kit;
 use base::small;
 
 /// A list of all tests of a version has one or two MiB.
@@ -20,6 +21,9 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
     let archive = text("archive").context("no archive given")?;
     let names = text("tests").map(|path| {
+        if let Some(kit) = Kit::read(Path::new(path)).ok().flatten() {
+            return Ok(kit.tests.join("\n").into_bytes());
+        }
         small::read(Path::new(path), MAX_LIST_BYTES).with_context(|| format!("cannot read `{path}`"))
     });
     let names = names.transpose()?.map(|names| String::from_utf8_lossy(&names).into_owned());

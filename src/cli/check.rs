@@ -113,6 +113,7 @@ const OF_CLUSTERS: &[&str] = &[
     "systemd-logs-image",
     "sonobuoy-image",
     "registry",
+    "kit",
     "image-pull-policy",
     "force-image-pull-policy",
     "show-default-podspec",

@@ -9,6 +9,7 @@ use regex::Regex;
 
 use super::{cluster, output, request, usage};
 use crate::image::conformance::Tests;
+use crate::image::kit::Kit;
 use crate::image::lists::{Source, tags};
 use crate::image::release;
 use crate::names;
@@ -74,6 +75,7 @@ fn list(matches: &ArgMatches) -> anyhow::Result<Vec<String>> {
             let client = Client::new(names::USER_AGENT, false, &Stop::new())?;
             Tests::fetch(&client, &image)?.names()
         }
+        file if Kit::is_there(file) => Ok(Kit::read(Path::new(file))?.unwrap_or_default().tests),
         file => Source::File(Path::new(file)).whole(file, url),
     }
 }

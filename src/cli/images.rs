@@ -9,13 +9,14 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ArgMatches;
 
 use super::transfers::{self, Transfers};
-use super::{output, request};
+use super::{kit, output, request};
 use crate::config;
 use crate::image::conformance::Tests;
+use crate::image::kit::Kit;
 use crate::image::{Translation, Wanted, docker, is_conformance};
 use crate::names;
 use crate::plugin::{self, builtin};
@@ -28,7 +29,21 @@ use base::yaml;
 /// More than any list of images has.
 const MAX_LIST_BYTES: u64 = 1 << 20;
 /// Where images are that no registry has.
-const LOCAL: &str = "localhost/";
+pub(super) const LOCAL: &str = "localhost/";
+pub(super) const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that \
+                                 image, by --images-from FILE, or leave them out by --dry-run or a list of plugins without e2e (-p)";
+
+/// What the conformance image says of itself.
+pub(super) struct Lists {
+    pub(super) images: Vec<String>,
+    pub(super) tests: Vec<String>,
+}
+
+impl Lists {
+    pub(super) fn ask(tests: &Tests, env: &[(String, String)]) -> Result<Self> {
+        Ok(Self { images: tests.images(env)?, tests: tests.names()? })
+    }
+}
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
@@ -38,6 +53,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         "push" => push(matches),
         "download" => download(matches),
         "delete" => delete(matches),
+        "kit" => kit::make(matches),
         "inspect" => inspect(matches),
         _ => list(matches),
     }?;
@@ -82,7 +98,13 @@ fn delete(matches: &ArgMatches) -> Result<()> {
 /// Copies from registry to registry, or out of an archive; layers that are there already are not sent.
 fn push(matches: &ArgMatches) -> Result<()> {
     let translate = translation(matches)?;
-    let archive = matches.get_one::<String>("archive").map(PathBuf::from);
+    let archive = ["kit", "archive"].iter().find_map(|id| matches.get_one::<String>(id)).map(PathBuf::from);
+    if let Some(archive) = &archive
+        && let Some(registry) = matches.get_one::<String>("custom-registry")
+        && let Some(kit) = Kit::read(archive)?
+    {
+        return kit::push(matches, archive, &kit, registry);
+    }
     let Some(translate) = translate else {
         // The original asks for one because of e2e alone, and its own images stay where they are.
         let mut plugins = matches.get_many::<String>("plugin").into_iter().flatten();
@@ -97,14 +119,15 @@ fn push(matches: &ArgMatches) -> Result<()> {
     if let Some(archive) = archive {
         let images = oci::read_archive(&archive, &store)?;
         let names: Vec<Reference> = images.iter().map(|stored| stored.name.clone()).collect();
-        let push = Push { matches, client: &client, store: &store, translate: &translate };
+        let push = Push { matches, client: &client, store: &store };
         return transfers::each("push images", matches.get_flag("dry-run"), &names, |name, transfers| {
             let stored = images.iter().find(|stored| stored.name == *name);
-            stored.map_or(Ok(()), |stored| push.one(stored, transfers))
+            let target = translate.apply(&name.to_string());
+            stored.map_or(Ok(()), |stored| push.one(stored, &target, transfers))
         });
     }
     let platform = platform(matches)?;
-    let push = Push { matches, client: &client, store: &store, translate: &translate };
+    let push = Push { matches, client: &client, store: &store };
     transfers::each(
         "push images",
         matches.get_flag("dry-run"),
@@ -119,7 +142,7 @@ fn push(matches: &ArgMatches) -> Result<()> {
             let stored = store
                 .pull(&client, &name, &platform, &watch)
                 .or_else(|error| held_by_docker(&work, &store, name, error))?;
-            push.one(&stored, transfers)
+            push.one(&stored, &target, transfers)
         },
     )
 }
@@ -139,16 +162,15 @@ fn held_by_docker(work: &Path, store: &Store, name: Reference, error: anyhow::Er
 }
 
 /// What sending images needs.
-struct Push<'a> {
-    matches: &'a ArgMatches,
-    client: &'a Client,
-    store: &'a Store,
-    translate: &'a Translation,
+pub(super) struct Push<'a> {
+    pub(super) matches: &'a ArgMatches,
+    pub(super) client: &'a Client,
+    pub(super) store: &'a Store,
 }
 
 impl Push<'_> {
-    fn one(&self, stored: &Stored, transfers: &Transfers<'_>) -> Result<()> {
-        let target = Reference::parse(&self.translate.apply(&stored.name.to_string()))?;
+    pub(super) fn one(&self, stored: &Stored, target: &str, transfers: &Transfers<'_>) -> Result<()> {
+        let target = Reference::parse(target)?;
         if dry(self.matches, &format!("push {} to {target}", stored.name)) {
             return Ok(());
         }
@@ -184,7 +206,7 @@ fn download(matches: &ArgMatches) -> Result<()> {
         Ok(())
     })?;
     let stored = stored.into_inner();
-    oci::write_archive(&store, &stored, &out)?;
+    oci::write_archive(&store, &stored, &[], &out)?;
     let _ = std::fs::remove_dir_all(&folder);
     output::print(&format!("{}\n", out.display()))
 }
@@ -222,15 +244,30 @@ fn inspect(matches: &ArgMatches) -> Result<()> {
 
 /// The images that a call is about.
 fn wanted(matches: &ArgMatches) -> Result<Wanted> {
+    Ok(chosen(matches, false)?.0)
+}
+
+/// The same, with what a kit of them says. As `run` has it by default, a built-in plugin can come as the one that our own
+/// image is enough for.
+pub(super) fn chosen(matches: &ArgMatches, own_images: bool) -> Result<(Wanted, Kit)> {
     let own = config::Run::default().worker_image;
     let mut wanted = Wanted::new(&own);
+    let mut kit = Kit::default();
     let installed = plugin::Installed::by_name(&|name| std::env::var(name).ok());
     for name in matches.get_many::<String>("plugin").into_iter().flatten() {
-        for found in plugin::find(name, installed.as_ref().ok())? {
+        for mut found in plugin::find(name, installed.as_ref().ok())? {
+            let ours = builtin::without_image(found.definition.name());
+            if let Some(ours) = ours.filter(|_| own_images && found.built_in) {
+                found.definition = ours;
+            }
+            let name = found.definition.name().to_owned();
+            kit.built_in.extend(found.built_in.then(|| name.clone()));
+            kit.plugins.insert(name, found.definition.to_yaml());
             wanted.add(found, &own, || request::kubernetes_version(matches))?;
         }
     }
-    Ok(wanted)
+    kit.kubernetes_version = wanted.version.clone().unwrap_or_default();
+    Ok((wanted, kit))
 }
 
 fn all(wanted: Wanted, matches: &ArgMatches) -> Result<Vec<String>> {
@@ -244,13 +281,13 @@ fn set(wanted: Wanted, matches: &ArgMatches) -> Result<BTreeSet<String>> {
     }
     let env = e2e_env(matches);
     wanted.all(|conformance| match matches.get_one::<String>("images-from") {
-        Some(path) => from_file(path, &env),
+        Some(path) => Ok(from_file(path, &env)?.images),
         None => of_tests(conformance, &env, matches),
     })
 }
 
-/// The images that a file lists, or that the conformance image in an archive knows.
-fn from_file(path: &str, env: &[(String, String)]) -> Result<Vec<String>> {
+/// The images that a file lists, or that a kit or the conformance image in an archive knows.
+pub(super) fn from_file(path: &str, env: &[(String, String)]) -> Result<Lists> {
     let mut head = Vec::new();
     let mut file = std::fs::File::open(path).with_context(|| format!("cannot read `{path}`"))?;
     file.by_ref()
@@ -260,22 +297,25 @@ fn from_file(path: &str, env: &[(String, String)]) -> Result<Vec<String>> {
     if !head.contains(&0) {
         let text = String::from_utf8(head).map_err(|_| anyhow!("`{path}` is not a list of images"))?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        return lines
+        let images = lines
             .map(|line| Reference::parse(line).map(|_| line.to_owned()).with_context(|| format!("`{path}`")))
-            .collect();
+            .collect::<Result<Vec<_>>>()?;
+        ensure!(!images.is_empty(), "`{path}` lists no images");
+        return Ok(Lists { images, tests: Vec::new() });
+    }
+    if let Some(kit) = Kit::read(path.as_ref())? {
+        return Ok(Lists { images: kit.test_images, tests: kit.tests });
     }
     let folder = temp::Folder::new().context("cannot make a temporary folder")?;
     let store = Store::open(&folder)?;
     let images = oci::read_archive(path.as_ref(), &store)?;
     let image = images.iter().find(|image| is_conformance(&image.name));
     let image = image.with_context(|| format!("`{path}` has no conformance image"))?;
-    Tests::of_stored(&store, image)?.images(env)
+    Lists::ask(&Tests::of_stored(&store, image)?, env)
 }
 
 /// What the conformance image says: asked in docker if it is there already, else taken from its registry.
 fn of_tests(image: &str, env: &[(String, String)], matches: &ArgMatches) -> Result<Vec<String>> {
-    const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that \
-                          image, by --images-from FILE, or leave them out by --dry-run or a list of plugins without e2e (-p)";
     if docker::is_here(image) {
         return docker::test_images(image, env).context(REMEDY);
     }
@@ -318,7 +358,7 @@ fn e2e_env(matches: &ArgMatches) -> Vec<(String, String)> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-fn client(matches: &ArgMatches) -> Result<Client> {
+pub(super) fn client(matches: &ArgMatches) -> Result<Client> {
     Client::new(
         names::USER_AGENT,
         matches.try_get_one("plain-http").ok().flatten().copied().unwrap_or_default(),
@@ -326,12 +366,12 @@ fn client(matches: &ArgMatches) -> Result<Client> {
     )
 }
 
-fn platform(matches: &ArgMatches) -> Result<Platform> {
+pub(super) fn platform(matches: &ArgMatches) -> Result<Platform> {
     matches.get_one::<String>("platform").map_or_else(|| Ok(Platform::here()), |text| Platform::parse(text))
 }
 
 /// Says what would be done; true if nothing else is to be.
-fn dry(matches: &ArgMatches, what: &str) -> bool {
+pub(super) fn dry(matches: &ArgMatches, what: &str) -> bool {
     let dry = matches.get_flag("dry-run");
     if dry {
         log::info!("would {what}");
@@ -340,7 +380,7 @@ fn dry(matches: &ArgMatches, what: &str) -> bool {
 }
 
 /// A folder for blobs on their way, gone at the end.
-fn work() -> Result<temp::Folder> {
+pub(super) fn work() -> Result<temp::Folder> {
     let folder = temp::Folder::new().context("cannot make a temporary folder")?;
     // Who interrupts does not want gigabytes left behind.
     let gone = folder.to_owned();

@@ -42,6 +42,7 @@ mod gather;
 mod generate;
 mod get;
 mod images;
+mod kit;
 mod local;
 mod logs;
 mod man;

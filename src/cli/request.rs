@@ -14,6 +14,7 @@ use clap::parser::ValueSource;
 use super::{cluster, overrides, usage};
 use crate::config;
 use crate::deploy::{Change, Plan};
+use crate::image::kit::{self, Kit};
 use crate::image::release;
 use crate::names::{self, PLUGIN_CONFIG_DIR};
 use crate::plugin::mode::{self, FOCUS, Mode, PARALLEL, SKIP};
@@ -98,11 +99,16 @@ enum Place {
 
 fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Plan> {
     let mut run = settings(matches)?;
+    let kit = text(matches, "kit").map(kit).transpose()?;
+    if let Some(kit) = kit.as_ref().filter(|_| run.worker_image == config::Run::default().worker_image) {
+        run.worker_image.clone_from(&kit.sonobuoy_image);
+    }
     if !run.e2e_docker_config_file.is_empty() && run.image_pull_secrets.is_empty() {
         run.image_pull_secrets = PULL_SECRET.into();
     }
+    let ours = kit.as_ref().map_or_else(config::default_image, |kit| kit.sonobuoy_image.clone());
     if let Some(registry) = text(matches, "registry")
-        && run.worker_image == config::Run::default().worker_image
+        && run.worker_image == ours
     {
         // Whoever keeps all images in one registry keeps ours there, too.
         run.worker_image = plugin::relocated(&run.worker_image, registry);
@@ -115,9 +121,19 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
             env.retain(|plugin, _| plugin == name || !is_other(plugin));
             vec![plugin::find(name, None)?]
         }
-        None => selected(matches, &run)?,
+        None => {
+            match kit.as_ref().filter(|_| matches.get_many::<String>("plugin").is_none() && !run.skip_plugins)
+            {
+                Some(kit) => vec![of_kit(kit)?],
+                None => selected(matches, &run)?,
+            }
+        }
     };
     let found: Vec<plugin::Found> = found.into_iter().flatten().collect();
+    let has_tests = found.iter().any(|found| found.definition.name() == builtin::E2E);
+    if let Some(registry) = text(matches, "registry").filter(|_| has_tests && is_run(matches)) {
+        test_images(registry, &mut env, &mut changes);
+    }
     if !found.iter().any(|found| found.built_in && found.definition.name() == builtin::E2E) {
         // Only our own definition takes its image from the version; another's is left as it is.
         changes.retain(|change| !is_version_image(change));
@@ -137,6 +153,9 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     }
     let kubernetes_version = match place {
         Place::Here if version_flag(matches) == "auto" => String::new(),
+        Place::Cluster if version_flag(matches) == "auto" && kit.is_some() => {
+            of_version(matches, kit.as_ref())?
+        }
         // Who asks the cluster anyway needs no advice, and who does not need the version need not ask.
         _ if is_run(matches) || plugins.iter().any(needs_version) => kubernetes_version(matches)?,
         _ => kubernetes_version(matches).unwrap_or_else(|error| {
@@ -178,6 +197,57 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         ssh_key,
         docker_config,
     })
+}
+
+/// What stands in a kit.
+fn kit(path: &str) -> Result<Kit> {
+    let kit = Kit::read(Path::new(path))?;
+    kit.with_context(|| format!("`{path}` is not a kit; `sonobuoy images kit` makes one"))
+}
+
+/// The plugins of a kit: ours as they are built in, since flags are about these.
+fn of_kit(kit: &Kit) -> Result<Vec<plugin::Found>> {
+    let found = kit.plugins.iter().map(|(name, text)| {
+        match builtin::named(name).filter(|_| kit.built_in.contains(name)) {
+            Some(definition) => Ok(plugin::Found { definition, built_in: true, notes: Vec::new() }),
+            None => {
+                let loaded =
+                    plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}"))?;
+                Ok(plugin::Found { definition: loaded.definition, built_in: false, notes: loaded.notes })
+            }
+        }
+    });
+    found.collect()
+}
+
+/// The version that a kit is for; for a cluster of another minor version it is the wrong one.
+fn of_version(matches: &ArgMatches, kit: Option<&Kit>) -> Result<String> {
+    let version = kit.map(|kit| kit.kubernetes_version.clone()).unwrap_or_default();
+    if version.is_empty() {
+        return kubernetes_version(matches);
+    }
+    let minor = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
+    match kubernetes_version(matches) {
+        Ok(cluster) if minor(&cluster) != minor(&version) => {
+            log::warn!("the kit is for Kubernetes {version}, and the cluster is {cluster}");
+        }
+        Err(error) if is_run(matches) => return Err(error),
+        _ => {}
+    }
+    Ok(version)
+}
+
+/// The tests find their images in the registry that all others come from, unless something else is said.
+fn test_images(registry: &str, env: &mut Env, changes: &mut Vec<Change>) {
+    const FILE: &str = "registries.yaml";
+    const LIST: &str = "KUBE_TEST_REPO_LIST";
+    let env = env.entry(builtin::E2E.into()).or_default();
+    if env.contains_key(LIST) || env.contains_key("KUBE_TEST_REPO") {
+        return;
+    }
+    env.insert(LIST.into(), format!("{PLUGIN_CONFIG_DIR}/{FILE}"));
+    let text = kit::repositories(registry);
+    changes.push(Change::File { plugin: builtin::E2E.into(), name: FILE.into(), text });
 }
 
 /// Whether the command is `run`, which creates what `gen` only prints, or `doctor`, which tries the same.

@@ -227,7 +227,8 @@ fn images() -> Vec<Arg> {
         text("kube-conformance-image", "IMAGE", "Image of the e2e plugin"),
         text("systemd-logs-image", "IMAGE", "Image of the systemd-logs plugin"),
         text("sonobuoy-image", "IMAGE", "Image of aggregator and workers"),
-        text("registry", "REGISTRY", "Registry that holds every image of every plugin"),
+        text("registry", "REGISTRY", "Registry that holds every image of every plugin and of the e2e tests"),
+        text("kit", "FILE", "Kit that was loaded or pushed: its plugins, its version, its images"),
         text("image-pull-policy", "POLICY", "Pull policy of our own images and the built-in plugins"),
         switch("force-image-pull-policy", "Use that policy for all plugins"),
     ]

@@ -318,11 +318,24 @@ fn images() -> Command {
                     "REGISTRY",
                     "Registry to push to; images keep the last part of their name",
                 ))
+                .arg(Arg::new("kit").value_name("KIT").help("Kit whose images to push").conflicts_with_all([
+                    "archive",
+                    "e2e-repo",
+                    "e2e-repo-config",
+                ]))
                 .arg(text(
                     "archive",
                     "FILE",
                     "Push the images in this archive instead of those in their registries",
                 ))
+                .arg(
+                    text(
+                        "output",
+                        "FILE",
+                        "With a kit: file to write for --e2e-repo-config [default: registries.yaml]",
+                    )
+                    .short('o'),
+                )
                 .args(transfer()),
         )
         .subcommand(
@@ -333,6 +346,16 @@ fn images() -> Command {
                     text("output", "FILE", "File to write [default: kubernetes_e2e_images_VERSION.tar]")
                         .short('o'),
                 )
+                .args(transfer()),
+        )
+        .subcommand(
+            one("kit", "Save all that a version's conformance tests need in one file")
+                .arg(text("output", "FILE", "File to write [default: kit-VERSION.tar]").short('o'))
+                .arg(text(
+                    "sonobuoy-image",
+                    "FILE",
+                    "Archive of our own image [default: sonobuoy-image.tar next to this program]",
+                ))
                 .args(transfer()),
         )
         .subcommand(one("delete", "Remove the images from this machine").args(repositories()))

@@ -1,5 +1,6 @@
-//! Calls to the docker program, for its own images.
+//! Calls to the docker program, or podman where there is only that, for its own images.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -48,24 +49,32 @@ enum Show {
 }
 
 fn docker(words: &[&str], show: Show) -> Result<String> {
-    let mut command = Command::new("docker");
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
-    if show == Show::Progress {
-        command.stdout(std::io::stderr());
-    }
-    command.stderr(match show {
-        Show::Nothing => Stdio::null(),
-        Show::Failure => Stdio::piped(),
-        Show::Progress | Show::Errors => Stdio::inherit(),
+    let call = |program: &str| {
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped());
+        if show == Show::Progress {
+            command.stdout(std::io::stderr());
+        }
+        command.stderr(match show {
+            Show::Nothing => Stdio::null(),
+            Show::Failure => Stdio::piped(),
+            Show::Progress | Show::Errors => Stdio::inherit(),
+        });
+        command.output()
+    };
+    // Podman takes the same words.
+    let output = call("docker").or_else(|error| match error.kind() {
+        ErrorKind::NotFound => call("podman").map_err(|_| error),
+        _ => Err(error),
     });
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start `docker {}`; is docker installed?", words.join(" ")))?;
+    let words = words.join(" ");
+    let output =
+        output.with_context(|| format!("cannot start `docker {words}`; is docker or podman installed?"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.lines().rev().find(|line| !line.trim().is_empty());
         let said = said.map_or_else(String::new, |line| format!(": {}", line.trim()));
-        bail!("`docker {}` failed ({}){said}", words.join(" "), output.status);
+        bail!("`docker {words}` failed ({}){said}", output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod conformance;
 pub(crate) mod docker;
+pub(crate) mod kit;
 pub(crate) mod lists;
 pub(crate) mod release;
 mod translation;

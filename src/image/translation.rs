@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::plugin;
 use base::json::json;
@@ -52,6 +52,13 @@ pub(crate) fn registries() -> serde_json::Value {
         "promoterE2eRegistry": "registry.k8s.io/e2e-test-images",
         "sigStorageRegistry": "registry.k8s.io/sig-storage",
     })
+}
+
+/// The same, with those that only newer versions know.
+pub(super) fn all_registries() -> Map<String, Value> {
+    let mut all = registries().as_object().cloned().unwrap_or_default();
+    all.insert("cloudProviderGcpRegistry".into(), "registry.k8s.io/cloud-provider-gcp".into());
+    all
 }
 
 #[cfg(test)]

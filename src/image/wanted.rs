@@ -52,6 +52,11 @@ impl Wanted {
         Ok(())
     }
 
+    /// The conformance image, if a plugin runs it.
+    pub(crate) fn conformance(&self) -> Option<&str> {
+        self.conformance.as_deref()
+    }
+
     /// Without the images that only the conformance image knows.
     pub(crate) fn without_tests(self) -> BTreeSet<String> {
         self.images

@@ -19,16 +19,60 @@ const MAX_JSON_BYTES: u64 = 8 << 20;
 /// The name under which a runtime should know the image.
 const NAME: &str = "io.containerd.image.name";
 
+/// The checksums of everything else in an archive, as `sha256sum -c` takes them.
+const SUMS: &str = "SHA256SUMS";
+
 /// The layout's own annotation for a tag; some programs write the whole name.
 const TAG: &str = "org.opencontainers.image.ref.name";
 
-/// Writes images and everything in `store` to one file; the same images give the same bytes.
+/// A file that stands in an archive beside images, and before them.
+pub struct Beside {
+    /// Its path.
+    pub name: String,
+    /// What is in it.
+    pub content: Vec<u8>,
+    /// Whether it can be run.
+    pub is_program: bool,
+}
+
+/// Writes images and everything in `store` to one file; the same images give the same bytes. If there are files `beside`
+/// them, so are the checksums of all.
 ///
 /// Docker's own list has one platform of each image: this machine's, if available.
-pub fn write(store: &Store, images: &[Stored], path: &Path) -> Result<()> {
+pub fn write(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -> Result<()> {
     let shown = || format!("cannot write `{}`", path.display());
     let partial = path.with_extension("tar.partial");
     let mut tar = Builder::new(BufWriter::new(File::create(&partial).with_context(shown)?));
+    let documents = documents(store, images)?;
+    let blobs = store.blobs()?;
+    for file in beside {
+        let mode = if file.is_program { 0o755 } else { 0o644 };
+        append(&mut tar, &file.name, mode, file.content.len() as u64, &*file.content).with_context(shown)?;
+    }
+    if !beside.is_empty() {
+        let sum = |content: &[u8]| crate::hex(digest::digest(&digest::SHA256, content));
+        let files = beside.iter().map(|file| format!("{}  {}\n", sum(&file.content), file.name));
+        let all = blobs.iter().map(|(hash, _)| format!("{hash}  blobs/sha256/{hash}\n"));
+        let rest = documents.iter().map(|(name, text)| format!("{}  {name}\n", sum(text.as_bytes())));
+        let sums: String = files.chain(all).chain(rest).collect();
+        append(&mut tar, SUMS, 0o644, sums.len() as u64, sums.as_bytes()).with_context(shown)?;
+    }
+    for (hash, file) in blobs {
+        let size = fs::metadata(&file).with_context(shown)?.len();
+        let blob = File::open(&file).with_context(shown)?;
+        append(&mut tar, &format!("blobs/sha256/{hash}"), 0o644, size, blob.take(size))
+            .with_context(shown)?;
+    }
+    for (name, text) in documents {
+        append(&mut tar, name, 0o644, text.len() as u64, text.as_bytes()).with_context(shown)?;
+    }
+    let mut file = tar.into_inner().with_context(shown)?;
+    file.flush().and_then(|()| file.get_ref().sync_all()).with_context(shown)?;
+    fs::rename(&partial, path).with_context(shown)
+}
+
+/// The lists of an archive's images: the layout's, and docker's.
+fn documents(store: &Store, images: &[Stored]) -> Result<[(&'static str, String); 3]> {
     let mut docker = Vec::new();
     let mut index = Vec::new();
     for image in images {
@@ -51,28 +95,22 @@ pub fn write(store: &Store, images: &[Stored], path: &Path) -> Result<()> {
             }
         }
     }
-    for (hash, file) in store.blobs()? {
-        let size = fs::metadata(&file).with_context(shown)?.len();
-        let blob = File::open(&file).with_context(shown)?;
-        append(&mut tar, &format!("blobs/sha256/{hash}"), size, blob.take(size)).with_context(shown)?;
-    }
     let layout = json!({ "imageLayoutVersion": "1.0.0" });
     let index = json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": index });
-    for (name, document) in
-        [("index.json", index), ("manifest.json", Value::Array(docker)), ("oci-layout", layout)]
-    {
-        let text = document.to_string();
-        append(&mut tar, name, text.len() as u64, text.as_bytes()).with_context(shown)?;
-    }
-    let mut file = tar.into_inner().with_context(shown)?;
-    file.flush().and_then(|()| file.get_ref().sync_all()).with_context(shown)?;
-    fs::rename(&partial, path).with_context(shown)
+    let all = [("index.json", index), ("manifest.json", Value::Array(docker)), ("oci-layout", layout)];
+    Ok(all.map(|(name, document)| (name, document.to_string())))
 }
 
-fn append(tar: &mut Builder<impl Write>, name: &str, size: u64, content: impl Read) -> std::io::Result<()> {
+fn append(
+    tar: &mut Builder<impl Write>,
+    name: &str,
+    mode: u32,
+    size: u64,
+    content: impl Read,
+) -> std::io::Result<()> {
     let mut header = Header::new_ustar();
     header.set_size(size);
-    header.set_mode(0o644);
+    header.set_mode(mode);
     header.set_mtime(0);
     tar.append_data(&mut header, name, content)
 }

@@ -14,7 +14,7 @@ mod registry;
 mod store;
 mod within;
 
-pub use archive::{read as read_archive, write as write_archive};
+pub use archive::{Beside, read as read_archive, write as write_archive};
 pub use look::{Look, is_unreached};
 pub use reference::Reference;
 pub use registry::Client;

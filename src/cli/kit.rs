@@ -1,0 +1,131 @@
+//! `sonobuoy images kit` and `images push KIT`: all that a version's conformance tests need in one file, and its way into
+//! a registry.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::ArgMatches;
+
+use super::images::{self, LOCAL, Lists, Push, REMEDY, dry};
+use super::{output, transfers};
+use crate::image::conformance::Tests;
+use crate::image::kit::{self, Kit};
+use base::oci::{self, Descriptor, Reference, Store, Stored};
+
+/// What the archive of our own image is called in a release kit.
+const OWN_ARCHIVE: &str = "sonobuoy-image.tar";
+/// The file that tells tests where their images are, if it is not named.
+const REGISTRIES: &str = "registries.yaml";
+
+/// Makes a kit. What is cut goes on when it is called again.
+pub(super) fn make(matches: &ArgMatches) -> Result<()> {
+    let (wanted, mut kit) = images::chosen(matches, true)?;
+    let named = matches.get_one::<String>("output").map(PathBuf::from);
+    let out = named.unwrap_or_else(|| {
+        let version =
+            if kit.kubernetes_version.is_empty() { crate::VERSION } else { &kit.kubernetes_version };
+        PathBuf::from(format!("kit-{version}.tar"))
+    });
+    let conformance = wanted.conformance().map(str::to_owned);
+    let mut images: Vec<String> = wanted.without_tests().into_iter().collect();
+    if images.iter().filter(|image| dry(matches, &format!("put {image} into the kit"))).count() > 0 {
+        return output::print(&format!("{}\n", out.display()));
+    }
+    let folder = out.with_extension("blobs");
+    let store = Store::open(&folder)?;
+    let own = own_image(matches, &store)?;
+    kit.sonobuoy_image = own.first().map(|own| own.name.to_string()).unwrap_or_default();
+    images.retain(|image| !image.starts_with(LOCAL));
+    let stored = RefCell::new(own);
+    let (client, platform) = (images::client(matches)?, images::platform(matches)?);
+    let pull = |images: &[String]| {
+        transfers::each("download images", false, images, |image, transfers| {
+            let watch = |part: &Descriptor, done| transfers.watch(part, done);
+            let pulled = store.pull(&client, &Reference::parse(image)?, &platform, &watch);
+            stored.borrow_mut().push(pulled.with_context(|| image.clone())?);
+            Ok(())
+        })
+    };
+    pull(&images)?;
+    kit.plugin_images = images;
+    if let Some(conformance) = &conformance {
+        let lists = match matches.get_one::<String>("images-from") {
+            Some(path) => images::from_file(path, &[])?,
+            None => ask(&store, &stored.borrow(), conformance).context(REMEDY)?,
+        };
+        kit.tests = lists.tests;
+        let (never, images) = lists.images.into_iter().partition(|image| kit::is_never_pulled(image));
+        for image in never {
+            log::info!("{image} is not in the kit: tests try what happens if it cannot be pulled");
+        }
+        kit.test_images = images;
+        pull(&kit.test_images)?;
+    }
+    let stored = stored.into_inner();
+    oci::write_archive(&store, &stored, &kit.files()?, &out)?;
+    let _ = std::fs::remove_dir_all(&folder);
+    log::info!(
+        "{} images and the names of {} tests; inside: `sonobuoy images push {} --custom-registry REGISTRY`",
+        stored.len(),
+        kit.tests.len(),
+        out.display()
+    );
+    output::print(&format!("{}\n", out.display()))
+}
+
+/// Asks the conformance image, which is in the store.
+fn ask(store: &Store, stored: &[Stored], conformance: &str) -> Result<Lists> {
+    let name = Reference::parse(conformance)?;
+    let image = stored.iter().find(|stored| stored.name == name);
+    Lists::ask(&Tests::of_stored(store, image.context("the conformance image is missing")?)?, &[])
+}
+
+/// Our own image, which no registry has: from the archive that is named, or from that of the release kit that this program
+/// came in.
+fn own_image(matches: &ArgMatches, store: &Store) -> Result<Vec<Stored>> {
+    const REMEDY: &str = "name the archive of our own image by --sonobuoy-image FILE: it is `sonobuoy-image.tar` in the release kit, \
+                          and `make image` builds it";
+    let named = matches.get_one::<String>("sonobuoy-image").map(PathBuf::from);
+    let beside = || Some(std::env::current_exe().ok()?.with_file_name(OWN_ARCHIVE));
+    let path = named.or_else(|| beside().filter(|path| path.exists())).context(REMEDY)?;
+    oci::read_archive(&path, store).context(REMEDY)
+}
+
+/// Pushes a kit to where its tests look for their images, and writes the file that tells them.
+pub(super) fn push(matches: &ArgMatches, archive: &Path, kit: &Kit, registry: &str) -> Result<()> {
+    let named = matches.get_one::<String>("output").map_or(REGISTRIES, String::as_str);
+    let text = kit::repositories(registry);
+    let known = std::fs::read_to_string(named).ok();
+    ensure!(
+        known.is_none_or(|known| known == text),
+        "`{named}` exists, and says something else; name another file with -o"
+    );
+    let (client, work) = (images::client(matches)?, images::work()?);
+    let store = Store::open(&work)?;
+    let stored = oci::read_archive(archive, &store)?;
+    let places = kit::Places::new(registry);
+    let mut targets = BTreeMap::<String, &Stored>::new();
+    for image in &stored {
+        let target = places.apply(&image.name.to_string());
+        if let Some(other) = targets.insert(target.clone(), image).filter(|other| other.root != image.root) {
+            bail!("`{}` and `{}` would both be `{target}`", other.name, image.name);
+        }
+    }
+    let names: Vec<&String> = targets.keys().collect();
+    let push = Push { matches, client: &client, store: &store };
+    transfers::each("push images", matches.get_flag("dry-run"), &names, |target, transfers| {
+        push.one(targets[*target], target, transfers)
+    })?;
+    if dry(matches, &format!("write `{named}`")) {
+        return Ok(());
+    }
+    std::fs::write(named, text).with_context(|| format!("cannot write `{named}`"))?;
+    log::info!(
+        "`{named}` is for --e2e-repo-config; `sonobuoy run --kit {} --registry {registry}` needs no other flag{}",
+        archive.display(),
+        if kit.kubernetes_version.is_empty() { "" } else { " for the conformance tests" }
+    );
+    Ok(())
+}

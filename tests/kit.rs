@@ -1,0 +1,192 @@
+//! The kit of a version: made from registries, pushed into another one, used by a run without another flag.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::images::{conformance, fill, plugin};
+use super::support::cluster::untouched;
+use super::support::registry::{Habits, Registry, digest};
+use super::support::{Folder, Sonobuoy};
+
+/// The registry of the tests' own images, with the conformance image, ours, and those of tests.
+struct Outside {
+    registry: Registry,
+    folder: Folder,
+}
+
+impl Outside {
+    fn new(habits: Habits, tests: &str) -> Self {
+        let registry = Registry::start(habits);
+        let host = registry.host();
+        let program = format!(
+            "#!/bin/sh\ncase $1 in\n--list-images) {} ;;\n--list-tests) echo '  k8s.io/x/y.go:7: [sig-b] b [Conformance]'; \
+             echo '  k8s.io/x/y.go:3: [sig-a] a' ;;\nesac\n",
+            tests.replace("HOST", &host)
+        );
+        conformance(&registry, &[&[("usr/local/bin/e2e.test", &program)]]);
+        fill(&registry, "team/sonobuoy", false);
+        let folder = Folder::new();
+        let own = Sonobuoy::new("images download -p p.yaml -o own.tar")
+            .file("p.yaml", plugin(&format!("{host}/team/sonobuoy:1")))
+            .run_any();
+        folder.write("own.tar", std::fs::read(own.folder.join("own.tar")).unwrap());
+        let image = format!("{host}/conformance:$SONOBUOY_K8S_VERSION");
+        let e2e = format!(
+            "sonobuoy-config: {{driver: Job, plugin-name: e2e}}\nspec: {{name: e2e, image: '{image}'}}\n"
+        );
+        folder.write("e2e.yaml", e2e);
+        Self { registry, folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Makes a kit.
+    fn kit(&self) -> Sonobuoy {
+        Sonobuoy::new("images kit --kubernetes-version v1.33.1 -p")
+            .arg(self.path("e2e.yaml"))
+            .arg("--sonobuoy-image")
+            .arg(self.path("own.tar"))
+            .arg("-o")
+            .arg(self.path("kit.tar"))
+    }
+}
+
+const IMAGES: &str = "echo HOST/e2e/agnhost:1; echo invalid.registry.k8s.io/invalid/alpine:3.1";
+
+/// What a program prints that runs in a folder.
+fn printed(program: &str, words: &[&str], folder: &Path) -> String {
+    let output = Command::new(program).args(words).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_kit_holds_what_a_version_needs_and_goes_on_where_it_was_cut() {
+    let outside = Outside::new(Habits { cut_after: Some(200_000), ..Habits::default() }, IMAGES);
+    outside.kit().status(1).stderr_has("e2e/agnhost:1").run_any();
+    assert!(outside.path("kit.blobs").exists() && !outside.path("kit.tar").exists());
+    let fetched = |outside: &Outside, what: &str| {
+        let log = outside.registry.log();
+        log.iter().filter(|line| line.starts_with("GET") && line.contains(what)).count()
+    };
+    let layers = fetched(&outside, "conformance/blobs/");
+    fill(&outside.registry, "e2e/agnhost", false);
+    outside
+        .kit()
+        .stdout(&format!("{}\n", outside.path("kit.tar").display()))
+        .stderr_has("3 images and the names of 2 tests")
+        .run();
+    assert_eq!(fetched(&outside, "conformance/blobs/"), layers, "what was there is not fetched again");
+    assert!(!outside.path("kit.blobs").exists());
+
+    let unpacked = Folder::new();
+    let tar = outside.path("kit.tar").display().to_string();
+    let names = printed("tar", &["tf", &tar], unpacked.path());
+    assert!(
+        names.starts_with("kit.json\nimages.txt\ntests.txt\nload\ndefinitions/e2e.yaml\nSHA256SUMS\nblobs/"),
+        "{names}"
+    );
+    printed("tar", &["xf", &tar], unpacked.path());
+    printed("sha256sum", &["--quiet", "-c", "SHA256SUMS"], unpacked.path());
+    printed("sh", &["-n", "load"], unpacked.path());
+    let host = outside.registry.host();
+    assert_eq!(
+        unpacked.read("images.txt"),
+        format!("{host}/e2e/agnhost:1\n"),
+        "what nobody can pull is left out"
+    );
+    assert_eq!(unpacked.read("tests.txt"), "[sig-a] a\n[sig-b] b [Conformance]\n");
+    let about: Value = serde_json::from_str(&unpacked.read("kit.json")).unwrap();
+    let expected = json!({"kubernetesVersion": "v1.33.1", "sonobuoyImage": format!("{host}/team/sonobuoy:1"),
+        "builtIn": [], "pluginImages": [format!("{host}/conformance:v1.33.1")]});
+    assert_eq!(about, expected);
+    // Its lists stand for the image where that cannot be asked.
+    Sonobuoy::new("e2e --input")
+        .arg(outside.path("kit.tar"))
+        .stdout("[sig-a] a\n[sig-b] b [Conformance]\n")
+        .run();
+    let list = Sonobuoy::new("images list --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
+    list.arg("--images-from").arg(outside.path("kit.tar")).stdout_has("/e2e/agnhost:1\n").run();
+}
+
+#[test]
+fn a_kit_goes_into_a_registry_where_a_run_finds_it() {
+    let outside = Outside::new(Habits::default(), IMAGES);
+    let (root, _) = fill(&outside.registry, "e2e/agnhost", false);
+    outside.kit().arg("--platform=all").run_any();
+    let inside = Registry::start(Habits::default());
+    let to = format!("{}/mirror", inside.host());
+    let push = || Sonobuoy::new("images push").arg(outside.path("kit.tar")).arg("--custom-registry").arg(&to);
+    let done = push()
+        .stdout(&format!("{to}/agnhost:1\n{to}/conformance:v1.33.1\n{to}/sonobuoy:1\n"))
+        .stderr_has("`registries.yaml` is for --e2e-repo-config")
+        .run();
+    assert_eq!(inside.manifest("mirror/agnhost", "1").map(|bytes| digest(&bytes)), Some(root));
+    let file = done.folder.read("registries.yaml");
+    assert!(file.contains(&format!("promoterE2eRegistry: {to}\n")), "{file}");
+    push().file("registries.yaml", "mine: x\n").status(1).stderr_has("`registries.yaml` exists").run();
+    push().file("registries.yaml", &file).stderr_has(": 0 new blobs").run_any();
+
+    let (api, _folder, config) = untouched();
+    api.raw("/version", 200, r#"{"gitVersion": "v1.32.2"}"#);
+    let kit = outside.path("kit.tar").display().to_string();
+    Sonobuoy::new(&format!(
+        "run --kubeconfig {config} --kit {kit} --registry {to} --rbac Enable --skip-preflight=true"
+    ))
+    .stderr_has("the kit is for Kubernetes v1.33.1, and the cluster is v1.32.2")
+    .run_any();
+    let made = |path: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/{path}")).unwrap();
+    assert_eq!(made("pods/sonobuoy")["spec"]["containers"][0]["image"], format!("{to}/sonobuoy:1"));
+    let plugins = made("configmaps/sonobuoy-plugins-cm")["data"].clone();
+    let plugin = plugins.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned();
+    assert!(plugin.contains(&format!("image: {to}/conformance:v1.33.1")), "{plugin}");
+    assert!(plugin.contains("value: /tmp/sonobuoy/config/registries.yaml"), "{plugin}");
+    assert_eq!(made("configmaps/plugin-e2e-cm")["data"]["registries.yaml"], file);
+}
+
+#[test]
+fn what_is_not_a_kit_or_lacks_something_is_named() {
+    let outside = Outside::new(Habits::default(), "echo HOST/e2e/agnhost:1");
+    fill(&outside.registry, "e2e/agnhost", false);
+    let without_own =
+        Sonobuoy::new("images kit --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
+    without_own.status(1).stderr_has("name the archive of our own image by --sonobuoy-image FILE").run();
+    Sonobuoy::new("run --local --kit")
+        .arg(outside.path("own.tar"))
+        .arg("-p")
+        .arg(outside.path("e2e.yaml"))
+        .status(1)
+        .stderr_has("is not a kit; `sonobuoy images kit` makes one")
+        .run_any();
+    Sonobuoy::new("images push kit.tar --archive kit.tar --custom-registry r")
+        .status(1)
+        .stderr_has("--archive")
+        .run_any();
+    Sonobuoy::new("images push missing.tar --custom-registry r")
+        .status(1)
+        .stderr_has("cannot read `missing.tar`")
+        .run();
+    // Two images that would get one name.
+    let mixed = Outside::new(Habits::default(), "echo HOST/e2e/agnhost:1; echo HOST/other/agnhost:1");
+    fill(&mixed.registry, "e2e/agnhost", false);
+    fill(&mixed.registry, "other/agnhost", true);
+    mixed.kit().run_any();
+    Sonobuoy::new("images push")
+        .arg(mixed.path("kit.tar"))
+        .arg("--custom-registry=reg.local")
+        .status(1)
+        .stderr_has("would both be `reg.local/agnhost:1`")
+        .run();
+    for (tests, words) in [("true", "lists no images"), ("echo '<html>'", "lists an image that is not one")] {
+        Outside::new(Habits::default(), tests)
+            .kit()
+            .status(1)
+            .stderr_has(words)
+            .stderr_has("--images-from")
+            .run_any();
+    }
+}
