@@ -8,11 +8,12 @@ use std::process::Stdio;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty;
 use rustix::termios::{Winsize, tcsetwinsize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::images::{fill, plugin};
 use super::retrieve::{Finished, noise};
 use super::support::Sonobuoy;
+use super::support::cluster::{AGGREGATOR, STATUS, aggregator_pod, namespace, status, untouched};
 use super::support::registry::{Habits, Registry};
 use super::support::watchdog::Watchdog;
 
@@ -130,4 +131,38 @@ fn transfers_are_drawn_at_a_terminal_and_leave_a_line() {
     assert_eq!(code, Some(0), "{sent}");
     assert!(sent.contains("archive: 3.0 MiB of 3.0 MiB, after 0:0"), "{sent}");
     assert!(sent.trim_end().ends_with(".tar.gz"), "{sent}");
+}
+
+#[test]
+fn three_hundred_nodes_fit_into_a_window() {
+    let (api, folder, config) = untouched();
+    namespace(&api);
+    let entries = |done: u64| -> Vec<Value> {
+        let entry = |node: u64| {
+            let (state, result) = if node < done { ("complete", "passed") } else { ("running", "") };
+            let mut entry = json!({"plugin": "probe", "node": format!("node-{node}"), "status": state,
+                "result-status": result, "result-counts": null});
+            if node % 10 == 7 {
+                entry["message"] =
+                    json!(format!("Failed to pull image on `node-{node}`: {}", "no way ".repeat(30)));
+            }
+            entry
+        };
+        (0..300).map(entry).collect()
+    };
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!(entries(100)))));
+    std::thread::scope(|scope| {
+        let watch = Sonobuoy::new(&format!("status --watch --credentials none.json --kubeconfig {config}"));
+        let watch = scope.spawn(|| at_terminal(watch.env("TERM", "xterm"), 80, 24));
+        api.wait(|api| api.count("GET /api/v1/namespaces/sonobuoy/pods") > 2);
+        let complete = status("complete", &json!(entries(300)));
+        api.merge(AGGREGATOR, &json!({"metadata": {"annotations": {(STATUS): complete}}}));
+        let (sent, code) = watch.join().unwrap();
+        assert_eq!(code, Some(0), "{sent}");
+        assert!(moves(&sent).iter().all(|up| *up < 24), "{sent}");
+        let stays = sent.rsplit("\x1b[J").next().unwrap();
+        assert!(stays.contains("probe: 300 of 300 nodes done, passed"), "{stays}");
+        assert!(stays.lines().count() < 24, "{stays}");
+    });
+    drop(folder);
 }

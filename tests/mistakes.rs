@@ -55,6 +55,11 @@ const MISTAKES: &[(&str, &str)] = &[
     ("delete --al", "did you mean `--all`?"),
     ("retrieve --forse", "did you mean `--force`?"),
     ("run --rbac enabled", "did you mean `Enable`?"),
+    ("plugin remove x", "did you mean `plugin uninstall`?"),
+    ("plugin install x.yaml", "as in `plugin install disk disk.yaml`"),
+    ("gen plugin", "or `--example shell` for one that runs as it is"),
+    ("results diff a", "write the earlier archive and the later one"),
+    ("run --context prod", "there is no kubeconfig that could have it; name one with `--kubeconfig`"),
     ("frobnicate", "unknown command \"frobnicate\" for \"sonobuoy\""),
 ];
 

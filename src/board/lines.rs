@@ -17,6 +17,9 @@ const MIN_BAR: usize = 6;
 /// A shorter note is cut to nothing that anybody understands.
 const MIN_NOTE: usize = 12;
 
+/// What is wrong may take so many lines while there is room.
+const MAX_TROUBLE_LINES: usize = 3;
+
 /// What a terminal shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
@@ -56,11 +59,11 @@ pub(super) fn lines(shown: &Shown<'_>, size: Size, look: Look) -> Vec<Line> {
     out
 }
 
-/// How many lines tasks and troubles get of `left`: tasks come first, but troubles always get some.
+/// How many lines tasks and troubles get of `left`: tasks come first, but troubles always get some, and what is left.
 fn shares(left: usize, tasks: usize, troubles: usize) -> (usize, usize) {
     let wanted = troubles.min(left / 3);
     let tasks = tasks.min(left - wanted);
-    (tasks, troubles.min(left - tasks))
+    (tasks, left - tasks)
 }
 
 struct Page {
@@ -136,10 +139,15 @@ impl Page {
     }
 
     fn troubles(&self, troubles: &[Trouble], rows: usize) -> Vec<Line> {
-        let shown = if rows < troubles.len() { rows.saturating_sub(1) } else { troubles.len() };
-        let mut out: Vec<Line> = (troubles.iter().take(shown))
-            .map(|trouble| self.line(vec![(Style::Bad, format!("  {}", sentence(trouble, 3)))]))
-            .collect();
+        let bad = |text: String| self.line(vec![(Style::Bad, text)]);
+        let all: Vec<String> = troubles.iter().map(|trouble| sentence(trouble, 3)).collect();
+        let whole: Vec<String> =
+            all.iter().flat_map(|text| broken(text, self.width, MAX_TROUBLE_LINES)).collect();
+        if whole.len() <= rows {
+            return whole.into_iter().map(bad).collect();
+        }
+        let shown = if rows < all.len() { rows.saturating_sub(1) } else { all.len() };
+        let mut out: Vec<Line> = all.into_iter().take(shown).map(|text| bad(format!("  {text}"))).collect();
         if shown < troubles.len() && rows > 0 {
             let more = format!("  and {} more that are in trouble", troubles.len() - shown);
             out.push(self.line(vec![(Style::Bad, more)]));
@@ -309,6 +317,23 @@ fn columns(text: &str) -> usize {
     text.chars().map(column).sum()
 }
 
+/// A text in lines that fit, indented; the last may be too long.
+fn broken(text: &str, width: usize, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let count = lines.len();
+        match lines.last_mut() {
+            Some(line) if count == most || columns(line) + 1 + columns(word) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) => lines.push(format!("    {word}")),
+            None => lines.push(format!("  {word}")),
+        }
+    }
+    lines
+}
+
 /// The beginning of a text that fits, with a mark where it is cut.
 fn clip(text: &str, width: usize, unicode: bool) -> String {
     if columns(text) <= width {
@@ -407,6 +432,32 @@ mod tests {
                 "  system.   28/30  1 f.",
                 "waiting for e2e",
                 "time limit 6h",
+            ],
+        );
+        let mut long = scene();
+        long.tasks.clear();
+        long.troubles[0].cause =
+            "it could not do what it was for, and said no more than this about it".into();
+        check(
+            &long,
+            40,
+            24,
+            &[
+                "a run: running  1:02:03",
+                "  systemd-logs on n1, n2: it could not",
+                "    do what it was for, and said no",
+                "    more than this about it",
+                "waiting for e2e | time limit 6h",
+            ],
+        );
+        check(
+            &long,
+            40,
+            5,
+            &[
+                "a run: running  1:02:03",
+                "  systemd-logs on n1, n2: it could not.",
+                "waiting for e2e | time limit 6h",
             ],
         );
         check(&scene(), 80, 2, &["waiting for e2e | time limit 6h"]);

@@ -32,7 +32,10 @@ pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
         plugins.entry(&entry.plugin).or_default().push(entry);
     }
     let tasks = plugins.iter().map(|(name, entries)| task(name, entries)).collect();
-    let mut footer = vec![waited_for(run, &plugins), about.limit.clone(), about.hint.clone()];
+    let mut footer = vec![waited_for(run, &plugins)];
+    if run.status == status::RUNNING {
+        footer.extend([about.limit.clone(), about.hint.clone()]);
+    }
     footer.retain(|part| !part.is_empty());
     Scene {
         title: about.title.clone(),
@@ -125,6 +128,7 @@ fn troubles(run: &Run) -> Vec<Trouble> {
     for (entry, cause) in said {
         // Causes that name their own node are the same cause.
         let cause = cause.replace(&format!("`{}`", entry.node), "the node");
+        let cause = cause.split_whitespace().collect::<Vec<_>>().join(" ");
         let same = |trouble: &&mut Trouble| trouble.task == entry.plugin && trouble.cause == cause;
         let place = match count(entry) {
             1 => entry.node.clone(),
@@ -215,7 +219,7 @@ mod tests {
         let task = &scene.tasks[0];
         assert_eq!(task.steps, Some(Steps { unit: Unit::Tests, done: 59, total: 59, failed: 2 }));
         assert_eq!((task.result.as_str(), task.over, task.failed), ("failed", true, 1));
-        assert_eq!(scene.footer, ["l", "h"]);
+        assert_eq!(scene.footer, [""; 0], "nothing is waited for");
     }
 
     #[test]

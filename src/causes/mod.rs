@@ -108,7 +108,11 @@ impl Causes {
     /// The cause of a text, as it groups.
     pub(crate) fn name(&self, failure: &Failure<'_>) -> String {
         let text = head(failure.text, LOOKED_AT);
-        let line = text.lines().nth(speaking(text)).unwrap_or_default();
+        let mut lines = text.lines().skip(speaking(text));
+        let line = lines.next().unwrap_or_default().trim_end();
+        // It announces what it is about.
+        let next = lines.find(|line| !line.trim().is_empty()).filter(|_| line.ends_with(':'));
+        let line = &next.map_or_else(|| line.to_owned(), |next| format!("{line} {}", next.trim()));
         if line.trim().is_empty() {
             return format!("{}: no reason given", cut(&mask(failure.test, &self.nodes), CAUSE));
         }
@@ -265,6 +269,10 @@ mod tests {
             // A message, and the text that begins with it.
             ("something odd [FAILED] something odd\nIn [It] at: test/e2e/a.go:12", "something odd"),
             ("odd: 1 odd: 1\nmore", "odd: <n>"),
+            (
+                "it ended, and said last:\n\n  no disk 3 here\nmore",
+                "it ended, and said last: no disk <n> here",
+            ),
             (
                 "first\nGet \"https://10.0.0.1:443/api\": dial tcp 10.0.0.1:443: connect: connection refused",
                 "Get \"https://<ip>:443/api\": dial tcp <ip>:443: connect: connection refused",

@@ -73,7 +73,7 @@ fn newest(name: &str) -> anyhow::Result<String> {
     let newest = names.filter(|name| name.contains("_sonobuoy_") && name.ends_with(".tar.gz")).max();
     let newest = newest.with_context(|| {
         format!(
-            "could not process archive: there is none in `{}`; `sonobuoy retrieve` fetches one",
+            "could not process archive: `{}` holds none that is called …_sonobuoy_….tar.gz; `sonobuoy retrieve` fetches one",
             folder.display()
         )
     })?;

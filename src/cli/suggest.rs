@@ -31,6 +31,14 @@ const COMMANDS: &[(&str, &str)] = &[
     ("tests", "e2e"),
     ("snapshot", "query"),
     ("pods", "get pod"),
+    ("plugin remove", "plugin uninstall"),
+    ("plugin rm", "plugin uninstall"),
+    ("plugin delete", "plugin uninstall"),
+    ("plugin add", "plugin install"),
+    ("plugin ls", "plugin list"),
+    ("images save", "images download"),
+    ("images rm", "images delete"),
+    ("gen manifest", "gen"),
 ];
 
 /// What other programs call a flag.
@@ -74,7 +82,8 @@ pub(super) fn command(word: &str, path: &[String]) -> String {
     if !near.is_empty() {
         return asked(&near.into_iter().map(|name| format!("{prefix}{name}")).collect::<Vec<_>>());
     }
-    let exact = COMMANDS.iter().filter(|(other, _)| *other == lower).map(|(_, name)| (*name).to_owned());
+    let whole = format!("{prefix}{lower}");
+    let exact = COMMANDS.iter().filter(|(other, _)| *other == whole).map(|(_, name)| (*name).to_owned());
     let elsewhere = visible(&table).flat_map(|group| {
         let same = visible(group).filter(|inner| inner.get_name() == lower);
         same.map(|inner| format!("{} {}", group.get_name(), inner.get_name()))
@@ -82,6 +91,19 @@ pub(super) fn command(word: &str, path: &[String]) -> String {
     let mut found: Vec<String> = exact.chain(elsewhere).collect();
     found.truncate(3);
     asked(&found)
+}
+
+/// What was left out, in an example.
+pub(super) fn missing(path: &[String]) -> &'static str {
+    match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["plugin", "install"] => {
+            "; write a name and where the definition is, as in `plugin install disk disk.yaml`"
+        }
+        ["gen", "plugin"] => "; or `--example shell` for one that runs as it is",
+        ["results"] => "; `results latest` takes the newest in this folder",
+        ["results", "diff"] => "; write the earlier archive and the later one",
+        _ => "",
+    }
 }
 
 /// The flags of the command that `flag`, with its dashes, may mean.

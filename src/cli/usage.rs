@@ -144,7 +144,7 @@ pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> 
                 std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"));
             format!("invalid argument {value:?} for {flag:?}{cause}")
         }
-        ErrorKind::MissingRequiredArgument => format!("missing: {argument}"),
+        ErrorKind::MissingRequiredArgument => format!("missing: {argument}{}", suggest::missing(path)),
         _ => first_line(&error.to_string()),
     };
     Err(self::error(message))

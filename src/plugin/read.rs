@@ -74,7 +74,7 @@ fn one(node: &Node) -> Result<Loaded, Error> {
     match &node.content {
         Content::Null => return Err(node.place.error("there is no plugin definition")),
         Content::Map(_) => {}
-        _ => return Err(typed::wrong("the definition", node, "a map")),
+        _ => return Err(node.place.error(format!("a plugin definition must be a map, not {}", node.kind()))),
     }
     check_kind(node)?;
     if node.get("sonobuoy-config").is_none() && node.get("driver").is_some() && node.get("name").is_some() {
@@ -253,7 +253,7 @@ config-map:
         let head = "sonobuoy-config: {driver: Job, plugin-name: p}\n";
         for (text, line, column, words) in [
             ("", 1, 1, "there is no plugin definition"),
-            ("[]", 1, 1, "`the definition` must be a map, not a list"),
+            ("[]", 1, 1, "a plugin definition must be a map, not a list"),
             ("spec: {}", 1, 1, "`sonobuoy-config` is missing"),
             ("sonobuoy-config: x", 1, 18, "`sonobuoy-config` must be a map, not text"),
             (

@@ -10,6 +10,9 @@ use super::{Definition, Loaded, builtin, check_content, check_name_of, file};
 use base::fetch::fetch;
 use base::near;
 
+/// So many files of a folder are looked at for one that somebody may have meant.
+const MAX_LOOKED_AT: usize = 1_000;
+
 /// A plugin that was found.
 pub(crate) struct Found {
     /// The definition.
@@ -55,10 +58,18 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Fou
             "no installed plugin, built-in plugin, file or folder has this name"
         };
         let installed = Installed::names(&|name| std::env::var(name).ok());
-        let known = builtin::DEFAULT.iter().copied().chain(installed.iter().map(String::as_str));
+        let here = definitions_here();
+        let known = builtin::DEFAULT.iter().copied().chain(installed.iter().chain(&here).map(String::as_str));
         bail!("plugin `{source}`: {ways}{}", near::hint(source, known));
     }
     custom(file::load(path)?, value, new_name)
+}
+
+/// The files of this folder that may be definitions.
+fn definitions_here() -> Vec<String> {
+    let entries = fs::read_dir(".").into_iter().flatten().take(MAX_LOOKED_AT);
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.ends_with(".yaml") || name.ends_with(".yml")).collect()
 }
 
 /// Reads the only definition in a file or URL.

@@ -36,6 +36,9 @@ const ERROR_LIMIT: u64 = 16 << 20;
 /// How large a manual result with anchors may be; it is held in memory.
 const EXPANDED_LIMIT: u64 = 4 << 20;
 
+/// So many files of a plugin that cannot be read are named in the log: on each node it is often the same mistake.
+const MAX_TOLD: u64 = 5;
+
 /// How the files of a plugin are to be read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Rules {
@@ -96,10 +99,12 @@ pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
     let path = dir.join(TREE);
     let ledger = Ledger::read(dir, rules)?;
     for custom in [false, true] {
-        let files = Files::beside(dir, &rules.name, rules);
-        let mut run =
-            Run { files, rules, ledger: &ledger, tree: Tree::create(&path, custom)?, nodes: Vec::new() };
+        let (files, tree) = (Files::beside(dir, &rules.name, rules), Tree::create(&path, custom)?);
+        let mut run = Run { files, rules, ledger: &ledger, tree, nodes: Vec::new(), unreadable: 0 };
         run.everything(dir).with_context(|| format!("cannot process `{}`", dir.display()))?;
+        if let more @ 1.. = run.unreadable.saturating_sub(MAX_TOLD) {
+            log::warn!("cannot read {more} more results of plugin `{}`", rules.name);
+        }
         if let Finished::Written(tally) = run.tree.finish(&path)? {
             let status = tally.status(tally.has_custom());
             let counts = counts(&tally, &status);
@@ -183,6 +188,8 @@ struct Run<'a> {
     ledger: &'a Ledger,
     tree: Tree,
     nodes: Vec<(String, Outcome)>,
+    /// How many of its files cannot be read.
+    unreadable: u64,
 }
 
 /// What a walk looks for.
@@ -284,7 +291,10 @@ impl Run<'_> {
         if let Err(error) = result {
             self.tree.back(mark)?;
             let reason = format!("{error:#}");
-            log::warn!("cannot read the result `{}`: {reason}", self.files.dir.join(path).display());
+            self.unreadable += 1;
+            if self.unreadable <= MAX_TOLD {
+                log::warn!("cannot read the result `{}`: {reason}", self.files.dir.join(path).display());
+            }
             let unknown = Item { status: UNKNOWN.into(), ..typed };
             // As the original has it: only the log says what is wrong within a manual result.
             let silent = self.rules.format == "manual" && self.files.open(path).is_ok();

@@ -54,8 +54,12 @@ pub(crate) fn check(seal: &Seal, size: u64, sha256: &str, certificate: Option<&s
 pub(crate) fn check_file(archive: &Path, authority: Option<&Path>) -> Result<Checked> {
     let [statement, signature] = layout::seal(archive);
     let part = |path: &Path, most| {
-        small::read(path, most)
-            .with_context(|| format!("cannot read `{}`, a part of the seal", path.display()))
+        small::read(path, most).with_context(|| {
+            format!(
+                "cannot read `{}`, a part of the seal that `sonobuoy retrieve` puts beside the archive",
+                path.display()
+            )
+        })
     };
     let seal = Seal {
         statement: part(&statement, MAX_STATEMENT_BYTES)?,

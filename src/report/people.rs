@@ -97,7 +97,7 @@ impl Page {
             rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or_default().min(60)
         };
         let widths = [0, 1, 2, 3, 4, 5, 6].map(width);
-        writeln!(out, "{}", self.paint(SOFT, &cells(&head, &widths)))?;
+        writeln!(out, "{}", self.paint(SOFT, &self.fit(&cells(&head, &widths))))?;
         for (plugin, row) in plugins.iter().zip(&rows) {
             let line = self.fit(&cells(row, &widths));
             let painted = match plugin.verdict() {
@@ -116,19 +116,24 @@ impl Page {
         writeln!(out, "{}", self.paint(BOLD, title))?;
         for cause in causes.iter().take(CAUSES) {
             let times = format!("{} x ", number(cause.count));
-            self.line(out, &format!("{times:>6}{}  ({})", cause.cause, cause.extent()))?;
+            let text = format!("{}  ({})", plain(&cause.cause), cause.extent());
+            wrapped(&text, (&format!("{times:>6}"), "      "), self.look.width, out)?;
             let node = cause.example.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
             let example = &cause.example;
-            let line = self.fit(&format!("       {}{node}: {}", example.plugin, shown(&example.test)));
+            // Errors are called by what they say.
+            let said = example.lines.first().is_some_and(|line| example.test.starts_with(line.trim()));
+            let test = if said { String::new() } else { format!(": {}", shown(&example.test)) };
+            let line = self.fit(&format!("       {}{node}{test}", example.plugin));
             writeln!(out, "{}", self.paint(SOFT, &line))?;
-            // One that only repeats the cause says nothing.
-            let repeats = example.lines.len() == 1 && example.lines[0].trim() == cause.cause;
+            // What only repeats the cause says nothing.
+            let lines: Vec<&str> = example.lines.iter().map(|line| line.trim()).collect();
+            let repeats = lines.join(" ") == cause.cause;
             for line in example.lines.iter().take(LINES).filter(|_| !repeats) {
                 writeln!(out, "{}", self.paint(SOFT, &self.fit(&format!("         {}", line.trim()))))?;
             }
             let help = [cause.remedy.as_deref(), cause.link.as_deref()];
             for text in help.into_iter().flatten() {
-                wrapped(&format!("-> {}", plain(text)), "       ", self.look.width, out)?;
+                wrapped(&format!("-> {}", plain(text)), ("       ", "         "), self.look.width, out)?;
             }
         }
         if causes.len() > CAUSES {
@@ -180,21 +185,27 @@ impl Page {
     }
 }
 
-/// Texts that are longer than a line go on below their beginning.
-fn wrapped(text: &str, indent: &str, width: Option<usize>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let width = width.unwrap_or(100).clamp(40, 120) - indent.len();
-    let mut line = String::new();
+/// Texts that are longer than a line go on below their beginning; the first line and others begin with these.
+fn wrapped(
+    text: &str,
+    (first, others): (&str, &str),
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let width = width.unwrap_or(100).clamp(40, 120);
+    let (mut line, mut empty) = (first.to_owned(), true);
     for word in text.split(' ') {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-            writeln!(out, "{indent}{line}")?;
-            line = "  ".into();
+        if !empty && line.chars().count() + 1 + word.chars().count() > width {
+            writeln!(out, "{}", line.trim_end())?;
+            (line, empty) = (others.to_owned(), true);
         }
-        if !line.is_empty() {
+        if !empty {
             line.push(' ');
         }
         line.push_str(word);
+        empty = false;
     }
-    Ok(writeln!(out, "{indent}{line}")?)
+    Ok(writeln!(out, "{line}")?)
 }
 
 fn row(overview: &Overview<'_>, plugin: &Plugin) -> [String; 7] {

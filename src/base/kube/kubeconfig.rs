@@ -179,6 +179,11 @@ impl Files {
             Some((file.as_path(), name))
         });
         let (place, name) = match (&options.context, current) {
+            (Some(name), _) if self.0.is_empty() => {
+                return Err(format!(
+                    "`--context {name}`: there is no kubeconfig that could have it; name one with `--kubeconfig`"
+                ));
+            }
             (Some(name), _) => ("`--context`".to_owned(), name.as_str()),
             (None, Some((file, name))) => (format!("kubeconfig `{}`: current-context", file.display()), name),
             (None, None) if self.nothing() => return Ok(None),
