@@ -229,7 +229,7 @@ fn damaged_trees_end_with_one_line() {
     let wide = format!("name: p\ndetails:\n  a: {}\n", "x".repeat(60 << 20));
     for (tree, reason) in [
         ("name: '", "end of stream"),
-        ("[1, 2]", "no map"),
+        ("[1, 2]", "not a map"),
         ("name: \u{0}", "control"),
         ("items: &a [*a]", "anchors"),
         (&deep, "deeper than 100"),
