@@ -2,6 +2,9 @@
 
 use std::process::Command;
 
+use crate::support::api_server::ExecAnswer;
+use crate::support::cluster::{aggregator_pod, namespace, status, untouched};
+use crate::support::command::Done;
 use crate::support::{Folder, Sonobuoy};
 
 const DEFINITION: &str = "plugins/e2e/definition.json";
@@ -81,6 +84,84 @@ fn tests_that_ran_in_another_plugin_do_not_count() {
         let definition = r#"{"Definition": {"sonobuoy-config": {"part-of": "e2e"}}}"#;
         let run = certify(ALL, "", "", "").file(&format!("run/plugins/{name}/definition.json"), definition);
         run.status(3).stdout_has(words).run_any();
+    }
+}
+
+/// Waits for a run whose archive has `from` replaced in `file`, and certifies it.
+fn in_one_go(file: &str, from: &str, to: &str, code: i32, says: &str) -> Done {
+    let (api, _config, config) = untouched();
+    let entry = serde_json::json!([{"plugin": "e2e", "node": "global", "status": "complete", "result-status": "passed"}]);
+    aggregator_pod(&api, serde_json::json!({"phase": "Running"}), Some(&status("complete", &entry)));
+    namespace(&api);
+    let done = certify("version", file, from, to)
+        .file("run/meta/info.json", r#"{"plugins": ["e2e"]}"#)
+        .file(
+            "run/plugins/e2e/sonobuoy_results.yaml",
+            "name: e2e\nstatus: passed\nmeta: {type: summary}\nitems: []\n",
+        )
+        .run_any();
+    let name = "202611220000_sonobuoy_00000000-0000-0000-0000-000000000000.tar.gz";
+    let words = ["-czf", name, "-C", "run", "."];
+    assert!(Command::new("tar").args(words).current_dir(done.folder.path()).status().unwrap().success());
+    api.on_exec(move |exec| {
+        let splat = Command::new(env!("CARGO_BIN_EXE_sonobuoy"))
+            .arg("splat")
+            .arg(done.folder.path())
+            .args(&exec.command[3..])
+            .output()
+            .unwrap();
+        ExecAnswer::ok(splat.stdout)
+    });
+    let words = format!(
+        "wait --kubeconfig {config} --credentials none.json --rbac Enable --certify out --product product.yaml"
+    );
+    Sonobuoy::new(&words).file("product.yaml", PRODUCT).status(code).stdout_has(says).run_any()
+}
+
+#[test]
+fn a_run_ends_with_its_submission_or_with_what_is_missing() {
+    let ready = "2 of 2 conformance tests of v1.33 passed\nout/README.md\n";
+    let done = in_one_go("", "", "", 0, ready);
+    assert_eq!(done.folder.read("out/e2e.log"), GOOD[1].1);
+    let (passed, skipped) =
+        (r#"a works [Conformance]" status="passed">"#, r#"a works [Conformance]"><skipped/>"#);
+    let done = in_one_go(JUNIT, passed, skipped, 3, "1 of 2 required tests did not run");
+    assert!(!done.folder.join("out").exists());
+}
+
+#[test]
+fn what_keeps_a_run_from_its_submission_is_said_before_it() {
+    for (words, file, expected) in [
+        (
+            "--certify out",
+            "",
+            "--certify: a submission describes a product; name its description by --product FILE",
+        ),
+        ("--certify out --product product.yaml", "", "certification asks for `--mode certified-conformance`"),
+        ("--certify out --product product.yaml --mode quick", "", "certification asks for `--mode certified"),
+        ("--certify out --product none.yaml --mode certified-conformance", "", "cannot read `none.yaml`"),
+        (
+            "--certify out --product product.yaml --mode certified-conformance",
+            "type: distro",
+            "`product.yaml` does not describe a product",
+        ),
+        (
+            "--certify run --product product.yaml --mode certified-conformance",
+            "",
+            "`run` is not empty; name a new folder",
+        ),
+        (
+            "--certify out --product product.yaml --mode certified-conformance --retry-failed 1",
+            "",
+            "--retry-failed: certified conformance asks",
+        ),
+    ] {
+        let product =
+            if file.is_empty() { PRODUCT.to_owned() } else { PRODUCT.replace("type: distribution", file) };
+        let run = Sonobuoy::new(&format!("run --kubeconfig none {words}"))
+            .file("run/mine", "x")
+            .file("product.yaml", product);
+        run.status(1).stderr_has(expected).run_any();
     }
 }
 

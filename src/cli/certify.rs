@@ -1,6 +1,6 @@
 //! `sonobuoy certify`: checks the archive of a conformance run, and writes what is submitted.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -9,6 +9,7 @@ use clap::ArgMatches;
 use super::{output, request, usage};
 use crate::certify::{self, Finding, Product};
 use crate::image::kit::Kit;
+use crate::plugin::mode::CERTIFIED;
 use base::small;
 
 /// A list of all tests of a version has one or two MiB.
@@ -27,7 +28,41 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         small::read(Path::new(path), MAX_LIST_BYTES).with_context(|| format!("cannot read `{path}`"))
     });
     let names = names.transpose()?.map(|names| String::from_utf8_lossy(&names).into_owned());
-    ready(archive, text("product"), text("output").map(Path::new), names.as_deref())
+    let code = ready(archive, text("product"), text("output").map(Path::new), names.as_deref())?;
+    Ok(ExitCode::from(code))
+}
+
+/// The submission that a run is to end with.
+pub(super) struct Submission {
+    pub(super) into: PathBuf,
+    pub(super) product: String,
+    /// The names of the tests, if a kit knows them.
+    pub(super) tests: Option<String>,
+}
+
+impl Submission {
+    /// What `--certify` and `--product` say. Everything about it that can be wrong before the run is found before it.
+    pub(super) fn asked(matches: &ArgMatches) -> anyhow::Result<Option<Self>> {
+        let text = |id: &str| matches.get_one::<String>(id).filter(|text| !text.is_empty()).cloned();
+        let Some(into) = text("certify").map(PathBuf::from) else { return Ok(None) };
+        let Some(path) = text("product") else {
+            return Err(usage::error(
+                "--certify: a submission describes a product; name its description by --product FILE",
+            ));
+        };
+        // Who waits for a run says nothing of its tests.
+        if matches.try_contains_id("local").is_ok() && text("mode").as_deref() != Some(CERTIFIED) {
+            return Err(usage::error(format!("--certify: certification asks for `--mode {CERTIFIED}`")));
+        }
+        certify::check(&into)?;
+        if let Err(wrong) = Product::read(request::read_text(&path)?) {
+            anyhow::bail!("`{path}` does not describe a product: {}", wrong.join("; "));
+        }
+        let kit = matches.try_get_one::<String>("kit").ok().flatten().filter(|path| !path.is_empty());
+        let kit = kit.map(|path| Kit::read(Path::new(path))).transpose()?.flatten();
+        let tests = kit.filter(|kit| !kit.tests.is_empty()).map(|kit| kit.tests.join("\n"));
+        Ok(Some(Self { into, product: path, tests }))
+    }
 }
 
 /// Checks an archive and a product, and writes the submission if all is well and it is asked for.
@@ -36,7 +71,7 @@ pub(super) fn ready(
     product: Option<&str>,
     into: Option<&Path>,
     names: Option<&str>,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<u8> {
     if into.is_some() && product.is_none() {
         return Err(usage::error("a submission describes a product; name its description by --product FILE"));
     }
@@ -58,7 +93,7 @@ pub(super) fn ready(
         text.push_str("Not ready for certification:\n");
         text.extend(findings.iter().map(|finding| format!("  {finding}\n")));
         output::print(&text)?;
-        return Ok(ExitCode::from(NOT_READY));
+        return Ok(NOT_READY);
     }
     match (into, described) {
         (Some(into), Some((_, Ok(product)))) => {
@@ -76,5 +111,5 @@ pub(super) fn ready(
             "{text}Ready for certification: write the submission with --product FILE -o DIR\n"
         ))?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
+use super::certify::{self, Submission};
 use super::{output, shown};
 use crate::report::{self, Depth, Look, Mode, Opened, Overview, View};
 use base::sys::{self, Open as _};
@@ -16,10 +17,11 @@ use base::sys::{self, Open as _};
 pub(crate) struct Outputs {
     junit: Option<(String, File)>,
     html: Option<(String, File)>,
+    submission: Option<Submission>,
 }
 
 impl Outputs {
-    /// Opens what `--junit` and `--html` name.
+    /// Opens what `--junit` and `--html` name, and checks what `--certify` needs.
     pub(crate) fn open(matches: &ArgMatches) -> anyhow::Result<Self> {
         let open = |id: &str| {
             let path = matches.get_one::<String>(id).filter(|path| !path.is_empty());
@@ -32,12 +34,12 @@ impl Outputs {
             })
             .transpose()
         };
-        Ok(Self { junit: open("junit")?, html: open("html")? })
+        Ok(Self { junit: open("junit")?, html: open("html")?, submission: Submission::asked(matches)? })
     }
 
     /// Whether there is any.
     pub(crate) fn is_any(&self) -> bool {
-        self.junit.is_some() || self.html.is_some()
+        self.junit.is_some() || self.html.is_some() || self.submission.is_some()
     }
 
     /// How much of the archive they need.
@@ -91,7 +93,11 @@ pub(crate) fn report(
     outputs.write(&overview)?;
     shown.with_context(|| format!("cannot show all of `{path}`"))?;
     let limit = matches.get_one::<String>("fail-on").map_or("never", String::as_str);
-    Ok(ending(overview.ending(limit)))
+    let code = ending(overview.ending(limit));
+    Ok(match &outputs.submission {
+        Some(of) => certify::ready(&path, Some(&of.product), Some(&of.into), of.tests.as_deref())?.max(code),
+        None => code,
+    })
 }
 
 /// Says why the exit code is not 0.

@@ -127,12 +127,18 @@ fn show_default_pod_spec() -> Arg {
 }
 
 /// What `run` and `wait` do when the run is over.
-fn afterwards() -> [Arg; 5] {
+fn afterwards() -> [Arg; 7] {
     let heading = "When the run is over";
     [
         text("retrieve", "DIR", "Fetch the archive into this folder"),
         text("junit", "FILE", "Write all results as one JUnit file"),
         text("html", "FILE", "Write the report as one HTML page"),
+        text(
+            "certify",
+            "DIR",
+            "Check a certified conformance run, and write its submission into this folder",
+        ),
+        text("product", "FILE", "With --certify: description of the product (YAML)"),
         switch("delete", "Remove the run from the cluster"),
         fail_on(),
     ]
