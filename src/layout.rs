@@ -72,6 +72,8 @@ pub(crate) const COMPLETE: &str = "complete";
 /// Next to them: archives of earlier runs.
 pub(crate) const EARLIER: &str = "earlier";
 
+/// The folder with the tests that have run.
+const RAN: &str = "ran";
 /// The suffix of the folder for state, after the name of the run's folder.
 const STATE: &str = ".state";
 /// Objects that belong to a namespace, and the others; the second had another spelling in old archives.
@@ -92,6 +94,30 @@ pub(crate) fn attempt(plugin: &str, number: u32) -> String {
 pub(crate) fn is_attempt(name: &str, plugin: &str) -> bool {
     let number = name.strip_prefix(plugin).and_then(|rest| rest.strip_prefix("-retry-"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// The name of a part of a plugin that was split: the first has the plugin's own, `0` stands for what runs after the others.
+pub(crate) fn part(plugin: &str, number: usize) -> String {
+    match number {
+        0 => format!("{plugin}-serial"),
+        1 => plugin.to_owned(),
+        number => format!("{plugin}-part-{number}"),
+    }
+}
+
+/// The tests of a plugin that have run, as its progress told, a line each.
+pub(crate) fn ran(plugin: &str) -> String {
+    format!("{META}/{RAN}/{plugin}.txt")
+}
+
+/// The plugin of such a file.
+pub(crate) fn plugin_of_ran(path: &str) -> Option<&str> {
+    path.strip_prefix(META)?.strip_prefix('/')?.strip_prefix(RAN)?.strip_prefix('/')?.strip_suffix(".txt")
+}
+
+/// The test in a line of such a file, or in a message of progress; none if it says something else.
+pub(crate) fn ran_test(line: &str) -> Option<&str> {
+    ["PASSED ", "FAILED "].iter().find_map(|word| line.strip_prefix(word)).map(str::trim)
 }
 
 /// What leads from the folder of a plugin to that of another one.

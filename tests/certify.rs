@@ -76,6 +76,12 @@ fn a_submission_has_four_files_and_overwrites_nothing() {
 }
 
 #[test]
+fn a_run_that_went_on_with_another_one_is_not_one_run() {
+    let run = certify(ALL, "", "", "").file("run/meta/config.json", r#"{"UUID": "b", "Resumes": "a"}"#);
+    run.status(3).stdout_has("meta/config.json: the run went on with another one").run_any();
+}
+
+#[test]
 fn tests_that_ran_in_another_plugin_do_not_count() {
     for (name, words) in [
         ("e2e-retry-1", "plugins/e2e-retry-1/definition.json: failed tests were started again"),

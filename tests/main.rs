@@ -53,6 +53,8 @@ mod retry;
 mod run;
 #[cfg(unix)]
 mod seal;
+#[cfg(unix)]
+mod split;
 mod status;
 mod support;
 #[cfg(unix)]

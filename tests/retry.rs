@@ -7,38 +7,47 @@ use super::support::{Archive, Folder, Sonobuoy};
 const TESTS: [&str; 4] =
     ["[sig-a] is (fine)", "[sig-a] fails once", "[sig-b] fails twice", "[sig-b] is broken"];
 
-/// A plugin with a suite of tests as Ginkgo has them: it runs those that `E2E_FOCUS` matches, lists all of them in its JUnit
-/// file, and keeps count of the starts of each test in `state`.
-fn suite(state: &str) -> String {
+/// A plugin with a suite of tests as Ginkgo has them: it runs those that `E2E_FOCUS` matches and `E2E_SKIP` does not, lists all of
+/// them in its JUnit file, and keeps what it was told at each start in `state`. Each test fails in its first starts, so many.
+pub(super) fn junit_suite(name: &str, state: &str, tests: &[(&str, u32)]) -> String {
     let script = r#"
-number=0; while [ -e STATE/start-$number ]; do number=$((number + 1)); done
-echo "$E2E_FOCUS" > STATE/start-$number
 out=$RESULTS_DIR/junit_01.xml
+number=0; until mkdir STATE/lock-$number 2> /dev/null; do number=$((number + 1)); done
+echo "$E2E_FOCUS" > STATE/start-$number
 echo '<testsuite name="suite"><testcase name="[BeforeSuite]"/>' > $out
 run() {
-  if ! echo "suite $1" | grep -qE "$E2E_FOCUS"; then
+  id=$(echo "$1" | tr -c 'a-z\n' _)
+  if ! echo "suite $1" | grep -qE "$E2E_FOCUS" || { [ -n "$E2E_SKIP" ] && echo "suite $1" | grep -qE "$E2E_SKIP"; }; then
     echo "<testcase name=\"[It] $1\"><skipped/></testcase>" >> $out
-  elif [ $number -ge $2 ]; then
+    return
+  fi
+  starts=0; while [ -e STATE/of-$id-$starts ]; do starts=$((starts + 1)); done
+  echo > STATE/of-$id-$starts
+  if [ $starts -ge $2 ]; then
     echo "<testcase name=\"[It] $1\" time=\"1\"/>" >> $out
   else
-    echo "<testcase name=\"[It] $1\"><failure message=\"no luck\">start $number</failure></testcase>" >> $out
+    echo "<testcase name=\"[It] $1\"><failure message=\"no luck\">start $starts</failure></testcase>" >> $out
   fi
 }
-run '[sig-a] is (fine)' 0
-run '[sig-a] fails once' 1
-run '[sig-b] fails twice' 2
-run '[sig-b] is broken' 99
+TESTS
 echo '</testsuite>' >> $out
 echo $out > $RESULTS_DIR/done"#;
-    let script = script.replace("STATE", state).replace('$', "$$").replace('\n', "\n    ");
+    let tests: Vec<String> = tests.iter().map(|(name, starts)| format!("run '{name}' {starts}")).collect();
+    let script = script.replace("TESTS", &tests.join("\n")).replace("STATE", state);
+    let script = script.replace('$', "$$").replace('\n', "\n    ");
     format!(
-        "sonobuoy-config:\n  plugin-name: suite\n  driver: Job\n  result-format: junit\nspec:\n  name: plugin\n  \
+        "sonobuoy-config:\n  plugin-name: {name}\n  driver: Job\n  result-format: junit\nspec:\n  name: plugin\n  \
          command: [sh, -c]\n  args:\n  - |{script}\n  env:\n  - {{name: E2E_FOCUS, value: sig}}\n  - {{name: E2E_PARALLEL, value: 'true'}}\n"
     )
 }
 
-/// A run of the suite on this machine, and where it keeps its state.
-fn local(words: &str) -> (Sonobuoy, Folder) {
+fn suite(state: &str) -> String {
+    let starts = [0, 1, 2, 99];
+    junit_suite("suite", state, &TESTS.into_iter().zip(starts).collect::<Vec<_>>())
+}
+
+/// A run of a suite on this machine, and where it keeps its state.
+pub(super) fn local_of(suite: impl Fn(&str) -> String, words: &str) -> (Sonobuoy, Folder) {
     let state = Folder::new();
     let run = Sonobuoy::new(&format!("run --local -p suite.yaml {words}"));
     let definition = suite(&state.path().display().to_string());
@@ -47,13 +56,23 @@ fn local(words: &str) -> (Sonobuoy, Folder) {
     (run.file("suite.yaml", definition).env("TMPDIR", tmp), state)
 }
 
+fn local(words: &str) -> (Sonobuoy, Folder) {
+    local_of(suite, words)
+}
+
+/// What each start was told.
+pub(super) fn starts(state: &Folder) -> Vec<String> {
+    let mut names: Vec<String> =
+        state.names().into_iter().filter(|name| name.starts_with("start-")).collect();
+    names.sort();
+    names.iter().map(|name| state.read(name)).collect()
+}
+
 #[test]
 fn what_passes_when_it_is_started_again_is_flaky_and_all_attempts_are_kept() {
     let (run, state) = local("--retry-failed 2 --junit out.xml --html out.html --fail-on failed");
     let done = run.status(3).stdout_has("Flaky tests:").run_any();
-    let mut starts = state.names();
-    starts.sort();
-    assert_eq!(starts, ["start-0", "start-1", "start-2"]);
+    assert_eq!(starts(&state).len(), 3);
     let quoted = |names: &[&str]| {
         let names = names.iter().map(|name| name.replace('[', r"\[").replace(']', r"\]"));
         format!("(^| )({})$\n", names.collect::<Vec<_>>().join("|"))
@@ -117,10 +136,10 @@ fn views_of_an_archive_tell_flaky_tests_and_strict_ones_fail() {
 fn nothing_is_started_again_without_need() {
     let (run, state) = local("--retry-failed 3 --plugin-env suite.E2E_FOCUS=fine");
     run.run_any();
-    assert_eq!(state.names(), ["start-0"]);
+    assert_eq!(starts(&state).len(), 1);
     let (run, state) = local("--plugin-env suite.E2E_FOCUS=sig");
     run.run_any();
-    assert_eq!(state.names(), ["start-0"]);
+    assert_eq!(starts(&state).len(), 1);
 }
 
 #[test]
@@ -148,7 +167,8 @@ fn an_attempt_that_brings_nothing_leaves_the_failures_as_they_were() {
     let (run, state) = local("--retry-failed 3 --fail-on failed");
     // From its second start on the plugin ends without a result.
     let definition = std::fs::read_to_string(run.folder().join("suite.yaml")).unwrap();
-    let broken = definition.replace("    out=$", "    [ $$number = 0 ] || exit 7\n    out=$");
+    let broken =
+        definition.replace("    echo '<testsuite", "    [ $$number = 0 ] || exit 7\n    echo '<testsuite");
     assert_ne!(definition, broken);
     let done = run.file("suite.yaml", broken).status(3).run_any();
     let archive = Archive::only_one_in(done.folder.path());
@@ -156,5 +176,5 @@ fn an_attempt_that_brings_nothing_leaves_the_failures_as_they_were() {
     assert_eq!(tree.matches("no luck start 0").count(), 3, "{tree}");
     assert!(archive.text("plugins/suite-retry-1/errors/global/error.json").contains("exit code 7"));
     // Each attempt is made, since the next one may be luckier.
-    assert_eq!(state.names().len(), 4);
+    assert_eq!(starts(&state).len(), 4);
 }

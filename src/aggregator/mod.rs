@@ -29,6 +29,7 @@ mod journal;
 #[cfg(test)]
 mod original_tests;
 mod progress;
+mod ran;
 mod receipt;
 mod refusal;
 mod report;

@@ -11,10 +11,10 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::budget::Hit;
 use super::certify::Certifier;
-use super::progress;
 use super::receipt::Sender;
 use super::refusal::Refusal;
 use super::store::{Store, Upload};
+use super::{progress, ran};
 use crate::backplane::{Authority, Caller};
 use base::clock;
 use base::http::{Request, Response, TurnedAway};
@@ -178,6 +178,7 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Response {
     let Some(progress) = progress::decode(&body) else {
         return Response::empty(400);
     };
+    ran::note(store.run_dir(), id, &progress.msg);
     store.lock().progress(id, progress, clock::now());
     Response::empty(200)
 }

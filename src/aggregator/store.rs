@@ -165,6 +165,11 @@ impl Store {
         Ok(())
     }
 
+    /// The folder of the run.
+    pub(super) fn run_dir(&self) -> &Path {
+        self.plugins.parent().unwrap_or(&self.plugins)
+    }
+
     /// Notes that `plugin` is being started. Who takes the run up again goes by the first time.
     pub(super) fn launched(&self, plugin: &str) {
         let at = clock::now();

@@ -101,7 +101,7 @@ fn steps(entry: &Entry) -> Option<Steps> {
     }
     let failed = progress.failures.len() as u64;
     let done = whole(progress.completed).saturating_add(failed);
-    let unit = if entry.plugin == TESTS { Unit::Tests } else { Unit::Steps };
+    let unit = if entry.plugin.split('-').next() == Some(TESTS) { Unit::Tests } else { Unit::Steps };
     Some(Steps { unit, done, total: whole(progress.total).max(done), failed })
 }
 

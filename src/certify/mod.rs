@@ -91,7 +91,11 @@ pub(crate) fn examine(archive: &str, names: Option<&str>) -> anyhow::Result<Cand
     anyhow::ensure!(brought, "it holds no results of the plugin `{E2E}`, which runs the conformance tests");
     junits.sort();
     let files = source.collect(
-        |name| name == log || name == layout::SERVER_VERSION || is_junit(name) || layout::is_definition(name),
+        |name| {
+            [log.as_str(), layout::SERVER_VERSION, layout::CONFIG].contains(&name)
+                || is_junit(name)
+                || layout::is_definition(name)
+        },
         |_| false,
     )?;
     let mut candidate = Candidate {
@@ -120,6 +124,13 @@ impl Candidate {
 
     /// What else ran tests whose results count as the plugin's.
     fn parts(&mut self) -> anyhow::Result<()> {
+        let config = self.files.small(layout::CONFIG)?.unwrap_or_default();
+        let config: Value = base::json::from_slice(&config).unwrap_or_default();
+        if config["Resumes"].as_str().is_some_and(|run| !run.is_empty()) {
+            let what =
+                "the run went on with another one; all tests have to run in one: run without `--resume`";
+            self.find(layout::CONFIG, what);
+        }
         for name in self.files.folders(layout::PLUGINS)? {
             let path = format!("{}/{}", layout::plugin(&name), layout::DEFINITIONS[0]);
             let definition = self.files.small(&path)?.unwrap_or_default();

@@ -3,7 +3,7 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::{overrides, usage};
+use super::{choice, overrides, usage};
 use crate::image::release;
 use base::pattern;
 
@@ -28,7 +28,9 @@ pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
     };
     if matches!(path[..], ["run" | "wait", ..] | ["gen"] | ["gen", "config"] | ["gen", "plugin", _]) {
         excluded("rerun-failed", &["e2e-focus", "e2e-skip", "mode"])?;
+        excluded("resume", &["rerun-failed", "e2e-focus", "e2e-skip", "mode"])?;
         excluded("mode", &["e2e-focus", "e2e-skip"])?;
+        choice::check(leaf)?;
         excluded("e2e-repo", &["e2e-repo-config"])?;
         for id in ["e2e-focus", "e2e-skip"] {
             if let Some(text) = leaf.get_one::<String>(id) {
@@ -124,7 +126,8 @@ const OF_CLUSTERS: &[&str] = &[
     "no-redact",
 ];
 /// What is about the e2e plugin, which needs a cluster, unless somebody has another one of that name.
-const OF_TESTS: &[&str] = &["mode", "e2e-focus", "e2e-skip", "e2e-repo", "e2e-repo-config", "rerun-failed"];
+const OF_TESTS: &[&str] =
+    &["mode", "e2e-focus", "e2e-skip", "e2e-repo", "e2e-repo-config", "rerun-failed", "resume"];
 
 /// Says which flags of `run` do nothing where they stand.
 fn without_effect(leaf: &ArgMatches, given: &dyn Fn(&str) -> bool) {

@@ -96,7 +96,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Err(error) = kept {
         log::warn!("the archive's seal can be checked only where its authority is known: {error:#}");
     }
-    let names: Vec<String> = definitions.iter().map(|definition| definition.name().to_owned()).collect();
+    let wholes = definitions.iter().filter(|definition| definition.config.part_of.is_none());
+    let names: Vec<String> = wholes.map(|definition| definition.name().to_owned()).collect();
     // There is no cluster whose health could be shown.
     let code = report::report(matches, &outputs, &ended.archive, Some(&names), true)?;
     if stop.stopped() {

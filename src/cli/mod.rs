@@ -28,6 +28,7 @@ mod usage;
 mod afterwards;
 mod aggregator;
 mod certify;
+mod choice;
 mod complete;
 mod completion;
 mod delete;

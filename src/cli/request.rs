@@ -11,13 +11,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::{cluster, overrides, usage};
+use super::{choice, cluster, overrides, usage};
 use crate::config;
 use crate::deploy::{Change, Plan};
 use crate::image::kit::{self, Kit};
 use crate::image::release;
 use crate::names::{self, PLUGIN_CONFIG_DIR};
-use crate::plugin::mode::{self, FOCUS, Mode, PARALLEL, SKIP};
+use crate::plugin::focus::{FOCUS, PARALLEL, SKIP};
+use crate::plugin::mode::Mode;
 use crate::plugin::{self, Definition, Installed, builtin};
 use crate::report;
 use base::kube::{Method, Request};
@@ -142,10 +143,8 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     let own_logs = place == Place::Here || harden && is_run(matches) && !names_image_of_logs(&changes);
     let plugins: Vec<Definition> =
         found.into_iter().map(|found| adopt(found, &run, own_logs, harden)).collect();
-    if run.retry_failed > 0 && text(matches, "mode") == Some(mode::CERTIFIED) {
-        return Err(usage::error(
-            "--retry-failed: certified conformance asks for tests that pass at once; leave the flag or the mode out",
-        ));
+    if let Some(archive) = text(matches, "resume") {
+        run.resumes = interrupted(archive)?.run;
     }
     let ssh_key = text(matches, "ssh-key").map(read_file).transpose()?;
     if let Some(user) = text(matches, "ssh-user") {
@@ -163,6 +162,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
             String::new()
         }),
     };
+    let split = choice::split(matches, kit.as_ref(), &kubernetes_version)?;
     let docker_config = match run.e2e_docker_config_file.as_str() {
         "" => None,
         path => {
@@ -189,6 +189,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         declared_only: text(matches, "plugin-permissions") == Some("declared"),
         status_service: None,
         results_pvc: text(matches, "results-pvc").unwrap_or_default().to_owned(),
+        split,
         run,
         plugins,
         changes,
@@ -329,6 +330,7 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
         "ssh-key",
         "configmap",
         "rerun-failed",
+        "resume",
     ];
     let mut given: Vec<(usize, &str, &str)> = Vec::new();
     for id in FLAGS {
@@ -372,6 +374,14 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
                 set(builtin::E2E, FOCUS, &failed_tests(value)?);
                 set(builtin::E2E, SKIP, "");
             }
+            "resume" => {
+                let before = interrupted(value)?;
+                let skip =
+                    [before.skip.as_str(), &choice::had(&before).map_err(|why| wrong(id, value, &why))?];
+                let skip: Vec<&str> = skip.into_iter().filter(|skip| !skip.is_empty()).collect();
+                set(builtin::E2E, FOCUS, &before.focus);
+                set(builtin::E2E, SKIP, &skip.join("|"));
+            }
             "e2e-parallel" => set(builtin::E2E, PARALLEL, value),
             "e2e-repo" => set(builtin::E2E, "KUBE_TEST_REPO", value),
             "e2e-repo-config" if !value.is_empty() => {
@@ -394,6 +404,12 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
         }
     }
     Ok((env, changes))
+}
+
+/// The run that `--resume` names.
+fn interrupted(archive: &str) -> Result<report::Interrupted> {
+    report::interrupted(archive, builtin::E2E)
+        .map_err(|error| usage::error(format!("--resume {archive}: {error:#}")))
 }
 
 /// A pattern for the e2e tests that failed in an archive.

@@ -209,6 +209,13 @@ fn e2e() -> Vec<Arg> {
         ),
         text("e2e-parallel", "VALUE", "Whether tests run in parallel").hide(true),
         text("rerun-failed", "ARCHIVE", "Only the tests that failed in this archive"),
+        text("resume", "ARCHIVE", "Go on with the tests that an interrupted run has not run"),
+        number("split", "N", "Run the tests as N plugins beside each other, with one result"),
+        text(
+            "tests",
+            "FILE",
+            "With --split: names of all tests, one a line, or a kit [default: asked of the conformance image]",
+        ),
         number(
             "retry-failed",
             "N",

@@ -116,6 +116,9 @@ pub(crate) struct Run {
     /// How many times the failed tests of a plugin are started again.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_failed: i64,
+    /// The interrupted run whose remaining tests this one runs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resumes: String,
 }
 
 /// More attempts than this hide what is broken.
@@ -263,6 +266,7 @@ impl Run {
             identity: Identity::default(),
             plugin_accounts: false,
             retry_failed: 0,
+            resumes: String::new(),
         }
     }
 

@@ -53,6 +53,7 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
         "redaction" => redaction(&mut run.redaction, path, node),
         "identity" => set_identity(&mut run.identity, path, node),
         "pluginaccounts" => run.plugin_accounts.overlay(path, node),
+        "resumes" => run.resumes.overlay(path, node),
         "retryfailed" => {
             run.retry_failed.overlay(path, node)?;
             if (0..=MAX_ATTEMPTS).contains(&run.retry_failed) {

@@ -62,6 +62,17 @@ pub(crate) struct Plan {
     pub status_service: Option<service::Service>,
     /// The volume claim that keeps results; empty is the pod's own disk.
     pub results_pvc: String,
+    /// Runs tests in several plugins beside each other.
+    pub split: Option<Split>,
+}
+
+/// How the tests of a plugin are split.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Split {
+    /// Into so many parts.
+    pub parts: usize,
+    /// The names of all tests there are.
+    pub tests: Vec<String>,
 }
 
 /// What a flag changes in the plugin of that name, if it is part of the run.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::{Change, Plan};
+use super::{Change, Plan, Split};
 use crate::layout;
 use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
@@ -51,7 +51,34 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
         plugin.set_env(&env);
     }
     check_retries(plan, &plugins)?;
-    Ok(plugins)
+    match &plan.split {
+        Some(split) => parts(split, &plugins),
+        None => Ok(plugins),
+    }
+}
+
+/// The plugins, of which those that can be told their tests are several.
+fn parts(split: &Split, plugins: &[Definition]) -> Result<Vec<Definition>> {
+    let mut all = Vec::new();
+    for plugin in plugins {
+        if plugin.can_retry() {
+            all.extend(plugin::focus::split(plugin, &split.tests, split.parts)?);
+        } else {
+            all.push(plugin.clone());
+        }
+    }
+    if !plugins.iter().any(Definition::can_retry) {
+        bail!("--split: {}", cannot_choose());
+    }
+    plugin::check_all(&all)?;
+    Ok(all)
+}
+
+fn cannot_choose() -> String {
+    format!(
+        "no plugin of this run can be told which tests to run; that takes a Job with the variable `{}` and results in JUnit",
+        plugin::focus::FOCUS
+    )
 }
 
 /// Whether failed tests can be started again, if that is asked for.
@@ -61,11 +88,7 @@ fn check_retries(plan: &Plan, plugins: &[Definition]) -> Result<()> {
     }
     let mut retried = plugins.iter().filter(|plugin| plugin.can_retry()).peekable();
     if retried.peek().is_none() {
-        bail!(
-            "--retry-failed: no plugin of this run can be told which tests to run; that takes a Job with the variable \
-             `{}` and results in JUnit",
-            plugin::mode::FOCUS
-        );
+        bail!("--retry-failed: {}", cannot_choose());
     }
     let names: Vec<&str> = plugins.iter().map(Definition::name).collect();
     let taken = retried.find_map(|one| names.iter().find(|name| layout::is_attempt(name, one.name())));

@@ -4,7 +4,7 @@
 //! results stay beside the plugin's; `process` makes one of them. After a restart it goes on with the attempt that it was at:
 //! which tests failed is always found out from the results. Starts no thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -13,14 +13,9 @@ use anyhow::Context as _;
 use super::process;
 use crate::aggregator::Aggregator;
 use crate::driver::Plugin;
-use crate::plugin::Definition;
-use crate::plugin::mode::{FOCUS, PARALLEL};
+use crate::plugin::{Definition, focus};
 use crate::{config, layout, report};
-use base::pattern;
 use base::stop::Stop;
-
-/// The system takes no longer variable; so many failures are no accident either.
-const MAX_FOCUS_BYTES: usize = 96 << 10;
 
 /// All attempts that a run may come to, in their order.
 pub(super) fn attempts(config: &config::Run, definitions: &[Definition]) -> Vec<Definition> {
@@ -113,29 +108,22 @@ impl Retries<'_> {
 
 /// The definition of an attempt at exactly these tests, one after the other; none if there is nothing to start.
 fn focused(definition: &Definition, tests: &BTreeSet<String>) -> Option<Definition> {
-    let names = tests.iter().map(|name| pattern::quote(name)).collect::<Vec<_>>().join("|");
-    if names.len() > MAX_FOCUS_BYTES {
-        log::warn!(
-            "plugin `{}`: {} failed tests are too many to be started again",
-            definition.whole(),
-            tests.len()
-        );
+    if tests.is_empty() {
         return None;
     }
-    let mut focused = definition.clone();
-    // Frameworks match the name with that of the suite before it.
-    let mut env = BTreeMap::from([(FOCUS.to_owned(), format!("(^| )({names})$"))]);
-    if definition.env(PARALLEL).is_some() {
-        env.insert(PARALLEL.to_owned(), "false".to_owned());
+    let focused = focus::only(definition, tests.iter().map(String::as_str), true);
+    if focused.is_none() {
+        let (name, count) = (definition.whole(), tests.len());
+        log::warn!("plugin `{name}`: {count} failed tests are too many to be started again");
     }
-    focused.set_env(&env);
-    (!tests.is_empty()).then_some(focused)
+    focused
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::plugin::Driver;
+    use crate::plugin::focus::{FOCUS, PARALLEL};
     use base::json::json;
 
     fn plugin(format: &str, variable: &str) -> Definition {
@@ -160,23 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn the_focus_is_exactly_the_failed_tests() {
-        let failed: BTreeSet<String> = ["[sig-a] Is (1.5) + $x [Conformance]", "b"].map(str::to_owned).into();
+    fn failed_tests_run_one_after_the_other_unless_there_are_too_many() {
         let mut definition = plugin("junit", FOCUS);
-        let focus = focused(&definition, &failed).unwrap().env(FOCUS).unwrap().to_owned();
-        let focus = regex::Regex::new(&focus).unwrap();
-        for name in &failed {
-            assert!(
-                focus.is_match(name) && focus.is_match(&format!("Kubernetes e2e suite {name}")),
-                "{name}"
-            );
-            assert!(
-                !focus.is_match(&format!("{name} too")) && !focus.is_match(&format!("x{name}")),
-                "{name}"
-            );
-        }
         definition.set_env(&[(PARALLEL.to_owned(), "y".to_owned())].into());
-        assert_eq!(focused(&definition, &failed).unwrap().env(PARALLEL), Some("false"));
+        let attempt = focused(&definition, &["b".to_owned()].into()).unwrap();
+        assert_eq!((attempt.env(PARALLEL), attempt.env(FOCUS)), (Some("false"), Some("(^| )(b)$")));
         assert_eq!(focused(&definition, &BTreeSet::new()), None);
         let many: BTreeSet<String> =
             (0..10_000).map(|number| format!("a rather long name {number}")).collect();

@@ -7,6 +7,7 @@ mod adjust;
 pub(crate) mod builtin;
 mod check;
 mod file;
+pub(crate) mod focus;
 mod installed;
 mod legacy;
 pub(crate) mod mode;
@@ -190,7 +191,7 @@ impl Definition {
         self.config.driver == Driver::Job
             && self.config.part_of.is_none()
             && is_junit(&self.config.result_format)
-            && self.env(mode::FOCUS).is_some()
+            && self.env(focus::FOCUS).is_some()
     }
 
     /// The definition as it is written, empty parts left out.

@@ -3,13 +3,6 @@
 //! Owns only the data; turning it into environment variables is up to whoever applies a mode. The tests that
 //! `conformance-lite` skips are in `conformance-lite.txt`, one pattern per line.
 
-/// The variables that tell a plugin which of its tests to run, which of these not, and whether several at a time.
-pub(crate) const FOCUS: &str = "E2E_FOCUS";
-/// See [`FOCUS`].
-pub(crate) const SKIP: &str = "E2E_SKIP";
-/// See [`FOCUS`].
-pub(crate) const PARALLEL: &str = "E2E_PARALLEL";
-
 /// Which e2e tests run, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {

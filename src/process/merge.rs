@@ -112,6 +112,8 @@ pub(super) struct Merged<'a> {
     pub(super) ledger: &'a Ledger,
     /// Whether tests that nobody ran are taken from here.
     pub(super) is_first: bool,
+    /// What was taken from other parts: what a suite begins and ends with is in each of them.
+    pub(super) told: &'a mut HashSet<String>,
     /// How many tests were taken, and how many left to others.
     pub(super) taken: usize,
     pub(super) left: usize,
@@ -129,7 +131,12 @@ impl Visit for Merged<'_> {
     }
 
     fn leaf(&mut self, mut item: Item) -> Result<()> {
-        if item.status == SKIPPED && (!self.is_first || self.ledger.ran.contains(&item.name)) {
+        let is_elsewhere = match &*item.status {
+            SKIPPED => !self.is_first || self.ledger.ran.contains(&item.name),
+            PASSED => !self.is_first && self.told.contains(&item.name),
+            _ => false,
+        };
+        if is_elsewhere {
             self.left += 1;
             return Ok(());
         }
@@ -142,6 +149,9 @@ impl Visit for Merged<'_> {
                 item.status = FLAKY.into();
             }
             item.details.insert(ATTEMPTS.into(), all.into());
+        }
+        if !self.ledger.ran.is_empty() {
+            self.told.insert(item.name.clone());
         }
         self.taken += 1;
         Ok(self.tree.leaf(&item)?)

@@ -15,7 +15,7 @@ pub(crate) use apart::{COMMAND, child, in_program, limits, process_apart, unproc
 #[cfg(fuzzing)]
 pub(crate) use fuzz::{file as fuzz_file, tree as fuzz_tree};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _};
@@ -100,7 +100,15 @@ pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
     let ledger = Ledger::read(dir, rules)?;
     for custom in [false, true] {
         let (files, tree) = (Files::beside(dir, &rules.name, rules), Tree::create(&path, custom)?);
-        let mut run = Run { files, rules, ledger: &ledger, tree, nodes: Vec::new(), unreadable: 0 };
+        let mut run = Run {
+            files,
+            rules,
+            ledger: &ledger,
+            tree,
+            nodes: Vec::new(),
+            unreadable: 0,
+            told: HashSet::new(),
+        };
         run.everything(dir).with_context(|| format!("cannot process `{}`", dir.display()))?;
         if let more @ 1.. = run.unreadable.saturating_sub(MAX_TOLD) {
             log::warn!("cannot read {more} more results of plugin `{}`", rules.name);
@@ -190,6 +198,8 @@ struct Run<'a> {
     nodes: Vec<(String, Outcome)>,
     /// How many of its files cannot be read.
     unreadable: u64,
+    /// The tests that were taken, if there are parts.
+    told: HashSet<String>,
 }
 
 /// What a walk looks for.
@@ -311,7 +321,7 @@ impl Run<'_> {
         self.tree.enter(typed, PASSED)?;
         let is_first = self.files.prefix.is_empty();
         let (ledger, tree) = (self.ledger, &mut self.tree);
-        let mut merged = Merged { tree, ledger, is_first, taken: 0, left: 0 };
+        let mut merged = Merged { tree, ledger, is_first, told: &mut self.told, taken: 0, left: 0 };
         junit(file, &mut merged)?;
         if merged.taken == 0 && merged.left > 0 {
             // All of it is told by others.

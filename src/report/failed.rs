@@ -40,6 +40,11 @@ pub(crate) fn failed_in(tree: impl Read + Seek) -> anyhow::Result<Vec<String>> {
     Ok(names.0)
 }
 
+/// The name of a test without what the framework puts before it.
+pub(super) fn plain(name: &str) -> &str {
+    name.strip_prefix(PREFIX).unwrap_or(name).trim()
+}
+
 /// Whether the framework lists this beside its tests; it always runs, and cannot be chosen.
 pub(crate) fn is_suite_node(name: &str) -> bool {
     SUITE_NODES.iter().any(|node| name.starts_with(node))

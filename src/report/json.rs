@@ -41,6 +41,9 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     field(out, "archive", &json!(overview.opened.source.label()))?;
     field(out, "version", &json!(overview.version))?;
     field(out, "runId", &json!(overview.run))?;
+    if !overview.resumes.is_empty() {
+        field(out, "resumes", &json!(overview.resumes))?;
+    }
     field(out, "kubernetesVersion", &json!(overview.kubernetes))?;
     field(out, "started", &json!(overview.times.run.as_ref().map(|(first, _)| first)))?;
     field(out, "ended", &json!(overview.times.run.as_ref().map(|(_, last)| last)))?;

@@ -46,6 +46,8 @@ pub(crate) struct Overview<'a> {
     pub version: String,
     /// The run's id.
     pub run: String,
+    /// The interrupted run that it went on with.
+    pub resumes: String,
     /// The version of the API server.
     pub kubernetes: String,
     /// When it all began and ended.
@@ -105,6 +107,7 @@ impl<'a> Overview<'a> {
             node,
             version: text(&config, "Version"),
             run: text(&config, "UUID"),
+            resumes: text(&config, "Resumes"),
             kubernetes,
             times: Times::read(files, &opened.survey),
             plugins: plugins.map(|plugin| Plugin::read(files, plugin, node)).collect(),

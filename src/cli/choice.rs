@@ -1,0 +1,86 @@
+//! `--split` and `--resume`: which tests a run is to run, and where their names come from.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ArgMatches;
+
+use super::{request, usage};
+use crate::deploy::Split;
+use crate::image::conformance::Tests;
+use crate::image::kit::Kit;
+use crate::image::lists::listed;
+use crate::plugin::{self, focus, mode};
+use crate::report::Interrupted;
+use base::oci::Client;
+use base::small;
+use base::stop::Stop;
+
+/// A list of all tests of a version has one or two MiB.
+const MAX_LIST_BYTES: u64 = 64 << 20;
+/// More parts than this ask more of a cluster than tests do.
+const MAX_PARTS: i64 = 20;
+
+/// Refuses what certification does not take.
+pub(super) fn check(matches: &ArgMatches) -> Result<()> {
+    if matches.get_one::<String>("mode").is_none_or(|mode| mode != mode::CERTIFIED) {
+        return Ok(());
+    }
+    for (flag, asks) in [("retry-failed", "pass at once"), ("split", "run one after the other")] {
+        if matches.get_one::<i64>(flag).is_some_and(|number| *number != 0) {
+            return Err(usage::error(format!(
+                "--{flag}: certified conformance asks for tests that {asks}; leave the flag or the mode out"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// How the tests are split, if that is asked for.
+pub(super) fn split(matches: &ArgMatches, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> {
+    let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
+    let parts = matches.get_one::<i64>("split").copied();
+    let Some(parts) = parts else { return Ok(None) };
+    let number = usize::try_from(parts).ok().filter(|_| (2..=MAX_PARTS).contains(&parts));
+    let Some(parts) = number else {
+        return Err(usage::error(format!("--split takes a number from 2 to {MAX_PARTS}")));
+    };
+    let tests = match (text("tests"), kit) {
+        (Some(path), _) => names(path)?,
+        (None, Some(kit)) if !kit.tests.is_empty() => kit.tests.clone(),
+        _ => {
+            let ours = format!("{}:{version}", request::CONFORMANCE);
+            let ours = text("registry").map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
+            let image = text("kube-conformance-image").unwrap_or(&ours);
+            let client = Client::new(crate::names::USER_AGENT, false, &Stop::new())?;
+            let names = Tests::fetch(&client, image).and_then(|tests| tests.names());
+            names.context(
+                "--split needs the names of the tests; name a list of them, or a kit, by --tests FILE",
+            )?
+        }
+    };
+    Ok(Some(Split { parts, tests }))
+}
+
+/// The names in a list or a kit.
+pub(super) fn names(path: &str) -> Result<Vec<String>> {
+    let names: Vec<String> = match Kit::read(Path::new(path))? {
+        Some(kit) => kit.tests,
+        None => {
+            let text = small::read(Path::new(path), MAX_LIST_BYTES)
+                .with_context(|| format!("cannot read `{path}`"))?;
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let lines = text.lines().map(|line| listed(line).unwrap_or(line).trim().to_owned());
+            lines.filter(|line| !line.is_empty()).collect()
+        }
+    };
+    ensure!(!names.is_empty(), "`{path}` lists no tests");
+    Ok(names)
+}
+
+/// The pattern of the tests that an interrupted run had run.
+pub(super) fn had(before: &Interrupted) -> Result<String, String> {
+    let pattern = focus::exactly(before.ran.iter().map(String::as_str));
+    pattern
+        .ok_or_else(|| format!("{} tests have run, too many to leave out by their names", before.ran.len()))
+}

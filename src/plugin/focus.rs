@@ -1,0 +1,159 @@
+//! Which tests of its suite a plugin runs: the variables that say so, exactly these tests, and several parts beside each other.
+//!
+//! Knows the names of tests only as they are given; where they come from is up to whoever splits.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+
+use super::Definition;
+use crate::layout;
+use base::pattern;
+
+/// The variables that tell a plugin which of its tests to run, which of these not, and whether several at a time.
+pub(crate) const FOCUS: &str = "E2E_FOCUS";
+/// See [`FOCUS`].
+pub(crate) const SKIP: &str = "E2E_SKIP";
+/// See [`FOCUS`].
+pub(crate) const PARALLEL: &str = "E2E_PARALLEL";
+
+/// The system takes no longer variable.
+const MAX_FOCUS_BYTES: usize = 96 << 10;
+/// What marks tests that must not run beside others.
+const ALONE: [&str; 2] = ["[Serial]", "[Disruptive]"];
+
+/// The pattern that matches exactly these tests; none if they are too many for a variable.
+pub(crate) fn exactly<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<String> {
+    let names: Vec<String> = names.into_iter().map(|name| pattern::quote(name.trim())).collect();
+    // Frameworks match the name with that of the suite before it.
+    let pattern = format!("(^| )({})$", names.join("|"));
+    (pattern.len() <= MAX_FOCUS_BYTES).then_some(pattern)
+}
+
+/// The same plugin, with exactly these tests; none if they are too many.
+pub(crate) fn only<'n>(
+    definition: &Definition,
+    tests: impl IntoIterator<Item = &'n str>,
+    alone: bool,
+) -> Option<Definition> {
+    let mut only = definition.clone();
+    let mut env = BTreeMap::from([(FOCUS.to_owned(), exactly(tests)?), (SKIP.to_owned(), String::new())]);
+    if alone && definition.env(PARALLEL).is_some() {
+        env.insert(PARALLEL.to_owned(), "false".to_owned());
+    }
+    only.set_env(&env);
+    Some(only)
+}
+
+/// A plugin as several that run beside each other, each with its share of the tests that the plugin chooses from `names`; and one
+/// after them for tests that must not run beside others. All of them are parts of the first.
+pub(crate) fn split(definition: &Definition, names: &[String], parts: usize) -> Result<Vec<Definition>> {
+    let name = definition.name();
+    let compiled = |variable: &str| {
+        let text = definition.env(variable).unwrap_or_default();
+        pattern::compile(text).map_err(|error| anyhow!("plugin `{name}`: `{variable}`: {error}"))
+    };
+    let (focus, skip) = (compiled(FOCUS)?, compiled(SKIP)?);
+    let skips = !definition.env(SKIP).unwrap_or_default().is_empty();
+    let chosen = names.iter().map(String::as_str);
+    let chosen = chosen.filter(|test| focus.is_match(test) && !(skips && skip.is_match(test)));
+    let is_alone = |test: &&str| ALONE.iter().any(|mark| test.contains(mark));
+    let (alone, together): (Vec<&str>, Vec<&str>) = chosen.partition(is_alone);
+    ensure!(
+        !together.is_empty(),
+        "plugin `{name}`: none of its tests can run beside others, so there is nothing to split"
+    );
+    let parts = parts.min(together.len());
+    let mut all = Vec::new();
+    for part in 0..parts {
+        all.push((
+            layout::part(name, part + 1),
+            together.iter().skip(part).step_by(parts).copied().collect(),
+            false,
+        ));
+    }
+    if !alone.is_empty() {
+        all.push((layout::part(name, 0), alone, true));
+    }
+    let make = |(own, tests, alone): (String, Vec<&str>, bool)| {
+        let count = tests.len();
+        let part = only(definition, tests, alone);
+        let mut part = part.with_context(|| {
+            format!(
+                "plugin `{name}`: {count} tests are too many for one part; choose fewer tests, or more parts"
+            )
+        })?;
+        if own != name {
+            part.config.part_of = Some(name.to_owned());
+        }
+        part.config.order += i64::from(alone);
+        part.config.plugin_name = own;
+        Ok(part)
+    };
+    all.into_iter().map(make).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Driver;
+    use super::*;
+    use base::json::json;
+
+    fn plugin(env: &[(&str, &str)]) -> Definition {
+        let env: Vec<_> = env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        Definition::new("e2e", Driver::Job, json!({"name": "e2e", "env": env}))
+    }
+
+    #[test]
+    fn a_pattern_is_exactly_the_tests() {
+        let tests = ["[sig-a] Is (1.5) + $x [Conformance]", " b "];
+        let pattern = regex::Regex::new(&exactly(tests).unwrap()).unwrap();
+        for name in tests.map(str::trim) {
+            assert!(
+                pattern.is_match(name) && pattern.is_match(&format!("Kubernetes e2e suite {name}")),
+                "{name}"
+            );
+            assert!(
+                !pattern.is_match(&format!("{name} too")) && !pattern.is_match(&format!("x{name}")),
+                "{name}"
+            );
+        }
+        let many: Vec<String> = (0..10_000).map(|number| format!("a rather long name {number}")).collect();
+        assert_eq!(exactly(many.iter().map(String::as_str)), None);
+    }
+
+    #[test]
+    fn parts_share_what_is_chosen_and_what_must_be_alone_comes_after_them() {
+        let names = ["a x", "b x", "c x", "d x [Serial]", "e x [Slow]", "f y"].map(str::to_owned);
+        let whole = plugin(&[(FOCUS, "x"), (SKIP, r"\[Slow\]"), (PARALLEL, "true")]);
+        let parts = split(&whole, &names, 2).unwrap();
+        let shown: Vec<_> = parts
+            .iter()
+            .map(|part| {
+                let env = |name| part.env(name).unwrap_or("-").to_owned();
+                (
+                    part.name(),
+                    part.config.part_of.as_deref(),
+                    part.config.order,
+                    env(FOCUS),
+                    env(SKIP),
+                    env(PARALLEL),
+                )
+            })
+            .collect();
+        let told = |tests: &str| format!("(^| )({tests})$");
+        let (none, on, off) = (String::from("-"), String::from("true"), String::from("false"));
+        assert_eq!(
+            shown,
+            [
+                ("e2e", None, 0, told("a x|c x"), none.clone(), on.clone()),
+                ("e2e-part-2", Some("e2e"), 0, told("b x"), none.clone(), on),
+                ("e2e-serial", Some("e2e"), 1, told(r"d x \[Serial\]"), none, off),
+            ]
+        );
+        assert_eq!(split(&whole, &names, 9).unwrap().len(), 4, "no part is empty");
+        let serial = plugin(&[(FOCUS, "Serial")]);
+        assert!(split(&serial, &names, 2).unwrap_err().to_string().contains("nothing to split"));
+        assert!(split(&plugin(&[(FOCUS, "(")]), &names, 2).is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! What is known of a run that was interrupted: which tests it was to run, and which of them have run.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::failed::{is_suite_node, plain};
+use super::source::Source;
+use crate::item::read::{Visit, Writer, read};
+use crate::item::{Item, SKIPPED, UNKNOWN};
+use crate::layout;
+use crate::plugin::focus::{FOCUS, SKIP};
+
+/// A run that was interrupted.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Interrupted {
+    /// Its id.
+    pub run: String,
+    /// What its plugin focused on, and what it skipped.
+    pub focus: String,
+    /// See `focus`.
+    pub skip: String,
+    /// The tests that have run.
+    pub ran: BTreeSet<String>,
+}
+
+/// What an archive tells of a plugin whose run was interrupted.
+pub(crate) fn interrupted(archive: &str, plugin: &str) -> anyhow::Result<Interrupted> {
+    let source = Source::open(archive)?;
+    let wanted = |name: &str| {
+        name == layout::CONFIG
+            || layout::is_definition(name)
+            || layout::is_tree(name)
+            || layout::plugin_of_ran(name).is_some()
+    };
+    let mut failed = BTreeSet::new();
+    source.each(|name, _, _| {
+        let found = layout::delivered(name).filter(|found| !found.is_result);
+        failed.extend(found.map(|found| found.plugin.to_owned()));
+        Ok(())
+    })?;
+    let files = source.collect(wanted, |_| false)?;
+    let json = |path: &str| -> anyhow::Result<Value> {
+        Ok(files.small(path)?.and_then(|bytes| base::json::from_slice(&bytes).ok()).unwrap_or_default())
+    };
+    let (mut focuses, mut skip, mut ran, mut is_whole) = (Vec::new(), String::new(), BTreeSet::new(), true);
+    for name in files.folders(layout::PLUGINS)? {
+        let definition = json(&format!("{}/{}", layout::plugin(&name), layout::DEFINITIONS[0]))?;
+        let whole = definition.pointer("/Definition/sonobuoy-config/part-of").and_then(Value::as_str);
+        if whole.unwrap_or(&name) != plugin || layout::is_attempt(&name, plugin) {
+            continue;
+        }
+        let variables = definition.pointer("/Definition/spec/env").and_then(Value::as_array);
+        let env = |wanted: &str| {
+            let mut all = variables.into_iter().flatten();
+            all.find(|variable| variable["name"] == wanted)?["value"].as_str().map(str::to_owned)
+        };
+        focuses.push(env(FOCUS).unwrap_or_default());
+        skip = env(SKIP).unwrap_or(skip);
+        is_whole &= !failed.contains(&name);
+        if let Some(told) = files.small(&layout::ran(&name))? {
+            ran.extend(
+                String::from_utf8_lossy(&told)
+                    .lines()
+                    .filter_map(|line| layout::ran_test(line).map(str::to_owned)),
+            );
+        }
+    }
+    ensure!(!focuses.is_empty(), "it has no plugin `{plugin}`");
+    ensure!(!is_whole, "its tests have all been run; `--rerun-failed` runs those again that failed");
+    if let Some(tree) = files.open(&layout::tree(plugin))? {
+        let mut seen = Ran(&mut ran);
+        read(tree, Writer::Aggregator, &mut seen)?;
+    }
+    ensure!(!ran.is_empty(), "it does not tell of any test that it has run; start anew");
+    let run = json(layout::CONFIG)?["UUID"].as_str().map(str::to_owned);
+    let run = run.context("it does not tell which run it is of")?;
+    Ok(Interrupted { run, focus: focuses.join("|"), skip, ran })
+}
+
+/// The names of tests that ran.
+struct Ran<'r>(&'r mut BTreeSet<String>);
+
+impl Visit for Ran<'_> {
+    fn enter(&mut self, _: Item) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+        let name = plain(&item.name);
+        let is_test = name != layout::ERROR_FILE && !is_suite_node(name) && !name.is_empty();
+        // A file that could not be read is a leaf, too.
+        if is_test
+            && ![SKIPPED, UNKNOWN, ""].contains(&item.status.as_str())
+            && !item.meta.contains_key("file")
+        {
+            self.0.insert(name.to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! `--split`: the tests of a plugin as several that run beside each other; `--resume`: those that an interrupted run has not run.
+
+use super::retry::{junit_suite, local_of, starts};
+use super::support::{Archive, Sonobuoy, program};
+
+const NAMES: &str = "[sig-a] a [Conformance]\n[sig-a] b [Conformance]\n[sig-b] c [Conformance]\n[sig-b] d [Serial] [Conformance]\n[sig-b] e\n";
+
+/// A suite of these tests, of which `c` fails at the first start of its part.
+fn suite(state: &str) -> String {
+    junit_suite(
+        "e2e",
+        state,
+        &NAMES.lines().map(|name| (name, if name.contains(" c ") { 1 } else { 0 })).collect::<Vec<_>>(),
+    )
+    .replace("value: sig}", "value: Conformance}")
+}
+
+#[test]
+fn parts_run_beside_each_other_and_are_one_result() {
+    let (run, state) = local_of(
+        suite,
+        "--split 2 --tests names --retry-failed 1 --retrieve out --junit out.xml --fail-on unknown",
+    );
+    let done = run.file("names", NAMES).run_any();
+    let focuses = starts(&state);
+    let focused = |test: &str| focuses.iter().filter(|focus| focus.contains(test)).count();
+    // `c` is in its part and in the attempt; what is not chosen is in none.
+    assert_eq!([" a ", " b ", " c ", " d ", " e"].map(focused), [1, 1, 2, 1, 0], "{focuses:?}");
+    assert_eq!(focuses.len(), 4, "two parts, the one that runs alone, and the attempt");
+    let archive = Archive::only_one_in(&done.folder.join("out"));
+    assert_eq!(archive.text("meta/info.json"), r#"{"plugins":["e2e"]}"#);
+    for part in ["e2e", "e2e-part-2", "e2e-serial", "e2e-retry-1"] {
+        assert!(archive.text(&format!("plugins/{part}/results/global/junit_01.xml")).contains("<testsuite"));
+    }
+    let junit = done.folder.read("out.xml");
+    assert_eq!(
+        junit.matches("<testcase ").count(),
+        6,
+        "each test once, and what the suite begins with: {junit}"
+    );
+    assert_eq!(
+        (junit.matches("<flakyFailure").count(), junit.matches("<skipped").count()),
+        (1, 1),
+        "{junit}"
+    );
+    let log = archive.text("meta/run.log");
+    assert!(
+        log.contains("starting plugins of order 0: e2e, e2e-part-2")
+            && log.contains("of order 1: e2e-serial")
+    );
+}
+
+#[test]
+fn what_cannot_be_split_is_refused_before_anything_runs() {
+    for (words, expected) in [
+        ("--split 1 --tests names", "--split takes a number from 2 to 20"),
+        ("--split 21 --tests names", "--split takes a number from 2 to 20"),
+        ("--split 2 --tests missing", "cannot read `missing`"),
+        ("--split 2 --tests empty", "`empty` lists no tests"),
+        ("--split 2 --tests names --plugin-env e2e.E2E_FOCUS=Serial", "nothing to split"),
+        (
+            "--split 2 --tests names --plugin-env e2e.E2E_FOCUS",
+            "no plugin of this run can be told which tests to run",
+        ),
+        (
+            "--split 2 --tests names --mode certified-conformance",
+            "certified conformance asks for tests that run one after the other",
+        ),
+    ] {
+        let (run, state) = local_of(suite, words);
+        run.file("names", NAMES).file("empty", "\n").status(1).stderr_has(expected).run_any();
+        assert!(state.names().is_empty(), "{words}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_the_tests_that_an_interrupted_one_has_not_run() {
+    // Its /dev/tcp tells of progress.
+    if program("bash").is_none() {
+        return;
+    }
+    let lost = |state: &str| {
+        // Two tests have run when the plugin is lost; what it says of its progress is all that is left.
+        let script = r#"
+for test in 'PASSED [sig-a] a [Conformance]' 'FAILED [sig-a] b [Conformance]' 'Suite goes on'; do
+  body="{\"msg\":\"$test\",\"total\":4,\"completed\":1}"
+  exec 3<>/dev/tcp/127.0.0.1/$SONOBUOY_PROGRESS_PORT
+  printf 'POST /progress HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %s\r\n\r\n%s' ${#body} "$body" >&3
+  cat <&3 > /dev/null
+done
+exit 9"#;
+        let whole = suite(state);
+        let (head, env) = (whole.split("  command:").next().unwrap(), whole.split("  env:").nth(1).unwrap());
+        let script = script.replace('$', "$$").replace('\n', "\n    ");
+        format!("{head}  command: [bash, -c]\n  args:\n  - |{script}\n  env:{env}")
+    };
+    let (run, _state) = local_of(lost, "--retrieve out --plugin-env e2e.E2E_SKIP=nothing");
+    let first = run.run_any();
+    let archive = first.folder.join("out");
+    let kept = Archive::only_one_in(&archive);
+    assert_eq!(
+        kept.text("meta/ran/e2e.txt"),
+        "PASSED [sig-a] a [Conformance]\nFAILED [sig-a] b [Conformance]\n"
+    );
+
+    let path = std::fs::read_dir(&archive).unwrap().map(|entry| entry.unwrap().path());
+    let path = path.into_iter().find(|path| path.extension().is_some_and(|end| end == "gz")).unwrap();
+    let resume = |words: &str| {
+        let (run, state) = local_of(suite, words);
+        (run.arg("--resume").arg(&path), state)
+    };
+    let (run, _state) = resume("--retrieve out --html out.html");
+    let done = run.run_any();
+    let rest = Archive::only_one_in(&done.folder.join("out"));
+    let definition = rest.text("plugins/e2e/definition.json");
+    assert!(
+        definition
+            .contains(r#""E2E_SKIP","value":"nothing|(^| )(\\[sig-a\\] a \\[Conformance\\]|\\[sig-a\\] b"#),
+        "{definition}"
+    );
+    let before = kept.text("meta/config.json");
+    let run = before.split(r#""UUID":""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
+    assert!(rest.text("meta/config.json").contains(&format!(r#""Resumes":"{run}""#)));
+    assert!(done.folder.read("out.html").contains(&format!("<dt>Goes on with run</dt><dd>{run}</dd>")));
+
+    let (again, _state) = resume("--e2e-focus x");
+    again.status(1).stderr_has("--resume and --e2e-focus exclude each other").run_any();
+    // One that came to its end has nothing to go on with.
+    let end = std::fs::read_dir(done.folder.join("out")).unwrap().map(|entry| entry.unwrap().path());
+    let end = end.into_iter().find(|path| path.extension().is_some_and(|end| end == "gz")).unwrap();
+    Sonobuoy::new("run --local -p e2e.yaml --resume")
+        .arg(end)
+        .file("e2e.yaml", suite("/nowhere"))
+        .status(1)
+        .stderr_has("its tests have all been run; `--rerun-failed` runs those again that failed")
+        .run_any();
+}
