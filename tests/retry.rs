@@ -143,6 +143,18 @@ fn nothing_is_started_again_without_need() {
 }
 
 #[test]
+fn a_plugin_that_brought_nothing_is_not_started_again() {
+    let (run, state) = local_of(|_| junit_suite("suite", "/nowhere/else", &[("a", 0)]), "--retry-failed 2");
+    let definition = std::fs::read_to_string(run.folder().join("suite.yaml")).unwrap();
+    let broken = definition.replace("    out=$", "    exit 7\n    out=$");
+    assert_ne!(definition, broken);
+    let done = run.file("suite.yaml", broken).run_any();
+    let archive = Archive::only_one_in(done.folder.path());
+    assert!(archive.text("plugins/suite/errors/global/error.json").contains("exit code 7"));
+    assert!(!archive.names().any(|name| name.contains("suite-retry")) && state.names().is_empty());
+}
+
+#[test]
 fn an_attempt_that_cannot_be_made_is_refused_before_anything_runs() {
     for (words, expected) in [
         ("--retry-failed 11", "--retry-failed takes a number from 0 to 10"),
