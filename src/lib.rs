@@ -141,10 +141,11 @@ pub mod outside {
 }
 
 /// What the fuzzers under `fuzz/` call.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing {
     pub use crate::aggregator::fuzz::{journal, progress};
     pub use crate::process::{fuzz_file as file, fuzz_tree as tree};
+    #[cfg(fuzzing)]
     pub use base::fuzzing::*;
 }
 

@@ -4,7 +4,7 @@
 use super::{budget, journal, progress};
 
 /// An update is taken or refused, and no more of it is kept than the budget of one allows.
-pub(crate) fn progress(bytes: &[u8]) {
+pub fn progress(bytes: &[u8]) {
     if let Some(update) = progress::decode(bytes) {
         let texts = update.failures.iter().chain(&update.errors).chain(&update.append_failing);
         let kept: usize = texts.map(String::len).sum();
@@ -13,7 +13,7 @@ pub(crate) fn progress(bytes: &[u8]) {
 }
 
 /// A journal of any bytes is read; what is read can be written and read again.
-pub(crate) fn journal(bytes: &[u8]) {
+pub fn journal(bytes: &[u8]) {
     let records = journal::replay(bytes).expect("memory does not fail");
     let mut text = Vec::new();
     for record in &records {

@@ -43,7 +43,7 @@ pub mod visible;
 pub use hex::hex;
 
 /// What the fuzzers call.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing {
     pub use crate::archive::consistent as archive;
     pub use crate::http::consistent as http;

@@ -8,7 +8,7 @@ use crate::item::read::{self, Visit};
 use crate::layout::{RESULTS, TREE};
 
 /// A plugin whose one file is `bytes` gives a tree that can be read, whose root has the plugin's name.
-pub(crate) fn file(format: &str, bytes: &[u8]) {
+pub fn file(format: &str, bytes: &[u8]) {
     let suffix = match format {
         "junit" => "xml",
         "gojson" => "json",
@@ -28,7 +28,7 @@ pub(crate) fn file(format: &str, bytes: &[u8]) {
 }
 
 /// A tree of any bytes is read or refused, and every group that is entered is left when it is read.
-pub(crate) fn tree(bytes: &[u8]) {
+pub fn tree(bytes: &[u8]) {
     let mut roots = Roots::default();
     if read::read(std::io::Cursor::new(bytes), read::Writer::Plugin, &mut roots).is_ok() {
         assert_eq!(roots.depth, 0);

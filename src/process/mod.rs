@@ -12,8 +12,8 @@ mod junit;
 mod merge;
 
 pub(crate) use apart::{COMMAND, child, in_program, limits, process_apart, unprocessed};
-#[cfg(fuzzing)]
-pub(crate) use fuzz::{file as fuzz_file, tree as fuzz_tree};
+#[cfg(any(fuzzing, test))]
+pub use fuzz::{file as fuzz_file, tree as fuzz_tree};
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};

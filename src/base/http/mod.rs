@@ -46,7 +46,7 @@ use guest::Session;
 pub use head::Headers;
 use lobby::Lobby;
 pub use response::Response;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub use script::consistent;
 use slots::{Class, Job, Slots, Turn};
 

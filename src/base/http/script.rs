@@ -113,7 +113,7 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
 }
 
 /// Panics if the same bytes mean different things in different pieces, or a cut stream more than the whole.
-pub(super) fn consistent(bytes: &[u8]) {
+pub fn consistent(bytes: &[u8]) {
     let whole = play(bytes, &[usize::MAX]);
     for pieces in [&[1][..], &[2, 3, 1, 7], &[4095, 1], &[17, 1000]] {
         assert_eq!(whole, play(bytes, pieces), "in pieces of {pieces:?}");
