@@ -228,7 +228,7 @@ fn a_killed_aggregator_goes_on_where_it_was() {
         assert_eq!(uuid.len(), 1);
 
         let aggregator = cluster.start("");
-        cluster.api.wait(|_| aggregator.said().contains("where it was left"));
+        cluster.api.wait(|_| aggregator.said().contains("where it was interrupted"));
         cluster.api.wait(|api| api.count("POST /api/v1/namespaces/sonobuoy/pods") >= 3);
         // The same workers, which know nothing of it.
         assert_eq!(p.send("a"), 409);
@@ -376,7 +376,7 @@ fn another_pod_with_the_same_volume_takes_the_run_up() {
     let before = creations();
     let aggregator = cluster.start("");
     cluster.api.wait(|_| creations() > before + 1);
-    assert!(aggregator.said().contains("where it was left"), "{}", aggregator.said());
+    assert!(aggregator.said().contains("where it was interrupted"), "{}", aggregator.said());
     for path in &left {
         cluster.api.remove(path);
     }

@@ -143,8 +143,8 @@ fn what_keeps_a_run_from_its_submission_is_said_before_it() {
             "",
             "--certify: a submission describes a product; name its description by --product FILE",
         ),
-        ("--certify out --product product.yaml", "", "certification asks for `--mode certified-conformance`"),
-        ("--certify out --product product.yaml --mode quick", "", "certification asks for `--mode certified"),
+        ("--certify out --product product.yaml", "", "certification requires `--mode certified-conformance`"),
+        ("--certify out --product product.yaml --mode quick", "", "certification requires `--mode certified"),
         ("--certify out --product none.yaml --mode certified-conformance", "", "cannot read `none.yaml`"),
         (
             "--certify out --product product.yaml --mode certified-conformance",

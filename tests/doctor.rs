@@ -295,7 +295,7 @@ fn nodes_and_name_service_that_are_not_fit_are_told() {
     }
     cluster.finds(
         "",
-        &["2 of 2 nodes: no place for the aggregator and plugin `job`: taint `mine:NoSchedule` is not tolerated (n1, n2)"],
+        &["2 of 2 nodes: no node for the aggregator and plugin `job`: taint `mine:NoSchedule` is not tolerated (n1, n2)"],
     );
 
     let cluster = Cluster::new(Ills::default());

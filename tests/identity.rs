@@ -71,7 +71,7 @@ fn a_token_counts_only_for_this_run_and_the_pod_that_holds_it() {
         (ended, 401, "expired"),
         (of_gone, 401, "deleted"),
         (issue("/api/v1/namespaces/default/pods/stranger"), 403, "namespace `sonobuoy`"),
-        (issue(&cluster.path("sonobuoy")), 403, "none of this run"),
+        (issue(&cluster.path("sonobuoy")), 403, "does not belong to this run"),
     ] {
         let (got, answer, _) = asker.ask(&token);
         assert_eq!(got, code, "{words}: {answer}");
@@ -79,7 +79,7 @@ fn a_token_counts_only_for_this_run_and_the_pod_that_holds_it() {
     }
     // Seven have failed from this address; labels alone make nobody a pod of the run, and the next has to wait.
     let (code, answer, _) = asker.ask(&issue(&stranger));
-    assert_eq!((code, answer.contains("none of this run")), (403, true), "{answer}");
+    assert_eq!((code, answer.contains("does not belong to this run")), (403, true), "{answer}");
     assert_eq!(asker.ask(&issue(&path)).0, 429);
 }
 

@@ -32,7 +32,7 @@ fn a_kubelet_that_cannot_be_reached_is_asked_once_for_its_host_and_its_logs() {
     assert_eq!(names, ["a", "b", "c"], "{errors:#}");
     let text = errors[0]["error"].as_str().unwrap();
     assert!(
-        text.starts_with("10 questions about it and its logs are left out") && text.contains("i/o timeout"),
+        text.starts_with("10 requests for its data and logs are skipped") && text.contains("i/o timeout"),
         "{text}"
     );
 }

@@ -25,7 +25,7 @@ fn the_log_of_a_plugin_that_is_quicker_than_its_status_is_taken() {
     let call = Sonobuoy::new("query -o out --kubeconfig kubeconfig --config c.json")
         .file("c.json", config.to_string());
     api.kubeconfig(&call.folder());
-    let folder = call.stdout("out\n").stderr_has("questions were answered").run().folder;
+    let folder = call.stdout("out\n").stderr_has("requests were answered").run().folder;
     assert_eq!(folder.read("out/podlogs/sonobuoy/quick/logs/plugin.txt"), "done\n");
     for absent in ["stuck", "other"] {
         assert!(!folder.join(&format!("out/podlogs/sonobuoy/{absent}")).exists(), "{absent}");

@@ -68,7 +68,7 @@ pub fn query(api: &ApiServer, words: &str) -> Sonobuoy {
 }
 
 pub fn done(call: Sonobuoy) -> Folder {
-    call.stdout("out\n").stderr_has("questions were answered").run().folder
+    call.stdout("out\n").stderr_has("requests were answered").run().folder
 }
 
 pub fn read(folder: &Folder, name: &str) -> Value {
@@ -348,13 +348,13 @@ fn missing_rights_are_summed_up_and_recorded() {
     }
     let done = query(&api, "")
         .stdout("out\n")
-        .stderr_has("rights are missing: Nodes, configmaps, deployments, events")
+        .stderr_has("lack of rights: Nodes, configmaps, deployments, events")
         .run();
     let errors = read(&done.folder, "meta/query-errors.json");
     assert_eq!(errors.as_array().unwrap().len(), 8, "{errors:#}");
     assert!(done.folder.join("out/resources/ns/kube-system/core_v1_pods.json").is_file());
     api.forbid("list", "namespaces");
-    let done = query(&api, "").stdout("out\n").stderr_has("rights are missing").run();
+    let done = query(&api, "").stdout("out\n").stderr_has("lack of rights").run();
     let errors = read(&done.folder, "meta/query-errors.json").to_string();
     assert!(errors.contains("only the namespace of the run is queried"), "{errors}");
 }
@@ -534,7 +534,7 @@ fn a_real_cluster_is_taken_as_kubectl_sees_it() {
     let config_file = json!({"Filters": {"Namespaces": format!("^{name}$")}}).to_string();
     let call =
         Sonobuoy::new("query -o out --config c.json").file("c.json", config_file).env("KUBECONFIG", &config);
-    let folder = call.stdout("out\n").stderr_has("questions were answered").run().folder;
+    let folder = call.stdout("out\n").stderr_has("requests were answered").run().folder;
     let mut compared = 0;
     let kinds = kubectl("api-resources --verbs=list -o name", "");
     for kind in kinds.lines().filter(|kind| *kind != "secrets") {

@@ -170,7 +170,7 @@ fn a_line_that_is_cut_again_and_again_is_no_obstacle() {
     run.api.cut_every(120_000);
     run.retrieve("")
         .stdout(&format!("{}\n", run.home.join(NAME).display()))
-        .stderr_has("going on there")
+        .stderr_has("resuming there")
         .run();
     assert!(std::fs::read(run.home.join(NAME)).unwrap() == content);
     let offsets = run.api.requests().iter().filter(|request| request.contains("--offset")).count();
@@ -224,9 +224,9 @@ fn forbidden_commands_are_named_with_the_way_around_them() {
     run.api.fault(Fault::on(exec).status(403, "Forbidden", "pods/exec is forbidden"));
     run.retrieve("")
         .status(2)
-        .stderr_has("does not take commands")
+        .stderr_has("commands cannot be run")
         .stderr_has("pods/exec is forbidden")
-        .stderr_has("`--status-service` can be had without commands")
+        .stderr_has("`--status-service` can be fetched without commands")
         .run();
     assert!(run.came().is_empty());
 }
@@ -336,7 +336,7 @@ fn a_file_that_exists_is_not_replaced_unless_told_so() {
     for old in ["old", "an older one"] {
         run.home.write(NAME, old);
         let refused =
-            run.retrieve("").status(2).stderr_has(&format!("{NAME}` exists and holds something else"));
+            run.retrieve("").status(2).stderr_has(&format!("{NAME}` exists and contains something else"));
         refused.stderr_has("--force").run();
         assert_eq!((run.home.read(NAME).as_str(), run.came()), (old, vec![NAME.to_owned()]));
     }
@@ -351,7 +351,7 @@ fn a_file_that_exists_is_not_replaced_unless_told_so() {
     if !symlink(run.there.join("precious"), run.home.join(NAME)) {
         return;
     }
-    run.retrieve("").status(2).stderr_has("exists and holds something else").run();
+    run.retrieve("").status(2).stderr_has("exists and contains something else").run();
     run.retrieve("--force").stdout(&line).run();
     assert_eq!((run.home.read(NAME), run.there.read("precious")), ("new".into(), "precious".into()));
     assert_eq!(run.came(), [NAME]);
@@ -410,7 +410,7 @@ fn an_archive_whose_seal_is_wrong_or_missing_does_not_come() {
         // Another run's authority has sealed it.
         run.seal(&std::fs::read(run.there.join(NAME)).unwrap());
     });
-    check("came with the seal of another archive", |run, key| {
+    check("arrived with the seal of another archive", |run, key| {
         let path = run.there.join(&format!("{NAME}.sha256"));
         let statement = std::fs::read_to_string(&path).unwrap().replace("  2024", "  2023");
         run.there.write(&format!("{NAME}.sig"), key.sign(statement.as_bytes()).unwrap());
@@ -419,7 +419,7 @@ fn an_archive_whose_seal_is_wrong_or_missing_does_not_come() {
     check("makes no statement about an archive", |run, _| {
         run.there.write(&format!("{NAME}.sha256"), "nonsense");
     });
-    check("came without its seal", |run, _| {
+    check("arrived without its seal", |run, _| {
         for part in ["sha256", "sig"] {
             std::fs::remove_file(run.there.join(&format!("{NAME}.{part}"))).unwrap();
         }

@@ -88,7 +88,7 @@ fn json_is_valid_in_every_state() {
             1,
         ),
         (container(json!({"waiting": {"reason": "ErrImagePull"}})), None, "failed", "ErrImagePull", 1),
-        (json!({"phase": "Running"}), None, "running", "not told its status", 0),
+        (json!({"phase": "Running"}), None, "running", "not published its status", 0),
         (json!({"phase": "Running"}), Some(&*running), "running", "", 0),
         (json!({"phase": "Failed", "reason": "Evicted"}), Some(&*running), "failed", "Evicted", 1),
         (json!({"phase": "Unknown"}), None, "failed", "Unknown", 1),
@@ -263,7 +263,7 @@ fn a_run_that_brought_nothing_is_a_failure_and_one_that_brought_something_is_not
         let (api, _folder, config) = cluster();
         aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &entries)));
         let wait = Sonobuoy::new(&format!("wait --kubeconfig {config}")).status(code);
-        let wait = if code == 1 { wait.stderr_has("no plugin has brought a result") } else { wait };
+        let wait = if code == 1 { wait.stderr_has("no plugin has delivered a result") } else { wait };
         wait.run_any();
         ask(&config, "").status(code).run_any();
     }

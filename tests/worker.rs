@@ -316,7 +316,7 @@ fn a_request_to_end_leaves_time_for_a_result() {
     let (mut worker, aggregator) = start("global", &[], &[]);
     worker.is_up();
     worker.signal(Signal::TERM);
-    worker.says("going on for 60s");
+    worker.says("continuing for 60s");
     worker.finish("a.txt", "late");
     assert_eq!(aggregator.next().body, b"late");
     assert_eq!(worker.end().0, Some(0));
@@ -329,7 +329,7 @@ fn a_request_to_end_is_followed_when_the_time_is_over() {
     worker.signal(Signal::TERM);
     let (code, said) = worker.end();
     assert_eq!(code, Some(0));
-    assert!(said.contains("nothing is submitted"), "{said}");
+    assert!(said.contains("submitting nothing"), "{said}");
     assert!(aggregator.is_empty());
 }
 

@@ -29,7 +29,7 @@ impl Reviewer for ByWord {
         match token.split_once('.') {
             Some((node, plugin)) => Ok(Holder { id: ResultId::on_node(plugin, node), pod: token.to_owned() }),
             None if token == "stranger" => Err(Doubt::Stranger("not a pod of this run".into())),
-            None => Err(Doubt::Unknown("the token is not believed".into())),
+            None => Err(Doubt::Unknown("the token was rejected".into())),
         }
     }
 }
@@ -145,7 +145,7 @@ fn bad_requests_are_refused_in_words_and_counted() {
     let damaged = good.replacen("MI", "AA", 1);
     for (headers, body, expected, words) in [
         ("", good.as_str(), 401, "Bearer"),
-        ("Authorization: Bearer nobody\r\n", &good, 401, "not believed"),
+        ("Authorization: Bearer nobody\r\n", &good, 401, "rejected"),
         ("Authorization: Bearer stranger\r\n", &good, 403, "not a pod of this run"),
         ("Authorization: Bearer n9.p\r\n", &good, 403, "expects nothing of `p/n9`"),
         ("Authorization: Bearer n1.q\r\n", &good, 403, "expects nothing of `q/n1`"),

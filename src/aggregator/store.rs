@@ -98,7 +98,7 @@ impl Store {
             });
             let ids = known.collect::<Vec<_>>().concat();
             if ids != expected {
-                log::warn!("the run goes on with the {} results that it expected before", ids.len());
+                log::warn!("the run continues with the {} results that it expected before", ids.len());
             }
             ids
         } else {
@@ -196,7 +196,7 @@ impl Store {
             all.filter(|id| state.standing(id).is_some_and(|standing| !standing.settled())).cloned().collect()
         };
         if ids.is_empty() {
-            log::info!("`{}` has its result or expects none; left out: {}", failure.id, failure.error());
+            log::info!("`{}` has its result or expects none; ignored: {}", failure.id, failure.error());
         }
         for id in ids {
             match self.put_error(&id, &failure.report, failure.kind) {
@@ -482,7 +482,10 @@ impl Store {
                 self.lock().settle(&id, standing);
             } else {
                 if accepted.contains_key(&id) {
-                    log::error!("`{id}` had come, but `{}` is gone: it is awaited again", results.display());
+                    log::error!(
+                        "`{id}` had arrived, but `{}` no longer exists; waiting for it again",
+                        results.display()
+                    );
                     self.lock().lost(&id);
                 }
                 remove(&errors)?;

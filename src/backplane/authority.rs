@@ -231,7 +231,7 @@ fn serial() -> anyhow::Result<SerialNumber> {
     let mut bytes = [0; 16];
     ring::rand::SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| anyhow::anyhow!("the system gives no random bytes"))?;
+        .map_err(|_| anyhow::anyhow!("the system provides no random bytes"))?;
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
 }

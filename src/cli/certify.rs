@@ -52,7 +52,7 @@ impl Submission {
         };
         // Who waits for a run says nothing of its tests.
         if matches.try_contains_id("local").is_ok() && text("mode").as_deref() != Some(CERTIFIED) {
-            return Err(usage::error(format!("--certify: certification asks for `--mode {CERTIFIED}`")));
+            return Err(usage::error(format!("--certify: certification requires `--mode {CERTIFIED}`")));
         }
         certify::check(&into)?;
         if let Err(wrong) = Product::read(request::read_text(&path)?) {

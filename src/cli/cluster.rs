@@ -42,12 +42,12 @@ pub(crate) fn version(client: &Client) -> anyhow::Result<String> {
     let answer =
         client.send(&Request::raw(Method::Get, "/version")).context("asking the cluster for its version")?;
     let version = answer.get("gitVersion").and_then(serde_json::Value::as_str);
-    version.map(str::to_owned).ok_or_else(|| anyhow!("the cluster does not say which version it is"))
+    version.map(str::to_owned).ok_or_else(|| anyhow!("the cluster does not report its version"))
 }
 
 /// The release of Kubernetes that the cluster runs.
 pub(crate) fn release(client: &Client) -> anyhow::Result<String> {
     let version = version(client)?;
     release::of_server(&version)
-        .ok_or_else(|| anyhow!("the cluster calls its version `{version}`, which names no release"))
+        .ok_or_else(|| anyhow!("the cluster reports version `{version}`, which is not a release"))
 }

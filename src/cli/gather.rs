@@ -131,7 +131,7 @@ fn wanted(matches: &ArgMatches) -> Wanted {
 
 fn inside(matches: &ArgMatches) -> Result<ExitCode> {
     let words: Vec<String> = matches.get_many("call").unwrap_or_default().cloned().collect();
-    let [root, program, args @ ..] = &words[..] else { bail!("a root and a program are wanted") };
+    let [root, program, args @ ..] = &words[..] else { bail!("expected a root and a program") };
     journal::inside(root.as_ref(), program, args)?;
     Ok(ExitCode::SUCCESS)
 }

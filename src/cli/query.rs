@@ -53,11 +53,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         std::fs::write(&path, content).with_context(|| format!("writing `{}`", path.display()))?;
     }
     tell(&summary.errors);
-    log::info!(
-        "{} questions were answered, {} things could not be had",
-        summary.answered,
-        summary.errors.len()
-    );
+    log::info!("{} requests were answered, {} failed", summary.answered, summary.errors.len());
     output::print(&format!("{}\n", folder.display()))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -88,7 +84,7 @@ fn tell(errors: &[Trouble]) {
     let kinds: BTreeSet<&str> = forbidden.iter().map(|trouble| trouble.queryobj.as_str()).collect();
     if !kinds.is_empty() {
         let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
-        log::warn!("not taken, since rights are missing: {kinds}");
+        log::warn!("not collected, for lack of rights: {kinds}");
     }
     let mut reasons: BTreeMap<(&str, &str), Vec<&Trouble>> = BTreeMap::new();
     for trouble in others {
@@ -99,7 +95,7 @@ fn tell(errors: &[Trouble]) {
             1 => String::new(),
             number => format!(" ({number} times)"),
         };
-        log::warn!("not taken: {queryobj}{more}: {reason}");
+        log::warn!("not collected: {queryobj}{more}: {reason}");
     }
 }
 

@@ -158,7 +158,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         // Who asks the cluster anyway needs no advice, and who does not need the version need not ask.
         _ if is_run(matches) || plugins.iter().any(needs_version) => kubernetes_version(matches)?,
         _ => kubernetes_version(matches).unwrap_or_else(|error| {
-            log::warn!("plugins are not told the version of the cluster: {error:#}");
+            log::warn!("plugins do not get the version of the cluster: {error:#}");
             String::new()
         }),
     };
@@ -482,7 +482,7 @@ pub(crate) fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
             if version.starts_with('v') {
                 Ok(version)
             } else {
-                bail!("`{LATEST}` names no version of Kubernetes")
+                bail!("`{LATEST}` does not name a version of Kubernetes")
             }
         }
         version => {
@@ -533,7 +533,7 @@ fn wrong(id: &str, value: &str, remedy: &str) -> anyhow::Error {
 pub(crate) fn base_name(path: &str) -> Result<String> {
     match Path::new(path).file_name().and_then(|name| name.to_str()) {
         Some(name) => Ok(name.to_owned()),
-        None => bail!("`{path}` names no file"),
+        None => bail!("`{path}` does not name a file"),
     }
 }
 

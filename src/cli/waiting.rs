@@ -118,7 +118,7 @@ pub(crate) fn verdict(run: &status::Run, code: ExitCode) -> ExitCode {
     if !run.brought_nothing() {
         return code;
     }
-    log::error!("no plugin has brought a result");
+    log::error!("no plugin has delivered a result");
     if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code }
 }
 

@@ -123,7 +123,7 @@ impl Pod {
                 Ok(pod) if self.tell(&pod, end) => return,
                 Err(error) if !told => {
                     told = true;
-                    log::warn!("cannot see whether the containers of `{}` have ended: {error}", self.name);
+                    log::warn!("cannot tell whether the containers of `{}` have ended: {error}", self.name);
                 }
                 _ => {}
             }

@@ -387,7 +387,7 @@ fn stop_at(refused: &[Refused]) -> Result<()> {
         [only] => bail!("{only}"),
         [others @ .., last] => {
             others.iter().for_each(|why| log::error!("{why}"));
-            bail!("the cluster refuses {} objects; the last one is {last}", refused.len())
+            bail!("the cluster refuses {} objects; the last is {last}", refused.len())
         }
     }
 }

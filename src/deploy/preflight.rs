@@ -118,7 +118,7 @@ fn version(client: &Client) -> Result<(), Failed> {
     let answer = client.version()?;
     let text = answer["gitVersion"].as_str().unwrap_or_default();
     let Some(version) = numbers(text) else {
-        return Err(Failed::Check(format!("the server calls its version `{text}`, which is not a version")));
+        return Err(Failed::Check(format!("the server reports `{text}`, which is not a version")));
     };
     let [major, minor, patch] = OLDEST;
     if version < OLDEST {

@@ -90,7 +90,7 @@ impl Nodes {
         let needed = subject.pods_on_each_node();
         let full = self.all.iter().filter_map(|node| Some((node, self.free(node)?)));
         let full = full.filter(|(_, free)| *free < needed).map(|(node, free)| {
-            let text = format!("room for {free} pods more, and the run needs {needed}");
+            let text = format!("room for {free} more pods, but the run needs {needed}");
             named(node, text, Some("remove pods from the node, or raise `maxPods` of its kubelet"))
         });
         check.add_all(Severity::Fails, total, full);
@@ -127,7 +127,7 @@ impl Nodes {
         let remedy = "remove the taint or cordon from a node, add a node, or choose others with \
                       `--aggregator-node-selector`, a toleration or a node selector in the plugin's pod spec";
         let refused = refused.into_iter().map(|((node, why), whats)| {
-            (node, format!("no place for {}: {why}", whats.join(" and ")), Some(remedy.to_owned()))
+            (node, format!("no node for {}: {why}", whats.join(" and ")), Some(remedy.to_owned()))
         });
         check.add_all(Severity::Fails, ("nodes", self.all.len()), refused);
     }
@@ -211,9 +211,9 @@ mod tests {
             [
                 "1 of 2 nodes: not ready: PLEG (c)",
                 "1 of 2 nodes: disk pressure (b)",
-                "1 of 2 nodes: room for 0 pods more, and the run needs 1 (b)",
-                "1 of 2 nodes: no place for the aggregator: taint `mine:NoSchedule` is not tolerated (b)",
-                "1 of 2 nodes: no place for the aggregator: taint `mine:NoExecute` is not tolerated (c)",
+                "1 of 2 nodes: room for 0 more pods, but the run needs 1 (b)",
+                "1 of 2 nodes: no node for the aggregator: taint `mine:NoSchedule` is not tolerated (b)",
+                "1 of 2 nodes: no node for the aggregator: taint `mine:NoExecute` is not tolerated (c)",
             ]
         );
         assert!(check.findings.iter().all(|finding| finding.remedy.is_some()));

@@ -115,7 +115,7 @@ pub(crate) fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Res
 
 fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Answer> {
     let sent = SystemTime::now();
-    stream.write_all(request).context("the request was not taken")?;
+    stream.write_all(request).context("the request was not accepted")?;
     let mut bytes = Vec::new();
     let mut came = None;
     let mut buffer = [0; 4_096];

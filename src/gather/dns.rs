@@ -23,7 +23,7 @@ pub(crate) fn ask(server: IpAddr, name: &str, limit: Duration) -> Result<Reply> 
     let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any).context("no socket to ask from")?;
     // Connected, so that only its answers are accepted and a closed port is noticed at once.
-    socket.connect((server, 53)).with_context(|| format!("no way to name server {server}"))?;
+    socket.connect((server, 53)).with_context(|| format!("cannot reach name server {server}"))?;
     exchange(&socket, name, limit).with_context(|| format!("name server {server}, asked for `{name}`"))
 }
 

@@ -119,11 +119,11 @@ pub(crate) fn read(
             if end.bytes > 0 || well && end.complaint.is_empty() && has_journal(node) {
                 return Ok(Origin::Journal);
             }
-            format!("`journalctl` has nothing to say ({end})")
+            format!("`journalctl` printed nothing ({end})")
         }
         Err(error) => format!("{error:#}"),
     };
-    log::warn!("no journal to read: {why}; /var/log and the kernel's messages are taken instead");
+    log::warn!("there is no journal ({why}); /var/log and the kernel's messages are taken instead");
     files(node, wanted, &why, take)?;
     Ok(Origin::Files)
 }
@@ -224,7 +224,7 @@ fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Resu
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     break Err(anyhow!(
-                        "`journalctl` was silent for {} s and was ended",
+                        "`journalctl` printed nothing for {} s and was stopped",
                         SILENCE_TIMEOUT.as_secs()
                     ));
                 }
@@ -264,7 +264,7 @@ fn files(node: &Node, wanted: &Wanted, why: &str, take: &mut dyn FnMut(&[u8]) ->
     let ring = if node.live() { ring(node) } else { None };
     if logs.is_empty() && ring.is_none() {
         bail!(
-            "no log to be had: {why}; there are no logs in /var/log, and the kernel's messages cannot be read"
+            "no log is available: {why}; there are no logs in /var/log, and the kernel's messages cannot be read"
         );
     }
     let note = format!("{why}; lines of /var/log and the kernel's messages follow");
@@ -406,7 +406,7 @@ mod tests {
     fn without_any_log_the_reason_is_told() {
         let (_scratch, node) = Scratch::node(&[]);
         let error = format!("{:#}", lines(&node, &wanted("60")).err().unwrap());
-        assert!(error.contains("no log to be had"), "{error}");
+        assert!(error.contains("no log is available"), "{error}");
     }
 
     #[test]

@@ -286,7 +286,7 @@ mod tests {
             let outbox = Outbox::open(&out.0).unwrap();
             assert!(keep(Ok(node), &wanted(), &form, &outbox).is_err());
             let place = if form.summary { done(&outbox).join(LOG_SUMMARY) } else { done(&outbox) };
-            assert!(fs::read_to_string(place).unwrap().contains("no log to be had"));
+            assert!(fs::read_to_string(place).unwrap().contains("no log is available"));
         }
     }
 

@@ -86,7 +86,7 @@ impl Skew {
 fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
     let answer = dial::get_plain(([127, 0, 0, 1], port).into(), "/clock", limit)?;
     ensure!(answer.status == 200, "the worker answers {}", answer.status);
-    let clock: Clock = serde_json::from_slice(&answer.body).context("the worker tells no clock")?;
+    let clock: Clock = serde_json::from_slice(&answer.body).context("the worker's response has no date")?;
     Ok(Skew { offset: clock.offset_seconds, doubt: clock.uncertainty_seconds, against: "aggregator" })
 }
 

@@ -76,7 +76,7 @@ impl Cluster<'_> {
                 return Ok(Outcome::Before);
             }
             Begun::Resumed(uuid) => {
-                log::info!("taking up run {uuid} where it was left");
+                log::info!("resuming run {uuid} where it was interrupted");
                 self.config.uuid = uuid;
             }
         }
@@ -191,7 +191,7 @@ impl Cluster<'_> {
             Conduct { aggregator: &aggregator, server: &server, driver: &driver, retries: &retries };
         let finish = || {
             if stop.stopped() {
-                bail!("the run was interrupted; it is taken up again when this container is started again");
+                bail!("the run was interrupted; it resumes when this container is started again");
             }
             errors +=
                 aggregator.status().plugins.iter().flatten().filter(|entry| entry.timed_out).count().min(1);
@@ -238,7 +238,7 @@ impl Cluster<'_> {
         };
         if let Err(error) = told {
             log::warn!(
-                "the certificate that the archive's seal is checked with stands only in this pod: {error}"
+                "the certificate that the archive's seal is checked with exists only in this pod: {error}"
             );
         }
     }
@@ -350,7 +350,7 @@ impl Cluster<'_> {
                 let (told, more) = summary.errors.split_at(summary.errors.len().min(TOLD_TROUBLES));
                 if !more.is_empty() {
                     log::warn!(
-                        "{} more errors of the snapshot stand in `{}`",
+                        "{} more errors of the snapshot are listed in `{}`",
                         more.len(),
                         layout::QUERY_ERRORS
                     );
@@ -390,7 +390,7 @@ impl Cluster<'_> {
             if wherever(&settings) == wherever(&own.to_json()) {
                 return Ok(Begun::Resumed(uuid.to_owned()));
             }
-            log::warn!("run {uuid} was left in the middle with other settings; it is not taken up");
+            log::warn!("run {uuid} was interrupted and had other settings; it is not resumed");
         }
         Ok(Begun::Fresh)
     }
@@ -409,7 +409,7 @@ impl Cluster<'_> {
             });
             match moved {
                 Ok(()) => log::info!("the archive of an earlier run is kept as `{}`", aside.display()),
-                Err(error) => log::warn!("cannot put `{}` aside: {error}", path.display()),
+                Err(error) => log::warn!("cannot move `{}` aside: {error}", path.display()),
             }
         }
     }
@@ -445,7 +445,7 @@ impl Cluster<'_> {
                 &mut keep,
             ) {
                 Ok(_) => {}
-                Err(error) => log::warn!("looking for the aggregator's own pod: {error}"),
+                Err(error) => log::warn!("cannot look up the aggregator's own pod: {error}"),
             }
             let own = found.iter().find(|(name, _)| Some(name) == self.own_name.as_ref()).or(found.first());
             if own.is_some() {

@@ -99,7 +99,7 @@ fn launch_one(
     let settled = || aggregator.wait(name, Some(Instant::now()), stop) == Waited::Complete;
     if !plugin.ids.is_empty() && settled() {
         // From before a restart: its pods may be gone by now, and would be recreated.
-        log::info!("plugin `{name}` has come to its end before");
+        log::info!("plugin `{name}` had already ended");
         return;
     }
     let over = stop.child();

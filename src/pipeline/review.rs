@@ -72,7 +72,7 @@ impl Cluster {
         let pod = match self.client.get(&Resource::PODS, &self.namespace, &claims.pod) {
             Ok(pod) => pod,
             Err(error) if error.is_not_found() => return Err(gone()),
-            Err(error) => return Err(Doubt::Unavailable(format!("looking for a pod: {error}"))),
+            Err(error) => return Err(Doubt::Unavailable(format!("cannot look up a pod: {error}"))),
         };
         let (uid, seat) = Seat::of(&pod).ok_or_else(|| self.stranger(claims))?;
         if uid != claims.uid {
@@ -86,7 +86,10 @@ impl Cluster {
     }
 
     fn stranger(&self, claims: &Claims) -> Doubt {
-        Doubt::Stranger(format!("the pod `{}` in `{}` is none of this run", claims.pod, self.namespace))
+        Doubt::Stranger(format!(
+            "the pod `{}` in `{}` does not belong to this run",
+            claims.pod, self.namespace
+        ))
     }
 }
 
@@ -138,7 +141,7 @@ impl Claims {
     fn read(status: &Value, audience: &str, namespace: &str) -> Result<Self, Doubt> {
         if status["authenticated"] != true {
             let why = status["error"].as_str().unwrap_or("it has ended, or its pod is gone");
-            return Err(Doubt::Unknown(format!("the token is not believed: {why}")));
+            return Err(Doubt::Unknown(format!("the token was rejected: {why}")));
         }
         // A server that does not support audiences would accept a token issued for anybody.
         if !status["audiences"].as_array().is_some_and(|list| list.iter().any(|known| known == audience)) {
@@ -172,7 +175,7 @@ impl Known {
         let random = ring::rand::SystemRandom::new();
         let token = |id| {
             let mut bytes = [0_u8; 32];
-            random.fill(&mut bytes).ok().context("the system gives no random bytes")?;
+            random.fill(&mut bytes).ok().context("the system provides no random bytes")?;
             anyhow::Ok((id, bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
         };
         let tokens = ids.map(token).collect::<anyhow::Result<BTreeMap<_, _>>>()?;
@@ -182,7 +185,10 @@ impl Known {
 
 impl Reviewer for Known {
     fn review(&self, token: &str, _: IpAddr) -> Result<Holder, Doubt> {
-        let id = self.0.get(token).ok_or_else(|| Doubt::Unknown("the token is none of this run".into()))?;
+        let id = self
+            .0
+            .get(token)
+            .ok_or_else(|| Doubt::Unknown("the token does not belong to this run".into()))?;
         Ok(Holder { id: id.clone(), pod: id.to_string() })
     }
 }
@@ -221,12 +227,12 @@ mod tests {
         assert_eq!(read(&|status| status["user"]["extra"][key("node-name")] = json!(null)), Ok(claims(None)));
         for (words, change) in [
             (
-                "not believed: expired",
+                "rejected: expired",
                 &(|status: &mut Value| {
                     *status = json!({"authenticated": false, "error": "expired"});
                 }) as &dyn Fn(&mut Value),
             ),
-            ("not believed", &|status| *status = json!({})),
+            ("rejected", &|status| *status = json!({})),
             ("not for `sonobuoy-1`", &|status| {
                 status["audiences"] = json!(["https://kubernetes.default.svc"]);
             }),

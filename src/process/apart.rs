@@ -68,7 +68,7 @@ pub(crate) fn process_apart(dir: &Path, rules: &Rules, limits: &Processing) -> a
         bail!("its results could not be processed: {reason}");
     }
     let text = told.context("its results could not be processed")?;
-    serde_json::from_slice(&text).context("its results could not be processed: what came out makes no sense")
+    serde_json::from_slice(&text).context("its results could not be processed: the output is invalid")
 }
 
 /// The limits of a child, as it is told them in words.
@@ -161,9 +161,7 @@ pub(crate) fn unprocessed(dir: &Path, rules: &Rules, reason: &str) -> anyhow::Re
     tree.enter(&super::with_meta(root, &[("type", "summary")]), UNKNOWN)?;
     let item = Item { name: "post-processing".into(), status: FAILED.into(), ..Item::default() };
     tree.leaf(&super::with_meta(item, &[("error", reason)]))?;
-    let Finished::Written(tally) = tree.finish(&path)? else {
-        bail!("the words for a failure are not known")
-    };
+    let Finished::Written(tally) = tree.finish(&path)? else { bail!("unknown kind of failure") };
     Ok(Outcome { status: tally.status(false), counts: tally.counts().clone(), nodes: Vec::new() })
 }
 

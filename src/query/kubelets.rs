@@ -143,15 +143,15 @@ impl Kubelets {
         let left = known.kubelets.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
         let trouble = |(node, kubelet): (&String, &Kubelet)| {
             let questions = match kubelet.left_out {
-                1 => "1 question about it or its logs is".to_owned(),
-                number => format!("{number} questions about it and its logs are"),
+                1 => "1 request for its data or logs is".to_owned(),
+                number => format!("{number} requests for its data and logs are"),
             };
             let error = match &kubelet.silent {
-                Some(why) => format!("{questions} left out, since its kubelet does not answer: {why}"),
+                Some(why) => format!("{questions} skipped, since its kubelet does not answer: {why}"),
                 None => {
                     let limit = self.times.map(|times| clock::duration(times.limit)).unwrap_or_default();
                     format!(
-                        "{questions} left out: the {limit} of the snapshot were over (`Limits.Snapshot.Time`)"
+                        "{questions} skipped: the {limit} of the snapshot were over (`Limits.Snapshot.Time`)"
                     )
                 }
             };
@@ -212,7 +212,7 @@ mod tests {
         assert!(!kubelets.may_ask("n") && !kubelets.may_ask("n"));
         let told = kubelets.troubles();
         assert_eq!(told.len(), 1);
-        assert!(told[0].error.starts_with("3 questions about it and its logs are left out"), "{told:?}");
+        assert!(told[0].error.starts_with("3 requests for its data and logs are skipped"), "{told:?}");
     }
 
     #[test]

@@ -131,7 +131,7 @@ enum Came {
 }
 
 /// What is said of questions that are not about a node when the time was over before they were answered.
-const OVERDUE: &str = "left out: the time of the snapshot was over (`Limits.Snapshot.Time`)";
+const OVERDUE: &str = "skipped: the time of the snapshot was over (`Limits.Snapshot.Time`)";
 
 /// One line of `meta/query-time.json`.
 #[derive(Serialize)]
@@ -182,7 +182,7 @@ impl Query<'_> {
             let clock = std::thread::Builder::new().name("snapshot time".into());
             clock.spawn_scoped(scope, || {
                 if times.is_some_and(|times| !end.wait_until(times.end)) {
-                    log::warn!("the time of the snapshot is over: the rest is left out");
+                    log::warn!("the snapshot's time is up: the rest is skipped");
                     end.stop();
                 }
             })?;

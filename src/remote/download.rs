@@ -91,9 +91,9 @@ fn rest(
             bail!("interrupted");
         }
         if !again {
-            bail!("the transfer was cut and could not go on: {why}");
+            bail!("the transfer was cut and could not be resumed: {why}");
         }
-        log::warn!("the transfer was cut after {} bytes, going on there: {why}", file.size());
+        log::warn!("the transfer was cut after {} bytes, resuming there: {why}", file.size());
     }
     Ok(())
 }

@@ -29,7 +29,8 @@ impl PartialFile {
     /// Opens it in `folder`, to be called `name` when it is committed; with `force` even if something is called so.
     pub(super) fn create(folder: &Path, name: &str, force: bool) -> anyhow::Result<Self> {
         let path = joined(folder, name);
-        let own = path.file_name().with_context(|| format!("`{name}` names no file"))?.to_string_lossy();
+        let own =
+            path.file_name().with_context(|| format!("`{name}` does not name a file"))?.to_string_lossy();
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).with_context(|| format!("cannot make `{}`", parent.display()))?;
         }
@@ -87,7 +88,7 @@ impl PartialFile {
         let sha256 = self.sha256();
         if self.size != known.size || sha256 != known.sha256 {
             bail!(
-                "`{}` is not what the aggregator packed: {} bytes with SHA-256 {sha256} came, {} bytes with {} were promised",
+                "`{}` is not what the aggregator packed: received {} bytes with SHA-256 {sha256}, expected {} bytes with {}",
                 known.name,
                 self.size,
                 known.size,
@@ -103,7 +104,7 @@ impl PartialFile {
             return Ok(());
         }
         bail!(
-            "`{}` exists and holds something else; move it away, choose another name with `-f`, or replace it with `--force`",
+            "`{}` exists and contains something else; move it away, choose another name with `-f`, or replace it with `--force`",
             self.path.display()
         )
     }
@@ -221,7 +222,7 @@ mod tests {
         of("one", false).commit().unwrap();
         for content in ["two", "more than one"] {
             let error = of(content, false).commit().unwrap_err().to_string();
-            assert!(error.contains("/a` exists and holds something else"), "{error}");
+            assert!(error.contains("/a` exists and contains something else"), "{error}");
             assert!(of(content, false).check().is_err());
         }
         assert_eq!(read("a"), "one");

@@ -153,12 +153,14 @@ impl Retrieval<'_> {
                 return Err(unless_local(landed.err().unwrap_or(error)));
             }
             Err(Cut::Line(why)) => {
-                return Err(Again::Perhaps(anyhow!("the transfer was cut and could not go on: {why}")));
+                return Err(Again::Perhaps(anyhow!("the transfer was cut and could not be resumed: {why}")));
             }
             Err(Cut::Remote(why)) => return Err(Again::Never(Failure::NotReady(anyhow!("{why}")))),
             Err(Cut::Refused(why)) => {
-                let path = self
-                    .by_service(&format!("the aggregator's container does not take commands: {why}"), stop);
+                let path = self.by_service(
+                    &format!("commands cannot be run in the aggregator's container: {why}"),
+                    stop,
+                );
                 return path.map(|path| vec![path]).map_err(Again::Never);
             }
         };
@@ -206,14 +208,14 @@ impl Retrieval<'_> {
             (Some(seal), certificate) => {
                 let checked = seal::check(seal, file.size(), &file.sha256(), certificate.as_deref())?;
                 if checked.statement.name != name {
-                    bail!("`{name}` came with the seal of another archive, `{}`", checked.statement.name);
+                    bail!("`{name}` arrived with the seal of another archive, `{}`", checked.statement.name);
                 }
                 checked.tell();
             }
             (None, Some(_)) => {
                 let path = kept.and_then(|kept| kept.path(run)).unwrap_or_default();
                 bail!(
-                    "`{name}` came without its seal, although its run has an authority; remove `{}` to take it as it is",
+                    "`{name}` arrived without its seal, although its run has an authority; remove `{}` to accept it as it is",
                     path.display()
                 );
             }
@@ -247,7 +249,7 @@ impl Retrieval<'_> {
     fn by_service(&self, refused: &str, stop: &Stop) -> Result<PathBuf, Failure> {
         let Some(credentials) = self.service else {
             return Err(Failure::Transfer(anyhow!(
-                "{refused}; the archive of a run with `--status-service` can be had without commands"
+                "{refused}; the archive of a run with `--status-service` can be fetched without commands"
             )));
         };
         log::warn!("{refused}; asking the run's status service for the archive");
@@ -288,7 +290,7 @@ impl Retrieval<'_> {
                     let said = exit.stderr.trim();
                     let said = if said.is_empty() { exit.message.as_str() } else { said };
                     if before > 0 && exit.code > 0 {
-                        return Err(Cut::Line(format!("the aggregator cannot go on in the middle: {said}")));
+                        return Err(Cut::Line(format!("the aggregator cannot resume the transfer: {said}")));
                     }
                     if exit.code < 0 {
                         return Err(Cut::Refused(said.to_owned()));
@@ -311,7 +313,7 @@ impl Retrieval<'_> {
             if !again {
                 return Err(if received == 0 { Cut::Refused(why) } else { Cut::Line(why) });
             }
-            log::warn!("the transfer was cut after {received} bytes, going on there: {why}");
+            log::warn!("the transfer was cut after {received} bytes, resuming there: {why}");
         }
     }
 
@@ -381,7 +383,7 @@ impl Landing<'_> {
             entries += 1;
             if entries > MAX_ENTRIES {
                 let why = format!(
-                    "the aggregator sends more than {MAX_ENTRIES} entries, and leaves one archive a run"
+                    "the aggregator sends more than {MAX_ENTRIES} entries, but a run leaves one archive"
                 );
                 return Err(archive::Error::TooLarge(why).into());
             }
@@ -402,7 +404,7 @@ impl Landing<'_> {
             loop {
                 // In words alone, so that it is not taken for an error of the disk.
                 let read = reader.read(&mut piece);
-                let count = read.map_err(|error| anyhow!("the archive is damaged on its way: {error}"))?;
+                let count = read.map_err(|error| anyhow!("the archive was damaged in transit: {error}"))?;
                 if count == 0 {
                     break;
                 }

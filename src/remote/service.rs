@@ -271,7 +271,7 @@ pub(crate) fn clear(path: &Path) -> Result<()> {
     fs::File::open(path)?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
     if serde_json::from_str::<Credentials>(&text).is_err() {
         bail!(
-            "the file exists, and what it holds are not credentials of a status service; name another file with --credentials"
+            "the file exists but does not contain credentials of a status service; name another file with --credentials"
         );
     }
     Ok(fs::remove_file(path)?)

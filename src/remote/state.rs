@@ -60,7 +60,7 @@ impl State {
         let Reasons { texts: reasons, stuck, no_image } = reasons(pod);
         let because = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
         let message = match &*phase {
-            "Running" => format!("the aggregator is running and has not told its status yet{because}"),
+            "Running" => format!("the aggregator is running but has not published its status yet{because}"),
             "Succeeded" => "the aggregator has ended without telling its status".to_owned(),
             _ => format!("the aggregator's pod is {phase}{because}"),
         };
@@ -250,7 +250,7 @@ mod tests {
         check(
             &pod("Running", json!({})),
             "running",
-            "the aggregator is running and has not told its status yet",
+            "the aggregator is running but has not published its status yet",
             false,
         );
         check(

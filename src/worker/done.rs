@@ -216,7 +216,7 @@ impl Place<'_> {
     fn named(&self, content: &[u8]) -> Result<Named, String> {
         let text = std::str::from_utf8(content).map_err(|_| "the done file holds no text".to_owned())?.trim();
         if text.is_empty() {
-            return Err("the done file is empty; it has to hold the path of the result".into());
+            return Err("the done file is empty; it must contain the path of the result".into());
         }
         let (given, beside) = (PathBuf::from(text), self.dir.join(text));
         let quoted: String = text.chars().take(QUOTED).collect();
@@ -288,7 +288,7 @@ impl Watch {
                 // limits are per user, and all containers of a node share one.
                 Err(error) if !self.complained => {
                     self.complained = true;
-                    log::info!("no file events ({error}), looking every {POLL:?} instead");
+                    log::info!("no file events ({error}), checking every {POLL:?} instead");
                 }
                 Err(_) => {}
             }

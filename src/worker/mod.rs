@@ -44,7 +44,7 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
             spawn("grace").spawn_scoped(scope, || {
                 asked.wait_forever();
                 if !over.stopped() {
-                    log::info!("asked to end: going on for {:?}", settings.grace);
+                    log::info!("asked to end: continuing for {:?}", settings.grace);
                     over.wait(settings.grace);
                     over.stop();
                 }
@@ -91,7 +91,7 @@ fn wait_and_submit(
         }
         Found::Unusable(why) => return report(client, &why),
         Found::Stopped => {
-            log::warn!("ended before the plugin was done: nothing is submitted");
+            log::warn!("ended before the plugin was done: submitting nothing");
             return Ok(false);
         }
     };
