@@ -130,7 +130,7 @@ fn files_that_hold_nothing_are_called_empty() {
 fn a_plugin_that_does_not_depend_on_the_version_is_printed_without_a_cluster() {
     let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
     let done =
-        Sonobuoy::new("gen --rbac Enable -p").arg(definition).stderr_has("not told the version").run_any();
+        Sonobuoy::new("gen --rbac Enable -p").arg(definition).stderr_has("do not get the version").run_any();
     assert!(done.stdout.contains("plugin-name: hello"), "{}", done.stdout);
     Sonobuoy::new("gen --rbac Enable -p e2e").status(1).stderr_has("--kubernetes-version").run_any();
 }
