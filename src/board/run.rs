@@ -1,11 +1,13 @@
 //! The status of a run as a scene: what its plugins have done, summed over nodes. Pure.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::{Scene, Steps, Task, Trouble, Unit};
+use super::{Scene, Steps, Task, Trouble, Unit, span};
 use crate::item;
 use crate::status::{self, Entry, Run};
-use client::protocol::GLOBAL;
+use base::clock;
+use client::protocol::{GLOBAL, Progress};
 
 /// What whoever watches knows beside the status.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +22,8 @@ pub(crate) struct About {
 
 /// The plugin whose steps are tests.
 const TESTS: &str = "e2e";
+/// For so long nothing new is worth a word.
+const LONG: Duration = Duration::from_secs(60);
 /// So many nodes that are waited for are named.
 const MAX_NAMED: usize = 2;
 /// When more are waited for, none is named: it is just at work.
@@ -72,7 +76,7 @@ fn task(name: &str, entries: &[&Entry]) -> Task {
         failed: one.failed.saturating_add(other.failed),
     });
     let newest = entries.iter().filter_map(|entry| entry.progress.as_deref());
-    let note = newest.max_by(|one, other| one.timestamp.cmp(&other.timestamp)).map(|one| one.msg.clone());
+    let note = newest.max_by(|one, other| one.timestamp.cmp(&other.timestamp)).map(told);
     let once = entries.iter().all(|entry| entry.node == GLOBAL);
     Task {
         name: name.to_owned(),
@@ -84,6 +88,15 @@ fn task(name: &str, entries: &[&Entry]) -> Task {
         note: note.unwrap_or_default(),
         over: entries.iter().all(|entry| is_over(entry)),
         result: result(entries),
+    }
+}
+
+/// What somebody has told last; with how long ago if that is long, since whatever goes on since then may hang.
+fn told(progress: &Progress) -> String {
+    let since = clock::parse_rfc3339(&progress.timestamp).and_then(|at| at.elapsed().ok());
+    match since.filter(|since| *since >= LONG && !progress.msg.is_empty()) {
+        Some(since) => format!("{}, for {}", progress.msg, span(since)),
+        None => progress.msg.clone(),
     }
 }
 

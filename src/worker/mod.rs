@@ -2,13 +2,14 @@
 //!
 //! Owns the way from a finished producer to a submission, and what is said to the aggregator meanwhile: progress
 //! and heartbeats. Does not know Kubernetes: whether the other containers have ended, [`Others`] tells.
-//! Starts the threads `grace`, `heartbeat` and `relay`, and joins them.
+//! Starts the threads `grace`, `heartbeat`, `relay` and `suite`, and joins them.
 
 mod done;
 mod heartbeat;
 mod relay;
 mod senders;
 mod settings;
+mod suite;
 
 use std::io;
 use std::path::Path;
@@ -53,6 +54,10 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
                 .spawn_scoped(scope, || heartbeat::run(&talk, &settings.access.aggregator_url, &over))?;
             for relay in &relays {
                 spawn("relay").spawn_scoped(scope, || relay.run(&talk, &senders, &over))?;
+            }
+            if settings.progress_port.is_some() {
+                let folder = &settings.results_dir;
+                spawn("suite").spawn_scoped(scope, || suite::run(folder, &talk, &senders, &over))?;
             }
             wait_and_submit(settings, &client, others, &over)
         };

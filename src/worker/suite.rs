@@ -1,0 +1,240 @@
+//! Progress as the log of a conformance suite tells it, for suites that post none: that of Kubernetes 1.33, for one,
+//! only says how many tests it is going to run.
+//!
+//! Ginkgo draws a dot for each test that passed, and names one that failed behind it. With `-v` each test is named before it runs,
+//! below a rule. Starts no thread.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::senders::Senders;
+use base::json::json;
+use base::stop::Stop;
+use client::Client;
+
+/// The log of the tests, in the results folder.
+const LOG: &str = "e2e.log";
+/// How often the log is looked at.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// No line that counts is longer.
+const MAX_LINE_BYTES: usize = 4 << 10;
+/// As many names of failures are told.
+const MAX_FAILURES: usize = 1_000;
+/// What stands above the name of a test.
+const RULE: &str = "----------";
+/// What a dot is followed by if the test did not pass.
+const FAILED: [&str; 5] = [" [FAILED]", " [TIMEDOUT]", " [PANICKED!]", " [INTERRUPTED]", " Failure ["];
+
+/// What a log has told so far.
+#[derive(Debug, Default)]
+struct Suite {
+    total: usize,
+    completed: usize,
+    failures: Vec<String>,
+    failed: usize,
+    /// What is known of the line at hand.
+    line: Vec<u8>,
+    /// Whether a dot stands before it.
+    after_dot: bool,
+    /// Whether the next line is the name of a test that has failed.
+    is_name: bool,
+    /// Whether a rule stands above the line.
+    after_rule: bool,
+    /// The test that runs, if the log names it.
+    running: Option<String>,
+}
+
+impl Suite {
+    /// Takes in more of the log; calls `tell` with the message of each change.
+    fn take(&mut self, text: &[u8], tell: &mut dyn FnMut(&Self, &str)) {
+        const DOT: &[u8] = "•".as_bytes();
+        for byte in text {
+            if *byte == b'\n' {
+                self.end_of_line(tell);
+                self.line.clear();
+                continue;
+            }
+            if self.line.len() < MAX_LINE_BYTES {
+                self.line.push(*byte);
+            }
+            if self.line.ends_with(DOT) {
+                self.plain_dot(tell);
+                self.after_dot = true;
+                self.line.clear();
+            } else if self.after_dot && self.line.first().is_some_and(|byte| *byte != b' ' && *byte != DOT[0])
+            {
+                self.plain_dot(tell);
+            } else if self.line.len() == MAX_LINE_BYTES {
+                // A line of tests that are skipped, before the next dot.
+                self.line.clear();
+            }
+        }
+    }
+
+    /// A dot: a test has passed, of which the log says at most its duration.
+    fn plain_dot(&mut self, tell: &mut dyn FnMut(&Self, &str)) {
+        if std::mem::take(&mut self.after_dot) {
+            self.completed += 1;
+            let message = self.running.take().map(|name| format!("PASSED {name}"));
+            tell(self, &message.unwrap_or_default());
+        }
+    }
+
+    fn end_of_line(&mut self, tell: &mut dyn FnMut(&Self, &str)) {
+        let line = String::from_utf8_lossy(&self.line).into_owned();
+        let after_rule = std::mem::replace(&mut self.after_rule, line.starts_with(RULE));
+        if self.after_dot && FAILED.iter().any(|mark| line.starts_with(mark)) {
+            self.after_dot = false;
+            self.is_name = true;
+        } else if std::mem::take(&mut self.is_name) {
+            self.running = None;
+            let name = name(&line);
+            self.failed += 1;
+            if self.failures.len() < MAX_FAILURES {
+                self.failures.push(name.clone());
+            }
+            tell(self, &format!("FAILED {name}"));
+        } else if after_rule && is_test(&line) {
+            let name = name(&line);
+            tell(self, &format!("RUNNING {name}"));
+            self.running = Some(name);
+        } else {
+            self.plain_dot(tell);
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let ["Will", "run", chosen, "of", _, "specs"] = words[..] {
+                self.total = chosen.parse().unwrap_or_default();
+            }
+        }
+    }
+
+    fn update(&self, message: &str) -> Vec<u8> {
+        let update = json!({
+            "msg": message, "total": self.total, "completed": self.completed, "failed": self.failed,
+            "failures": self.failures,
+        });
+        update.to_string().into_bytes()
+    }
+}
+
+/// Whether a line below a rule is the name of a test, and not what the suite does before and after all of them.
+fn is_test(line: &str) -> bool {
+    let word = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    word.is_some_and(|(word, _)| !word.contains("Suite"))
+}
+
+/// The name of a test in its line, without the word for its kind and without its labels.
+fn name(line: &str) -> String {
+    let line = line.trim().replacen("[It] ", "", 1);
+    match line.rsplit_once(" [sig-") {
+        Some((name, labels)) if labels.ends_with(']') && !labels[..labels.len() - 1].contains(']') => {
+            name.to_owned()
+        }
+        _ => line,
+    }
+}
+
+/// Follows the log in `folder` until `stop`, or until the suite turns out to tell its progress by itself.
+pub(super) fn run(folder: &Path, client: &Client, senders: &Mutex<Senders>, stop: &Stop) {
+    let lock = || senders.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut suite, mut file) = (Suite::default(), None);
+    while !stop.wait(INTERVAL) {
+        if file.is_none() {
+            match File::open(folder.join(LOG)) {
+                Ok(opened) => file = Some(opened),
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return log::debug!("`{LOG}` is not followed: {error}"),
+            }
+        }
+        let mut piece = [0; 64 << 10];
+        let mut updates = Vec::new();
+        while let Some(count @ 1..) = file.as_mut().and_then(|file| file.read(&mut piece).ok()) {
+            suite.take(&piece[..count], &mut |suite, message| {
+                if suite.total == 0 {
+                    return;
+                }
+                if message.is_empty() {
+                    // Of dots the last one tells of all.
+                    updates.pop_if(|(bare, _)| *bare);
+                }
+                updates.push((message.is_empty(), suite.update(message)));
+            });
+        }
+        for (_, update) in updates {
+            if !lock().stands_in(&update) {
+                return;
+            }
+            if let Err(error) = client.relay_progress(&update) {
+                log::debug!("progress is lost: {error}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(pieces: &[&[u8]]) -> (Suite, Vec<String>) {
+        let (mut suite, mut told) = (Suite::default(), Vec::new());
+        for piece in pieces {
+            suite.take(piece, &mut |suite, message| {
+                told.push(format!("{} {message}", suite.completed + suite.failed));
+            });
+        }
+        (suite, told)
+    }
+
+    const LOG: &str = "Running Suite: Kubernetes e2e suite\n\nWill run 5 of 6741 specs\nSSSS•SS••SSS\n------------------------------\n\
+        • [FAILED] [0.251 seconds]\n[sig-node] Lease [It] lease API should be available [Conformance] [sig-node, Conformance]\n\
+        /test/e2e/common/node/lease.go:73\n------------------------------\n";
+    const VERBOSE: &str = "------------------------------\n[SynchronizedBeforeSuite]\n[SynchronizedBeforeSuite] PASSED [0.020 seconds]\n\
+        ------------------------------\n[sig-apps] Job should run [Conformance] [sig-apps, Conformance]\n/job.go:73\n  STEP: x\n• [4.058 seconds]\n\
+        ------------------------------\nSSSS\n------------------------------\n[sig-apps] Job hangs [sig-apps]\n/job.go:79\n  STEP: [x]\n";
+
+    #[test]
+    fn dots_and_lines_of_tests_are_counted_wherever_the_log_is_cut() {
+        let bytes = [LOG, VERBOSE].concat().into_bytes();
+        for at in 0..bytes.len() {
+            let (suite, told) = told(&[&bytes[..at], &bytes[at..]]);
+            assert_eq!((suite.total, suite.completed), (5, 4), "{at}");
+            let lease = "[sig-node] Lease lease API should be available [Conformance]";
+            assert_eq!(suite.failures, [lease]);
+            let job = "[sig-apps] Job should run [Conformance]";
+            let expected = [
+                "1 ".to_owned(),
+                "2 ".into(),
+                "3 ".into(),
+                format!("4 FAILED {lease}"),
+                format!("4 RUNNING {job}"),
+                format!("5 PASSED {job}"),
+                "5 RUNNING [sig-apps] Job hangs".into(),
+            ];
+            assert_eq!(told, expected, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_any_length_takes_no_more_memory() {
+        let mut line = b"Will run 2 of 9 specs\n".to_vec();
+        line.extend(std::iter::repeat_n(b'S', 100_000));
+        line.extend("•SSSS".as_bytes());
+        let (suite, _) = told(&[&line]);
+        assert_eq!((suite.total, suite.completed), (2, 1));
+        assert!(suite.line.capacity() <= 2 * MAX_LINE_BYTES);
+    }
+
+    #[test]
+    fn labels_are_no_part_of_a_name() {
+        for (line, expected) in [
+            ("[sig-a] A [It] b [Conformance] [sig-a, Conformance]", "[sig-a] A b [Conformance]"),
+            ("[sig-a] A b [Conformance]", "[sig-a] A b [Conformance]"),
+            ("b", "b"),
+            ("[It] x [sig-a]", "x"),
+        ] {
+            assert_eq!(name(line), expected);
+        }
+    }
+}
