@@ -133,6 +133,20 @@ fn views_of_an_archive_tell_flaky_tests_and_strict_ones_fail() {
 }
 
 #[test]
+fn an_earlier_archive_tells_how_long_tests_take() {
+    let (run, _state) =
+        local_of(|state| junit_suite("e2e", state, &TESTS.map(|name| (name, 0))), "--retrieve out");
+    let done = run.run_any();
+    let path = std::fs::read_dir(done.folder.join("out")).unwrap().map(|entry| entry.unwrap().path());
+    let path = path.into_iter().find(|path| path.extension().is_some_and(|end| end == "gz")).unwrap();
+    let (run, _state) = local("--estimate-from");
+    run.arg(&path).run_any();
+    let (run, state) = local("--estimate-from");
+    run.arg("missing").status(1).stderr_has("--estimate-from missing").run_any();
+    assert!(starts(&state).is_empty());
+}
+
+#[test]
 fn nothing_is_started_again_without_need() {
     let (run, state) = local("--retry-failed 3 --plugin-env suite.E2E_FOCUS=fine");
     run.run_any();

@@ -195,6 +195,12 @@ impl Page {
     }
 }
 
+/// How many tests end in a minute, once there was one.
+fn rate(task: &Task, unit: Unit, done: u64, took: Duration) -> Option<String> {
+    let is_known = unit == Unit::Tests && !task.over && took.as_secs() >= 60 && done > 0;
+    is_known.then(|| format!("{}/min", (done * 60).div_ceil(took.as_secs())))
+}
+
 /// What stands in the columns of a task.
 struct Cells {
     name: String,
@@ -218,6 +224,7 @@ impl Cells {
         };
         let mut notes = Vec::new();
         notes.extend(left.map(|left| format!("about {} left", rough(left))));
+        notes.extend(took.and_then(|took| rate(task, unit, done, took)));
         if let Some(inner) = task.steps.filter(|_| task.unit != Unit::Once) {
             let failed = if inner.failed > 0 { format!(", {} failed", inner.failed) } else { String::new() };
             notes.push(format!("{}/{} {}{failed}", inner.done, inner.total, inner.unit.word(inner.total)));
@@ -404,7 +411,7 @@ mod tests {
             24,
             &[
                 "a run: running  1:02:03",
-                "  e2e           [##---------------]  57/412 tests  4 failed  1:12  Pods",
+                "  e2e           [##---------------]  57/412 tests  4 failed  1:12  48/min  Pods",
                 "  systemd-logs  [###############--]   28/30 nodes  1 failed  1:12",
                 "  systemd-logs on n1, n2: no image",
                 "waiting for e2e | time limit 6h",

@@ -81,6 +81,8 @@ pub(crate) struct Task {
     pub steps: Option<Steps>,
     /// What it is at.
     pub note: String,
+    /// How long one of its steps took before, if that is known.
+    pub per_step: Option<Duration>,
     /// Whether it has ended.
     pub over: bool,
     /// What came of it, in a word.
@@ -260,16 +262,22 @@ impl Task {
         steps.unwrap_or(Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed })
     }
 
-    /// How long it may still take, if it goes on as it did: only of what comes one after the other, and not before a
-    /// good part of it was seen.
+    /// How long it may still take, if it goes on as it did: only of what comes one after the other; before a good part of it
+    /// was seen, as it did in an earlier run.
     fn left(&self, first: u64, took: Duration) -> Option<Duration> {
         let least = if self.unit == Unit::Bytes { 2 } else { 30 };
         let Steps { unit, done, total, .. } = self.coarsest();
         let seen = done.checked_sub(first)?;
-        if self.over || unit == Unit::Nodes || took.as_secs() < least || seen == 0 || seen * 20 < total {
+        let left = total.checked_sub(done)?;
+        if self.over || unit == Unit::Nodes {
             return None;
         }
-        let left = total.checked_sub(done)?;
+        if took.as_secs() < least || seen == 0 || seen * 20 < total {
+            return self
+                .per_step
+                .filter(|_| total > 0)
+                .map(|each| each.saturating_mul(left.try_into().unwrap_or(u32::MAX)));
+        }
         Some(Duration::from_secs(took.as_secs().saturating_mul(left) / seen))
     }
 }
@@ -397,6 +405,21 @@ mod tests {
         teller.news = Instant::now().checked_sub(SILENCE);
         teller.tell(&shown, true, false).unwrap();
         assert_eq!(say.lock().unwrap()[..], ["still at work after 1:00: x: 1 of 1 node done"]);
+    }
+
+    #[test]
+    fn an_earlier_run_tells_how_long_until_this_one_does() {
+        let seconds = Duration::from_secs;
+        let of = |done, per_step| {
+            let steps = Steps { unit: Unit::Tests, done, total: 100, failed: 0 };
+            Task { unit: Unit::Once, total: 1, steps: Some(steps), per_step, ..Task::default() }
+        };
+        let earlier = Some(seconds(10));
+        assert_eq!(of(0, None).left(0, seconds(600)), None);
+        assert_eq!(of(0, earlier).left(0, seconds(5)), Some(seconds(1_000)));
+        assert_eq!(of(2, earlier).left(0, seconds(600)), Some(seconds(980)), "too little was seen");
+        assert_eq!(of(50, earlier).left(0, seconds(100)), Some(seconds(100)));
+        assert_eq!(Task { over: true, ..of(50, earlier) }.left(0, seconds(100)), None);
     }
 
     #[test]

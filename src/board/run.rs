@@ -18,6 +18,8 @@ pub(crate) struct About {
     pub limit: String,
     /// What the user can do meanwhile.
     pub hint: String,
+    /// How long a test took on average in an earlier run, if one is known.
+    pub per_test: Option<Duration>,
 }
 
 /// The plugin whose steps are tests.
@@ -35,7 +37,11 @@ pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
     for entry in run.plugins.iter().flatten() {
         plugins.entry(&entry.plugin).or_default().push(entry);
     }
-    let tasks = plugins.iter().map(|(name, entries)| task(name, entries)).collect();
+    let known = |task: Task| match task.coarsest().unit {
+        Unit::Tests => Task { per_step: about.per_test, ..task },
+        _ => task,
+    };
+    let tasks = plugins.iter().map(|(name, entries)| known(task(name, entries))).collect();
     let mut footer = vec![waited_for(run, &plugins)];
     if run.status == status::RUNNING {
         footer.extend([about.limit.clone(), about.hint.clone()]);
@@ -88,6 +94,7 @@ fn task(name: &str, entries: &[&Entry]) -> Task {
         note: note.unwrap_or_default(),
         over: entries.iter().all(|entry| is_over(entry)),
         result: result(entries),
+        per_step: None,
     }
 }
 
@@ -200,7 +207,7 @@ mod tests {
 
     fn shown(state: &str, entries: Vec<Entry>) -> Scene {
         let run = Run { plugins: Some(entries), status: state.into(), ..Run::default() };
-        of_run(&run, &About { title: "t".into(), limit: "l".into(), hint: "h".into() })
+        of_run(&run, &About { title: "t".into(), limit: "l".into(), hint: "h".into(), per_test: None })
     }
 
     #[test]

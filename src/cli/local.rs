@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use clap::ArgMatches;
 
 use super::shown::{self, INTERRUPTED, Plain};
-use super::{report, request};
+use super::{report, request, waiting};
 use crate::board::{self, About, Output};
 use crate::driver;
 use crate::names::env;
@@ -78,6 +78,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             seconds => format!("time limit {}", board::span(Duration::from_secs(seconds.unsigned_abs()))),
         },
         hint: "Ctrl-C keeps what has arrived".into(),
+        per_test: waiting::per_test(matches)?,
     };
     let output = shown::or_plain(matches);
     let ended = shown::with(output, Plain::Log, |board| {

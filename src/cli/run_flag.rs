@@ -165,7 +165,9 @@ fn shared(made: Made) -> Vec<Arg> {
     add("The run", the_run(made));
     add("Waiting", waiting("Wait for the end, at most this long; a day when bare", "1440").into());
     if matches!(made, Made::ByRun) {
-        add("Waiting", vec![output()]);
+        let estimate =
+            "Archive of an earlier run, by whose durations the board tells how long the tests will take";
+        add("Waiting", vec![output(), text("estimate-from", "ARCHIVE", estimate)]);
     }
     add("Cluster", preflight());
     flags.extend(cluster());

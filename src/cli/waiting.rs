@@ -16,9 +16,10 @@ use clap::ArgMatches;
 use super::shown::{self, Plain, time};
 use super::{output, status_table};
 use crate::board::{self, About, Board, Output, Scene};
+use crate::plugin::builtin;
 use crate::remote::authority::Authorities;
 use crate::remote::state::{self, State};
-use crate::status;
+use crate::{report, status};
 use base::clock;
 use base::kube::Client;
 
@@ -35,6 +36,7 @@ const STUCK_TIMEOUT: Duration = Duration::from_secs(300);
 pub(crate) struct Wait {
     limit: Duration,
     told: Told,
+    per_test: Option<Duration>,
 }
 
 /// How it is told.
@@ -62,7 +64,8 @@ impl Wait {
             Some(output) => Told::By(output),
             None => Told::Lines,
         };
-        Ok((minutes > 0).then_some(Self { limit: Duration::from_secs(minutes.saturating_mul(60)), told }))
+        let limit = Duration::from_secs(minutes.saturating_mul(60));
+        Ok((minutes > 0).then_some(Self { limit, told, per_test: per_test(matches)? }))
     }
 
     /// Waits until the run is complete. Everything else is an error: it failed, it is gone, the time is over.
@@ -120,6 +123,17 @@ pub(crate) fn verdict(run: &status::Run, code: ExitCode) -> ExitCode {
     }
     log::error!("no plugin has delivered a result");
     if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code }
+}
+
+/// How long a test took on average in the archive of `--estimate-from`.
+pub(super) fn per_test(matches: &ArgMatches) -> Result<Option<Duration>> {
+    let given = matches.try_get_one::<String>("estimate-from").ok().flatten();
+    let Some(archive) = given.filter(|path| !path.is_empty()) else {
+        return Ok(None);
+    };
+    let each =
+        report::per_test(archive, builtin::E2E).with_context(|| format!("--estimate-from {archive}"))?;
+    Ok(Some(each))
 }
 
 /// On, unless its own variable says otherwise.
@@ -254,6 +268,7 @@ impl<'a> Follower<'a> {
             title: format!("run in namespace {}", self.namespace),
             limit: format!("at most {}", board::span(self.wait.limit)),
             hint: "Ctrl-C ends the wait, not the run".into(),
+            per_test: self.wait.per_test,
         };
         scene(state, &about)
     }
@@ -330,7 +345,7 @@ mod tests {
 
     #[test]
     fn only_a_complete_run_is_a_success() {
-        let wait = Wait { limit: Duration::from_secs(60), told: Told::Silently };
+        let wait = Wait { limit: Duration::from_secs(60), told: Told::Silently, per_test: None };
         let run = |status: &str| State::Told(status::Run { status: status.into(), ..status::Run::default() });
         let mut fresh = follower(&wait);
         assert!(fresh.take(State::Absent).unwrap().is_none(), "it may still come");
@@ -342,7 +357,7 @@ mod tests {
 
     #[test]
     fn lines_are_told_once_whatever_their_columns() {
-        let wait = Wait { limit: Duration::from_secs(60), told: Told::Silently };
+        let wait = Wait { limit: Duration::from_secs(60), told: Told::Silently, per_test: None };
         let mut follower = follower(&wait);
         let entry =
             |node: &str| status::Entry { plugin: "p".into(), node: node.into(), ..status::Entry::default() };
@@ -357,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_time_is_over_with_the_last_state_in_the_message() {
-        let wait = Wait { limit: Duration::ZERO, told: Told::Silently };
+        let wait = Wait { limit: Duration::ZERO, told: Told::Silently, per_test: None };
         let (_sender, states) = sync_channel(1);
         let mut late = follower(&wait);
         late.latest = State::Told(status::Run::default());
@@ -367,7 +382,7 @@ mod tests {
 
     #[test]
     fn an_aggregator_that_is_stuck_gets_time_to_be_repaired() {
-        let wait = Wait { limit: Duration::from_secs(3_600), told: Told::Silently };
+        let wait = Wait { limit: Duration::from_secs(3_600), told: Told::Silently, per_test: None };
         let stuck = State::Silent {
             phase: "Pending".into(),
             message: "no image".into(),

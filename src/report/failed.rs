@@ -1,10 +1,11 @@
 //! Which tests of a plugin failed, for running only those again.
 
 use std::io::{Read, Seek};
+use std::time::Duration;
 
-use super::{Depth, open};
+use super::{Depth, Overview, open};
 use crate::item::read::{Visit, Writer, read};
-use crate::item::{FAILED, Item, TIMEOUT};
+use crate::item::{FAILED, Item, SKIPPED, TIMEOUT};
 use crate::layout;
 
 /// What the test framework puts before the name of a test.
@@ -33,7 +34,28 @@ pub(crate) fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>>
     failed_in(content)
 }
 
-/// The same of a tree of results.
+/// How long a test of a plugin took on average.
+pub(crate) fn per_test(archive: &str, plugin: &str) -> anyhow::Result<Duration> {
+    let opened = open(archive, Some(plugin), Depth::Tests)?;
+    let overview = Overview::read(&opened, None)?;
+    let (mut seconds, mut count) = (0.0, 0_u32);
+    for plugin in &overview.plugins {
+        overview.leaves(plugin, |leaf| {
+            if leaf.status() != SKIPPED
+                && !is_suite_node(&leaf.item.name)
+                && let Some(took) = leaf.duration
+            {
+                seconds += took;
+                count += 1;
+            }
+            Ok(())
+        })?;
+    }
+    anyhow::ensure!(count > 0, "it tells of no test of the plugin `{plugin}` how long it took");
+    Ok(Duration::try_from_secs_f64(seconds / f64::from(count))?)
+}
+
+/// The names of the failed tests in a tree of results.
 pub(crate) fn failed_in(tree: impl Read + Seek) -> anyhow::Result<Vec<String>> {
     let mut names = Names::default();
     read(tree, Writer::Aggregator, &mut names)?;

@@ -36,7 +36,7 @@ mod words;
 
 pub(crate) use diff::Diff;
 pub(crate) use facts::Facts;
-pub(crate) use failed::{failed, failed_in, is_suite_node};
+pub(crate) use failed::{failed, failed_in, is_suite_node, per_test};
 pub(crate) use json::write as write_json;
 pub(crate) use look::Look;
 pub(crate) use many::Many;
