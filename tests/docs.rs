@@ -71,13 +71,34 @@ fn every_call_in_the_documentation_is_one_that_the_program_takes() {
 fn links_of_the_documentation_lead_somewhere() {
     for (path, page) in pages() {
         for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap_or_default();
-            if !file.is_empty() && !file.contains("://") {
-                let target = path.parent().unwrap().join(file);
-                assert!(target.exists(), "{}: no `{file}`", path.display());
+            let (file, section) = link.split_once('#').unwrap_or((link, ""));
+            if file.contains("://") {
+                continue;
+            }
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: no `{file}`", path.display());
+            if !section.is_empty() {
+                let page = std::fs::read_to_string(&target).unwrap();
+                let known =
+                    page.lines().filter(|line| line.starts_with('#')).any(|title| anchor(title) == section)
+                        || page.contains(&format!("<a id=\"{section}\">"));
+                assert!(known, "{}: no section `{section}` in `{}`", path.display(), target.display());
             }
         }
     }
+}
+
+/// As GitHub makes it of a title.
+fn anchor(title: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
+    title
+        .trim_start_matches('#')
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(kept)
+        .collect::<String>()
+        .replace(' ', "-")
 }
 
 #[test]
