@@ -1,4 +1,4 @@
-//! Results for programs and browsers: JSON, JUnit, HTML, and what changed between two archives.
+//! Results for programs: JSON, JUnit, tables, and what changed between two archives.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{self, Folder, Sonobuoy, fixture};
 
 /// An unpacked archive in which something of everything happened.
-fn run() -> Folder {
+pub fn run() -> Folder {
     let folder = Folder::new();
     folder.write("meta/info.json", r#"{"plugins":["e2e","check","gone"]}"#);
     folder.write("meta/config.json", r#"{"Version":"v0.60.0","UUID":"run-1"}"#);
@@ -44,7 +44,7 @@ fn run() -> Folder {
     folder
 }
 
-fn results(folder: &Folder, words: &str) -> Sonobuoy {
+pub fn results(folder: &Folder, words: &str) -> Sonobuoy {
     words.split_whitespace().fold(Sonobuoy::new("results").arg(folder.path()), Sonobuoy::arg)
 }
 
@@ -351,6 +351,8 @@ fn facts_and_durations_of_two_runs_are_compared() {
     results(&timed(), "--facts").stdout("").stderr_has("sonobuoy run -p host-facts").status(1).run();
     if cfg!(target_os = "linux") {
         Sonobuoy::new("gather host-facts --format table").stdout_has("NODE").stdout_has("KERNEL").run();
+        Sonobuoy::new("gather network --format table").stdout_has("NODE").stdout_has("DNS").run_any();
+        Sonobuoy::new("gather log-summary --format csv").stdout_has("node,").run_any();
     }
 }
 
@@ -380,123 +382,6 @@ fn versions_and_durations_of_two_runs_are_compared() {
     assert!(page.contains("<td>v1.33.0</td><td><mark>v1.34.0</mark></td>"), "{page}");
     let both = Sonobuoy::new("results").arg(before.path()).arg(after.path()).run_any().stdout;
     assert!(both.contains("\n\nVERSION       1  ") && both.contains("\nKubernetes    v1.33.0"), "{both}");
-}
-
-#[test]
-fn the_page_stands_alone_and_escapes_everything() {
-    let page = results(&run(), "--format html").run_any().stdout;
-    for needle in ["src=", "@import", "url(", "http:", "https:", "//cdn"] {
-        // Escaped text of the archive holds one `src=`.
-        let found = page.matches(needle).count() - page.matches(&format!("&lt;img {needle}")).count();
-        assert_eq!(found, 0, "{needle}");
-    }
-    assert!(page.contains("&lt;b&gt;bold&lt;/b&gt; &amp; &#39;quoted&#39; &quot;name&quot;"));
-    assert!(!page.contains("<b>bold") && !page.contains("<img") && !page.contains('\u{1b}'));
-    assert_eq!(page.matches("<script>").count(), 1);
-    assert!(page.contains("1 of 4 nodes is unknown: <b>n4</b>."));
-    assert!(page.contains("1 h 2 min"));
-    // Every link leads somewhere.
-    for link in page.split("href=\"#").skip(1) {
-        let id = link.split('"').next().unwrap();
-        assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
-    }
-}
-
-/// What happens to the page when it is used; the outcome stands in an attribute of the page.
-const USE: &str = "<script>
-const errors = []; addEventListener('error', event => errors.push(event.message));
-addEventListener('load', async () => {
-  const tests = () => [...document.querySelectorAll('details.t, details.r, p.k')];
-  const shown = () => tests().filter(test => !test.hidden).length;
-  const search = document.getElementById('q'), count = document.getElementById('count');
-  const type = text => { search.value = text; search.dispatchEvent(new Event('input')); };
-  const outcome = { title: document.title, tools: !document.querySelector('.tools').hidden, all: shown() };
-  outcome.open = [...document.querySelectorAll('details')].filter(node => node.open).map(node => node.className);
-  type('DISK n2'); outcome.found = shown(); outcome.count = count.textContent;
-  outcome.sections = [...document.querySelectorAll('section')].filter(node => !node.hidden).map(node => node.id);
-  outcome.unfolded = document.querySelectorAll('details.all[open]').length;
-  type('two'); outcome.card = shown() + ' ' + document.querySelector('#failures').hidden;
-  type('nothing like it'); outcome.none = count.textContent;
-  type('');
-  const box = document.querySelector('.tools input[value=passed]'); box.click(); outcome.without = shown(); box.click();
-  outcome.again = shown() + count.textContent;
-  const fail = document.querySelector('details.t'); fail.parentElement.parentElement.open = false; location.hash = fail.id;
-  dispatchEvent(new HashChangeEvent('hashchange')); outcome.revealed = fail.open && fail.parentElement.parentElement.open;
-  fail.querySelector('summary').click(); outcome.clicked = fail.open;
-  const row = document.querySelector('details.r.passed'); row.open = true;
-  await new Promise(done => setTimeout(done, 50));
-  outcome.link = row.querySelector('.copy').textContent;
-  outcome.requests = performance.getEntriesByType('resource').map(entry => entry.name).filter(name => !name.startsWith('data:'));
-  outcome.wide = document.documentElement.scrollWidth > innerWidth;
-  outcome.errors = errors;
-  // Present where the checker of accessibility was put before this.
-  if (window.axe) {
-    document.querySelectorAll('details').forEach(node => { node.open = true; });
-    const found = await axe.run(document, { resultTypes: ['violations'] });
-    outcome.axe = found.violations.map(rule => rule.id + ': ' + rule.nodes[0].html);
-  }
-  document.documentElement.dataset.outcome = JSON.stringify(outcome);
-});
-</script></body>";
-
-/// The checker of accessibility, as npm installs it: `npm install --no-save axe-core`.
-fn axe() -> Option<String> {
-    let folders =
-        [std::env::var_os("AXE_CORE").map(std::path::PathBuf::from), Some("node_modules/axe-core".into())];
-    folders.into_iter().flatten().find_map(|folder| std::fs::read_to_string(folder.join("axe.min.js")).ok())
-}
-
-#[test]
-fn the_page_is_searched_and_folded_in_a_browser() {
-    let browsers = ["chromium", "chromium-browser", "google-chrome"];
-    let Some(chromium) = support::any_program(&browsers) else { return };
-    let folder = run();
-    let page = results(&folder, "--format html").run_any().stdout;
-    let axe = axe();
-    let checker = axe.as_ref().map(|script| format!("<script>{script}</script>")).unwrap_or_default();
-    let path = folder.write("page.html", page.replace("</body>", &(checker + USE)));
-    let done = Command::new(chromium)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--window-size=400,900",
-        ])
-        .args(["--disable-background-networking", "--no-first-run", "--enable-logging=stderr", "--v=0"])
-        .arg(format!("--user-data-dir={}", folder.join("browser").display()))
-        .args(["--virtual-time-budget=4000", "--dump-dom"])
-        .arg(format!("file://{}", path.display()))
-        .env("HOME", folder.path())
-        .output()
-        .unwrap();
-    let (dom, log) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    let console: Vec<_> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
-    assert_eq!(console, [""; 0], "the console stays empty");
-    let Some(outcome) = dom.split("data-outcome=\"").nth(1).and_then(|rest| rest.split('"').next()) else {
-        // A browser that cannot start here at all says nothing about the page.
-        assert!(dom.is_empty(), "{dom}\n{log}");
-        return support::skipped(
-            "chromium",
-            &format!("it does not run: {}", log.lines().last().unwrap_or_default()),
-        );
-    };
-    let outcome: Value =
-        serde_json::from_str(&outcome.replace("&quot;", "\"").replace("&amp;", "&")).unwrap();
-    let mut expected = json!({
-        "title": "1 failed of 10 that ran (1 skipped) · Sonobuoy", "tools": true, "all": 11,
-        "open": ["cause failed", "cause unknown"], "found": 1, "count": "1 of 11 tests",
-        "sections": ["plugin-check"], "unfolded": 1, "card": "1 false", "none": "0 of 11 tests", "without": 7,
-        "again": "11", "revealed": true, "clicked": false, "link": "Copy link", "requests": [], "wide": false, "errors": [],
-    });
-    match axe {
-        Some(_) => expected["axe"] = json!([]),
-        None => support::skipped(
-            "axe-core",
-            "axe-core is not installed; `npm install --no-save axe-core` brings it",
-        ),
-    }
-    assert_eq!(outcome, expected);
 }
 
 #[test]

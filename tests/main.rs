@@ -41,6 +41,7 @@ mod local;
 mod mistakes;
 #[cfg(unix)]
 mod packaging;
+mod page;
 mod plugins;
 mod podlogs;
 mod postprocess;

@@ -65,17 +65,23 @@ fn host_facts(matches: &ArgMatches) -> Result<()> {
             let path = outbox.put(layout::HOST_FACTS, text.as_bytes())?;
             outbox.done(&path)?;
         }
-        None => match matches.get_one::<String>("format").map_or("json", String::as_str) {
-            "json" => output::print(&text)?,
-            format => {
-                let mut table = Facts::default();
-                let name = document.pointer("/ansible_facts/ansible_nodename").and_then(Value::as_str);
-                table.add_host(name.unwrap_or("this machine"), &document);
-                super::results::write_facts(&table, format, super::report::look(matches))?;
-            }
-        },
+        None => {
+            let name = document.pointer("/ansible_facts/ansible_nodename").and_then(Value::as_str);
+            show(matches, name, layout::HOST_FACTS, &text)?;
+        }
     }
     facts.map(drop)
+}
+
+/// Prints what would be left in a file of this name: as it is, or what matters most of it.
+fn show(matches: &ArgMatches, node: Option<&str>, file: &str, text: &str) -> Result<()> {
+    let format = matches.get_one::<String>("format").map_or("json", String::as_str);
+    if !["table", "csv"].contains(&format) {
+        return output::print(text);
+    }
+    let mut facts = Facts::default();
+    facts.add_file(node.unwrap_or("this machine"), file, text.as_bytes());
+    super::results::write_facts(&facts, format, super::report::look(matches))
 }
 
 fn systemd_logs(matches: &ArgMatches) -> Result<()> {
@@ -97,7 +103,7 @@ fn log_summary(matches: &ArgMatches) -> Result<()> {
     let (item, outcome) = logs::summarise(Node::open(&chroot(matches)), &wanted(matches));
     match outbox {
         Some(outbox) => logs::leave(layout::LOG_SUMMARY, &item, &outbox)?,
-        None => output::print(&logs::text(&item)?)?,
+        None => show(matches, Some(&sys::host_name()), layout::LOG_SUMMARY, &logs::text(&item)?)?,
     }
     outcome
 }
@@ -107,7 +113,7 @@ fn network(matches: &ArgMatches) -> Result<()> {
     let item = reach::network(&reach::Surroundings::read());
     match outbox {
         Some(outbox) => logs::leave(layout::NETWORK, &item, &outbox),
-        None => output::print(&logs::text(&item)?),
+        None => show(matches, Some(&sys::host_name()), layout::NETWORK, &logs::text(&item)?),
     }
 }
 

@@ -391,17 +391,15 @@ fn gather() -> Command {
             .arg(text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o'))
             .arg(sleep())
     };
+    let format = |whole: &'static [&'static str]| {
+        choice("format", whole, "What goes to stdout: everything, or a table of what matters most")
+            .default_value(whole[0])
+    };
     let minutes = "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]";
     command("gather", "Collect facts and logs of this node")
         .subcommand(
-            source("host-facts", "Hardware, kernel, mounts, network, limits as JSON").arg(
-                choice(
-                    "format",
-                    &["json", "table", "csv"],
-                    "What goes to stdout: all as JSON, or what matters most",
-                )
-                .default_value("json"),
-            ),
+            source("host-facts", "Hardware, kernel, mounts, network, limits as JSON")
+                .arg(format(&["json", "table", "csv"])),
         )
         .subcommand(
             source("systemd-logs", "The journal, or /var/log and dmesg where there is none")
@@ -414,6 +412,7 @@ fn gather() -> Command {
         )
         .subcommand(
             source("log-summary", "Counts of what goes wrong, by unit and kind")
+                .arg(format(&["yaml", "table", "csv"]))
                 .arg(text("since", "WHEN", minutes))
                 .arg(list("unit", "UNIT,...", "Only these units").short('u'))
                 .arg(text("priority", "LEVEL", "Only this priority and above")),
@@ -423,6 +422,7 @@ fn gather() -> Command {
                 "network",
                 "Whether this node reaches name service, API server and aggregator, and how fast",
             )
+            .arg(format(&["yaml", "table", "csv"]))
             .arg(text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o'))
             .arg(sleep()),
         )

@@ -124,10 +124,12 @@ impl Facts {
         Ok(())
     }
 
-    /// Takes in what host-facts gathered on a node.
+    /// Takes in what was gathered on a node, and would be left in a file of this name.
     #[allow(dead_code, reason = "only `gather` calls it, which is not there on every system")]
-    pub(crate) fn add_host(&mut self, node: &str, document: &Value) {
-        self.add(0, node, document.get("ansible_facts").unwrap_or(&Value::Null));
+    pub(crate) fn add_file(&mut self, node: &str, file: &str, content: &[u8]) {
+        if let Some(kind) = KINDS.iter().position(|kind| kind.file == file) {
+            self.add(kind, node, &(KINDS[kind].read)(content));
+        }
     }
 
     fn add(&mut self, kind: usize, node: &str, facts: &Value) {

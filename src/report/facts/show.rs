@@ -70,7 +70,13 @@ impl Facts {
         let titles: Vec<String> = table.titles().map(name).collect();
         line(out, std::iter::once("node").chain(titles.iter().map(String::as_str)))?;
         for (node, cells) in table.rows() {
-            line(out, std::iter::once(node).chain(cells.iter().map(|(text, _)| *text)))?;
+            // Programs read counts without the commas that people like.
+            let is_count = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
+            let plain = cells
+                .iter()
+                .map(|(text, _)| if is_count(text) { text.replace(',', "") } else { (*text).to_owned() });
+            let plain: Vec<String> = plain.collect();
+            line(out, std::iter::once(node).chain(plain.iter().map(String::as_str)))?;
         }
         Ok(())
     }
@@ -229,7 +235,9 @@ impl Spread<'_> {
             short @ ("DNS" | "API") => short.to_owned(),
             word => format!("{}{}", &word[..1], word[1..].to_lowercase()),
         };
-        format!("{title}: median {}, highest {text} ({node})", self.unit())
+        // Offsets are as far off in both directions.
+        let most = if text.starts_with(['+', '-']) { "furthest" } else { "highest" };
+        format!("{title}: median {}, {most} {text} ({node})", self.unit())
     }
 
     fn unit(&self) -> String {

@@ -13,7 +13,7 @@ fn facts(kernels: &[&str]) -> Facts {
             "ansible_processor_vcpus": 4, "ansible_memtotal_mb": 16_000, "ansible_uptime_seconds": at * 100,
             "sonobuoy_node_info": {"kubeletVersion": "v1.34.2, \"x\""},
         }});
-        facts.add_host(&format!("n{at}"), &document);
+        facts.add_file(&format!("n{at}"), crate::layout::HOST_FACTS, document.to_string().as_bytes());
     }
     facts.whole = false;
     facts
@@ -107,7 +107,7 @@ fn what_nodes_reach_and_log_are_tables_too() {
         "What the nodes reach, and how fast (network)\n\nNODE  FAILED   DNS     API         AGGREGATOR  CLOCK\n",
         "\nn3    clock *  2.5 ms  402.0 ms *  -           +341.2 s *\n",
         "\nAPI: median 4.0 ms, highest 402.0 ms (n3)\n",
-        "\nClock: median 0.0 s, highest +341.2 s (n3)\n",
+        "\nClock: median 0.0 s, furthest +341.2 s (n3)\n",
         "\n1 of 3 nodes fails at: clock: n3\n1 of 3 nodes is slow to reach the API server: n3\n",
         "\n1 of 3 nodes has a clock that is off: n3\n",
         "\nn3    oom-kill *  1,000    0         900 *   0         1      a.service (900)\n",

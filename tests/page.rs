@@ -1,0 +1,180 @@
+//! The page: alone, escaped, used in a browser, and large.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::export::{results, run};
+use crate::support::{self, Folder};
+
+#[test]
+fn the_page_stands_alone_and_escapes_everything() {
+    let page = results(&run(), "--format html").run_any().stdout;
+    for needle in ["src=", "@import", "url(", "http:", "https:", "//cdn"] {
+        // Escaped text of the archive holds one `src=`.
+        let found = page.matches(needle).count() - page.matches(&format!("&lt;img {needle}")).count();
+        assert_eq!(found, 0, "{needle}");
+    }
+    assert!(page.contains("&lt;b&gt;bold&lt;/b&gt; &amp; &#39;quoted&#39; &quot;name&quot;"));
+    assert!(!page.contains("<b>bold") && !page.contains("<img") && !page.contains('\u{1b}'));
+    assert_eq!(page.matches("<script>").count(), 1);
+    assert!(page.contains("1 of 4 nodes is unknown: <b>n4</b>."));
+    assert!(page.contains("1 h 2 min"));
+    // Every link leads somewhere.
+    for link in page.split("href=\"#").skip(1) {
+        let id = link.split('"').next().unwrap();
+        assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+}
+
+/// What happens to the page when it is used; the outcome stands in an attribute of the page.
+const USE: &str = "<script>
+const errors = []; addEventListener('error', event => errors.push(event.message));
+addEventListener('load', async () => {
+  const tests = () => [...document.querySelectorAll('details.t, details.r, p.k')];
+  const shown = () => tests().filter(test => !test.hidden).length;
+  const search = document.getElementById('q'), count = document.getElementById('count');
+  const type = text => { search.value = text; search.dispatchEvent(new Event('input')); };
+  const outcome = { title: document.title, tools: !document.querySelector('.tools').hidden, all: shown() };
+  outcome.open = [...document.querySelectorAll('details')].filter(node => node.open).map(node => node.className);
+  type('DISK n2'); outcome.found = shown(); outcome.count = count.textContent;
+  outcome.sections = [...document.querySelectorAll('section')].filter(node => !node.hidden).map(node => node.id);
+  outcome.unfolded = document.querySelectorAll('details.all[open]').length;
+  type('two'); outcome.card = shown() + ' ' + document.querySelector('#failures').hidden;
+  type('nothing like it'); outcome.none = count.textContent;
+  type('');
+  const box = document.querySelector('.tools input[value=passed]'); box.click(); outcome.without = shown(); box.click();
+  outcome.again = shown() + count.textContent;
+  const fail = document.querySelector('details.t'); fail.parentElement.parentElement.open = false; location.hash = fail.id;
+  dispatchEvent(new HashChangeEvent('hashchange')); outcome.revealed = fail.open && fail.parentElement.parentElement.open;
+  fail.querySelector('summary').click(); outcome.clicked = fail.open;
+  const row = document.querySelector('details.r.passed'); row.open = true;
+  await new Promise(done => setTimeout(done, 50));
+  outcome.link = row.querySelector('.copy').textContent;
+  outcome.requests = performance.getEntriesByType('resource').map(entry => entry.name).filter(name => !name.startsWith('data:'));
+  outcome.wide = document.documentElement.scrollWidth > innerWidth;
+  outcome.errors = errors;
+  // Present where the checker of accessibility was put before this.
+  if (window.axe) {
+    document.querySelectorAll('details').forEach(node => { node.open = true; });
+    const found = await axe.run(document, { resultTypes: ['violations'] });
+    outcome.axe = found.violations.map(rule => rule.id + ': ' + rule.nodes[0].html);
+  }
+  document.documentElement.dataset.outcome = JSON.stringify(outcome);
+});
+</script></body>";
+
+/// The checker of accessibility, as npm installs it: `npm install --no-save axe-core`.
+fn axe() -> Option<String> {
+    let folders =
+        [std::env::var_os("AXE_CORE").map(std::path::PathBuf::from), Some("node_modules/axe-core".into())];
+    folders.into_iter().flatten().find_map(|folder| std::fs::read_to_string(folder.join("axe.min.js")).ok())
+}
+
+/// What a script finds out about a page in a browser; none if there is no browser that starts.
+fn used(folder: &Folder, page: &str, script: &str) -> Option<Value> {
+    let chromium = support::any_program(&["chromium", "chromium-browser", "google-chrome"])?;
+    let path = folder.write("page.html", page.replace("</body>", script));
+    let done = Command::new(chromium)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--window-size=400,900",
+        ])
+        .args(["--disable-background-networking", "--no-first-run", "--enable-logging=stderr", "--v=0"])
+        .arg(format!("--user-data-dir={}", folder.join("browser").display()))
+        .args(["--virtual-time-budget=4000", "--dump-dom"])
+        .arg(format!("file://{}", path.display()))
+        .env("HOME", folder.path())
+        .output()
+        .unwrap();
+    let (dom, log) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    let console: Vec<_> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert_eq!(console, [""; 0], "the console stays empty");
+    let Some(outcome) = dom.split("data-outcome=\"").nth(1).and_then(|rest| rest.split('"').next()) else {
+        // A browser that cannot start here at all says nothing about the page.
+        assert!(dom.is_empty(), "{dom}\n{log}");
+        let last = log.lines().last().unwrap_or_default();
+        support::skipped("chromium", &format!("it does not run: {last}"));
+        return None;
+    };
+    Some(serde_json::from_str(&outcome.replace("&quot;", "\"").replace("&amp;", "&")).unwrap())
+}
+
+#[test]
+fn the_page_is_searched_and_folded_in_a_browser() {
+    let folder = run();
+    let page = results(&folder, "--format html").run_any().stdout;
+    let axe = axe();
+    let checker = axe.as_ref().map(|script| format!("<script>{script}</script>")).unwrap_or_default();
+    let Some(outcome) = used(&folder, &page, &(checker + USE)) else { return };
+    let mut expected = json!({
+        "title": "1 failed of 10 that ran (1 skipped) · Sonobuoy", "tools": true, "all": 11,
+        "open": ["cause failed", "cause unknown"], "found": 1, "count": "1 of 11 tests",
+        "sections": ["plugin-check"], "unfolded": 1, "card": "1 false", "none": "0 of 11 tests", "without": 7,
+        "again": "11", "revealed": true, "clicked": false, "link": "Copy link", "requests": [], "wide": false, "errors": [],
+    });
+    match axe {
+        Some(_) => expected["axe"] = json!([]),
+        None => support::skipped(
+            "axe-core",
+            "axe-core is not installed; `npm install --no-save axe-core` brings it",
+        ),
+    }
+    assert_eq!(outcome, expected);
+}
+
+/// How many tests there are and are found, and whether anything is too wide once all is unfolded.
+const COUNT: &str = "<script>
+const errors = []; addEventListener('error', event => errors.push(event.message));
+addEventListener('load', () => {
+  const shown = () => [...document.querySelectorAll('details.t, details.r, p.k')].filter(test => !test.hidden).length;
+  const outcome = { all: shown(), errors };
+  const search = document.getElementById('q'); search.value = 'worker-0042'; search.dispatchEvent(new Event('input'));
+  outcome.found = shown(); search.value = ''; search.dispatchEvent(new Event('input'));
+  document.querySelectorAll('details').forEach(node => { node.open = true; });
+  outcome.wide = document.documentElement.scrollWidth > innerWidth;
+  document.documentElement.dataset.outcome = JSON.stringify(outcome);
+});
+</script></body>";
+
+#[test]
+fn the_page_of_five_thousand_nodes_stays_small_and_only_what_says_more_opens() {
+    const NODES: u64 = 5_000;
+    let folder = Folder::new();
+    folder.write("meta/info.json", r#"{"plugins":["probe","host-facts"]}"#);
+    let mut trees = [String::from("name: probe\nitems:\n"), String::from("name: host-facts\nitems:\n")];
+    for number in 0..NODES {
+        let node = format!("worker-{number:04}.example.org");
+        let facts = json!({"ansible_kernel": if number == 7 { "5.4.0" } else { "6.1.0" }, "ansible_processor_vcpus": 16});
+        let file = format!("plugins/host-facts/results/{node}/host-facts.json");
+        folder.write(&file, json!({"ansible_facts": facts}).to_string());
+        let failed = number % 1_000 == 3;
+        let dns = if failed { "failed, details: {error: no such host}" } else { "passed" };
+        let leaves = [
+            format!("{{name: dns, status: {dns}}}, {{name: disk, status: passed}}"),
+            "{name: file, status: passed}".into(),
+        ];
+        for (tree, leaves) in trees.iter_mut().zip(leaves) {
+            tree.push_str(&format!(
+                "- {{name: {node}, status: passed, meta: {{type: node}}, items: [{leaves}]}}\n"
+            ));
+        }
+    }
+    for (tree, plugin) in trees.iter().zip(["probe", "host-facts"]) {
+        folder.write(&format!("plugins/{plugin}/sonobuoy_results.yaml"), tree);
+    }
+    let page = results(&folder, "--format html").run_any().stdout;
+    assert!(page.len() < 6_000_000, "{} bytes", page.len());
+    assert!(
+        page.contains("5 failed of 15,000 that ran") && page.contains("1 of 5,000 nodes runs kernel 5.4.0")
+    );
+    let plain = page.matches("<p class=\"k passed\"").count();
+    assert!(plain > 9_000 && page.matches("<details").count() < 100, "{plain}");
+    let Some(outcome) = used(&folder, &page, COUNT) else { return };
+    let [all, found] = ["all", "found"].map(|key| outcome[key].as_u64().unwrap());
+    assert!(all > 10_000 && found == 3, "{outcome}");
+    assert_eq!((&outcome["wide"], &outcome["errors"]), (&json!(false), &json!([])));
+}
