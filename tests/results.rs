@@ -248,3 +248,11 @@ fn standard_input_is_read_too() {
         .stdout("tar|out0 hello world\ntar|out1 hello world pt 2\n")
         .run();
 }
+
+#[test]
+fn an_archive_without_results_says_so_and_what_to_do() {
+    let empty = Folder::new();
+    empty.write("meta/readme.txt", "nothing");
+    let command = Sonobuoy::new("results --mode summary").arg(empty.path());
+    command.stdout("UNKNOWN  No results\n\nNext: check that it is the archive of a run; `sonobuoy retrieve` fetches one\n").run();
+}

@@ -16,6 +16,11 @@ pub(super) struct Known {
 /// The known causes; the first that fits counts, so the special stand before the general.
 const KNOWN: &[Known] = &[
     Known {
+        title: "a result cannot be read",
+        remedy: "look at the file that the plugin wrote: it was cut, or is not what `result-format` says",
+        needles: &["xml syntax error", "scanner error", "eof while parsing", "unexpected end of json"],
+    },
+    Known {
         title: "large packets are lost",
         remedy: "the MTU of the pods' network seems to be larger than what the nodes' network lets through: lower it in the network plugin's settings (VXLAN takes 50 bytes, WireGuard 60 or more), and let ICMP `fragmentation needed` pass",
         needles: &["small packets arrive"],
@@ -193,6 +198,7 @@ mod tests {
             ("dial tcp 1.2.3.4:1: connect: connection refused", "nothing listens there"),
             ("pods is forbidden: User cannot list resource", "a permission is missing"),
             ("context deadline exceeded", "something took too long"),
+            ("XML syntax error on line 1: unexpected EOF", "a result cannot be read"),
             ("name server 10.0.0.1, asked for `x`: did not answer: timed out", "a name cannot be resolved"),
             (
                 "cannot reach the aggregator: small packets arrive, and 64 KiB do not: timed out",

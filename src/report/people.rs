@@ -25,6 +25,10 @@ const SOFT: &str = "2";
 pub(crate) fn write(overview: &Overview<'_>, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
     let page = Page { look };
     page.verdict(overview, out)?;
+    if overview.plugins.is_empty() {
+        let next = "Next: check that it is the archive of a run; `sonobuoy retrieve` fetches one";
+        return Ok(writeln!(out, "{next}")?);
+    }
     page.plugins(overview, out)?;
     let (failed, unknown) = overview.causes()?;
     page.causes("Why it failed", &failed, out)?;
@@ -32,7 +36,9 @@ pub(crate) fn write(overview: &Overview<'_>, look: Look, out: &mut dyn Write) ->
     page.flaky(overview, out)?;
     for plugin in overview.plugins.iter().filter(|plugin| plugin.error.is_some()) {
         let reason = plugin.error.as_deref().unwrap_or_default();
-        page.line(out, &format!("The results of {} cannot be read: {reason}", plugin.name))?;
+        let text = format!("The results of {} cannot be read: {reason}", plugin.name);
+        wrapped(&plain(&text), ("", "  "), look.width, out)?;
+        writeln!(out)?;
     }
     if let Some(health) = &overview.health {
         let unwell = [("node", &health.node_health), ("pod", &health.pod_health)];
