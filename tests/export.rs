@@ -432,3 +432,12 @@ fn a_diff_names_what_changed() {
     diff("-p absent").stderr_has("neither archive has results of the plugin `absent`").status(1).run();
     Sonobuoy::new("results diff").arg(before.path()).arg(before.path()).arg("--fail-on=failed").stdout("Still failing: 1\n  e2e: <b>bold</b> & 'quoted' \"name\"\n\ne2e: 1 still failing\nUnchanged: 10\n").run();
 }
+
+#[test]
+fn archives_of_the_original_are_compared_with_their_snapshots() {
+    let [quick, failed] = ["results-quick-no-failures", "testResultsOutput"]
+        .map(|name| fixture(&format!("archives/{name}.tar.gz")));
+    let done =
+        Sonobuoy::new("results diff").arg(&quick).arg(&failed).stdout_has("Newly failing: 3\n").run_any();
+    assert!(done.stderr.is_empty(), "{}", done.stderr);
+}

@@ -15,12 +15,18 @@ impl<'de> DeserializeSeed<'de> for Page<'_> {
     type Value = (Value, bool);
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
+        deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for Page<'_> {
     type Value = (Value, bool);
+
+    // Snapshots of the original hold nothing but the items.
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+        Items(self.0).visit_seq(items)?;
+        Ok((Value::Object(serde_json::Map::new()), true))
+    }
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
@@ -81,5 +87,36 @@ impl<'de> Visitor<'de> for Items<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_an_object_with_items_or_nothing_but_items() {
+        for (text, names, is_list) in [
+            (r#"{"metadata": {}, "items": [{"name": "a"}, {"name": "b"}]}"#, &["a", "b"][..], true),
+            (r#"[{"name": "a"}, {"name": "b"}]"#, &["a", "b"], true),
+            (r#"{"items": null}"#, &[], true),
+            ("[]", &[], true),
+            (r#"{"kind": "Status"}"#, &[], false),
+        ] {
+            let mut found = Vec::new();
+            let mut keep = |item: Value| {
+                found.push(item["name"].as_str().unwrap_or_default().to_owned());
+                true
+            };
+            let mut input = serde_json::Deserializer::from_str(text);
+            let (_, list) = Page(&mut keep).deserialize(&mut input).unwrap();
+            assert_eq!(
+                (found.as_slice(), list),
+                (&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()[..], is_list),
+                "{text}"
+            );
+        }
+        let mut keep = |_| true;
+        assert!(Page(&mut keep).deserialize(&mut serde_json::Deserializer::from_str("3")).is_err());
     }
 }
