@@ -115,6 +115,30 @@ fn images_that_cannot_be_pulled_end_their_plugin() {
 }
 
 #[test]
+fn a_conformance_image_out_of_reach_is_named_at_once_with_the_commands_that_bring_it() {
+    let cluster = Cluster::new(&[]).plugin("e2e", "Job", "");
+    let aggregator = cluster.start("");
+    cluster.api.wait(|_| !cluster.pods("e2e").is_empty());
+    let name = cluster.pods("e2e")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let says = |started: &str| {
+        let said = json!({"reason": "ErrImagePull", "message": "lookup registry.k8s.io: no such host"});
+        let image = "registry.k8s.io/conformance:v1.30.0";
+        let container = json!({"name": "plugin", "image": image, "state": {"waiting": said}});
+        let status = json!({"startTime": started, "containerStatuses": [container]});
+        cluster.api.merge(&cluster.path(&name), &json!({"status": status}));
+    };
+    // Long before it counts as a failure.
+    says("2099-01-01T00:00:00Z");
+    cluster.wait_for_status(|status| {
+        let message = status["plugins"][0]["message"].as_str().unwrap_or_default();
+        message.contains("images download -p e2e --kubernetes-version v1.30.0")
+    });
+    says("2024-01-01T00:00:00Z");
+    aggregator.ends_well();
+    assert!(cluster.error("e2e", "global").contains("images push --archive"));
+}
+
+#[test]
 fn a_node_that_is_deleted_is_skipped() {
     let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "");
     let aggregator = cluster.start("");
