@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::source::Source;
 use super::spool;
 use crate::layout;
-use base::json::Page;
+use base::json::Saved;
 use base::json::json;
 use base::visible;
 
@@ -313,7 +313,7 @@ fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> anyhow::Result<(
             visit(&name, object).map_err(|error| failed = Some(error)).is_ok()
         };
         let mut reader = serde_json::Deserializer::from_reader(BufReader::with_capacity(64 << 10, content));
-        let read = Page(&mut take).deserialize(&mut reader).map(drop);
+        let read = Saved(&mut take).deserialize(&mut reader);
         match failed {
             Some(error) => Err(error),
             None => read.with_context(|| format!("`{file}` is not a list of objects")),

@@ -7,7 +7,7 @@ mod bounded;
 mod page;
 
 pub use bounded::{Bounded, MAX_TREE_BYTES, from_reader, from_slice, weight};
-pub use page::Page;
+pub use page::{Page, Saved};
 
 use serde::Serialize;
 use serde_json::{Map, Value};

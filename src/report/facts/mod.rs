@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::source::Source;
 use crate::layout::{self, Delivered};
-use base::json::{Page, json};
+use base::json::{Saved, json};
 use columns::{Cell, Column, KINDS, Kind, Usual};
 pub(crate) use keys::Difference;
 use keys::Keys;
@@ -96,7 +96,7 @@ impl Facts {
             true
         };
         let mut input = serde_json::Deserializer::from_reader(BufReader::new(content));
-        if let Err(error) = Page(&mut keep).deserialize(&mut input) {
+        if let Err(error) = Saved(&mut keep).deserialize(&mut input) {
             log::debug!("the nodes of the snapshot cannot be read: {error}");
         }
     }
