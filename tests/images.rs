@@ -503,3 +503,75 @@ fn a_proxy_of_the_environment_stands_before_other_machines_only() {
     call("reg.test/tool:1").status(1).stdout_has("reg.test/tool:1 unknown").run_any();
     assert_eq!(thread.join().unwrap(), "CONNECT reg.test:443 HTTP/1.1");
 }
+
+#[test]
+fn verify_says_of_each_image_whether_it_can_be_pulled_and_for_which_nodes() {
+    let registry = Registry::start(Habits::default());
+    let (digest, _) = fill(&registry, "tool", false);
+    let verify = |words: &str, image: &str| {
+        Sonobuoy::new("images verify -p p.yaml").args(words).file("p.yaml", plugin(image)).run_any_status()
+    };
+    let image = |name: &str| format!("{}/{name}:1", registry.host());
+    let (code, out, _) = verify("", &image("tool"));
+    let row = format!("{}  found   linux/amd64,linux/arm64  {digest}\n", image("tool"));
+    assert_eq!((code, out.split_once('\n').unwrap().1), (0, row.as_str()), "{out}");
+    let (code, out, err) = verify("--platform linux/s390x", &image("tool"));
+    assert!(code == 1 && out.contains("wrong platform"), "{out}{err}");
+    assert!(err.contains("is built for linux/amd64, linux/arm64 and not for nodes with s390x"), "{err}");
+    let (code, out, err) = verify("", &image("none"));
+    assert!(code == 1 && out.contains("missing"), "{out}{err}");
+    assert!(err.contains("check the image's name and tag"), "{err}");
+
+    // An archive, and a registry that is to hold the same.
+    let call = Sonobuoy::new("images download -p p.yaml -o a.tar").file("p.yaml", plugin(&image("tool")));
+    let archive = std::fs::read(call.stdout("a.tar\n").run_any().folder.join("a.tar")).unwrap();
+    let within = |image: &str| {
+        let call = Sonobuoy::new("images verify -p p.yaml --archive a.tar").file("p.yaml", plugin(image));
+        call.file("a.tar", &archive).run_any_status()
+    };
+    let (code, out, _) = within(&image("tool"));
+    assert!(code == 0 && out.contains(&format!("found   linux/{}", here())), "{out}");
+    let (code, out, _) = within(&image("other"));
+    assert!(code == 1 && out.contains("missing"), "{out}");
+    let (code, out, err) = verify(&format!("--custom-registry {}/mirror", registry.host()), &image("tool"));
+    assert!(code == 1 && out.contains(&format!("{}/mirror/tool:1", registry.host())), "{out}{err}");
+}
+
+/// Nodes pull what they have: a kubelet that has one image and not the other.
+#[test]
+fn nodes_really_pull_if_they_are_asked_to() {
+    let (api, _folder, config) = super::support::cluster::untouched();
+    let info = serde_json::json!({"operatingSystem": "linux", "architecture": "amd64"});
+    let ready = serde_json::json!([{"type": "Ready", "status": "True"}]);
+    let node = serde_json::json!({"status": {"nodeInfo": info, "conditions": ready}});
+    api.put("/api/v1/nodes/n1", node);
+    api.controller(|api, change| {
+        if change.kind != "ADDED" || !change.path.contains("/pods/sonobuoy-doctor") {
+            return;
+        }
+        let state = |container: &serde_json::Value| {
+            let absent = container["image"] == "reg.local/absent:1";
+            let pull =
+                serde_json::json!({"waiting": {"reason": "ErrImagePull", "message": "manifest unknown"}});
+            let start = serde_json::json!({"terminated": {"reason": "StartError", "exitCode": 128}});
+            serde_json::json!({"name": container["name"], "state": if absent { pull } else { start }})
+        };
+        let containers = change.object["spec"]["containers"].as_array().unwrap();
+        let states: Vec<_> = containers.iter().map(state).collect();
+        api.merge(&change.path, &serde_json::json!({"status": {"containerStatuses": states}}));
+    });
+    let call = Sonobuoy::new("images verify -p p.yaml --on-nodes --kubeconfig").arg(&config);
+    let (code, out, err) = call.file("p.yaml", plugin("reg.local/absent:1")).run_any_status();
+    let version = env!("CARGO_PKG_VERSION");
+    let expected = format!(
+        "IMAGE                       STATUS  PLATFORM     NODE\n\
+         localhost/sonobuoy:v{version}  pulled  linux/amd64  n1\n\
+         reg.local/absent:1          failed  linux/amd64  n1\n"
+    );
+    assert_eq!((code, out.as_str()), (1, expected.as_str()), "{err}");
+    assert!(
+        err.contains("reg.local/absent:1: ErrImagePull: manifest unknown; check the image's name"),
+        "{err}"
+    );
+    assert!(api.list("/api/v1/namespaces").len() == 2 && api.list("/api/v1/pods").is_empty());
+}

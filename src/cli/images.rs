@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ArgMatches;
 
 use super::transfers::{self, Transfers};
-use super::{kit, output, request};
+use super::{kit, output, request, verify_images};
 use crate::config;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
@@ -55,6 +55,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         "delete" => delete(matches),
         "kit" => kit::make(matches),
         "inspect" => inspect(matches),
+        "verify" => verify_images::run(matches),
         _ => list(matches),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -243,7 +244,7 @@ fn inspect(matches: &ArgMatches) -> Result<()> {
 }
 
 /// The images that a call is about.
-fn wanted(matches: &ArgMatches) -> Result<Wanted> {
+pub(super) fn wanted(matches: &ArgMatches) -> Result<Wanted> {
     Ok(chosen(matches, false)?.0)
 }
 
@@ -332,7 +333,7 @@ fn of_tests(image: &str, env: &[(String, String)], matches: &ArgMatches) -> Resu
 }
 
 /// Under the names that they have where the call looks for them.
-fn translated(wanted: Wanted, matches: &ArgMatches) -> Result<Vec<String>> {
+pub(super) fn translated(wanted: Wanted, matches: &ArgMatches) -> Result<Vec<String>> {
     let (translate, images) = (translation(matches)?, all(wanted, matches)?.into_iter());
     Ok(match translate {
         Some(translate) => images.map(|image| translate.apply(&image)).collect(),

@@ -65,6 +65,7 @@ mod status;
 mod status_table;
 mod suggest;
 mod verify;
+mod verify_images;
 mod version;
 mod wait;
 mod waiting;

@@ -360,6 +360,15 @@ fn images() -> Command {
         )
         .subcommand(one("delete", "Remove the images from this machine").args(repositories()))
         .subcommand(
+            one("verify", "Check that every image can be pulled, for the architectures of the nodes")
+                .args(repositories())
+                .arg(text("custom-registry", "REGISTRY", "Registry that is to hold all images"))
+                .arg(text("archive", "FILE", "Look into this archive instead of registries"))
+                .arg(text("config", "FILE", "Run configuration (JSON), for its namespace and pull secret"))
+                .arg(switch("on-nodes", "Have a node of each architecture really pull them"))
+                .args(transfer()),
+        )
+        .subcommand(
             one("inspect", "Check which images exist in their registries")
                 .args(repositories())
                 .args(transfer()),

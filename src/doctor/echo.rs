@@ -51,11 +51,17 @@ impl Network {
 /// Pods by name, and where each is and how.
 type Pods = BTreeMap<String, (String, Network)>;
 
-/// Measures from `nodes`.
-pub(super) fn check(client: &Client, subject: &Subject<'_>, place: &Place, nodes: &[String]) -> Check {
+/// Measures from `nodes`. Where no node takes the aggregator, which `placed` says, the first of them has to.
+pub(super) fn check(
+    client: &Client,
+    subject: &Subject<'_>,
+    place: &Place,
+    nodes: &[String],
+    placed: bool,
+) -> Check {
     let mut check = Check::new("echo");
     let echo = Echo { client, subject, place };
-    if let Err(error) = echo.measure(nodes, &mut check) {
+    if let Err(error) = echo.measure(nodes, placed, &mut check) {
         check.add(Severity::Fails, format!("{error:#}"), None);
     }
     check
@@ -68,9 +74,12 @@ struct Echo<'a> {
 }
 
 impl Echo<'_> {
-    fn measure(&self, nodes: &[String], check: &mut Check) -> Result<()> {
+    fn measure(&self, nodes: &[String], placed: bool, check: &mut Check) -> Result<()> {
         let authority = Authority::new(Duration::from_secs(POD_SECONDS))?;
-        let server = self.server(&authority.to_pem());
+        let mut server = self.server(&authority.to_pem());
+        if !placed {
+            pin(&mut server, &nodes[0]);
+        }
         let name = server["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         if let Err(error) = self.client.create(&Resource::PODS, &self.place.namespace, &server) {
             let (why, remedy) = self.refused(&error);
@@ -172,8 +181,6 @@ impl Echo<'_> {
         use client::env as var;
         let mut pod = self.pod(name);
         let spec = &mut pod["spec"];
-        spec["nodeName"] = json!(node);
-        spec["tolerations"] = json!([{"operator": "Exists"}]);
         let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
         let container = &mut spec["containers"][0];
         container["command"] = json!(["/sonobuoy", "gather", "echo"]);
@@ -198,6 +205,7 @@ impl Echo<'_> {
             spec["hostNetwork"] = json!(true);
             spec["dnsPolicy"] = json!("ClusterFirstWithHostNet");
         }
+        pin(&mut pod, node);
         pod
     }
 
@@ -303,6 +311,12 @@ impl Echo<'_> {
         let warning = events.iter().rev().find(|event| event["type"] == "Warning")?;
         Some(format!("{}: {}", warning["reason"].as_str()?, warning["message"].as_str()?))
     }
+}
+
+/// Puts a pod on a node, whatever scheduler and taints say.
+pub(super) fn pin(pod: &mut Value, node: &str) {
+    pod["spec"]["nodeName"] = json!(node);
+    pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
 }
 
 /// Where an aggregator listens.

@@ -97,7 +97,7 @@ impl Check {
         let first = self.findings.len();
         let mut places: Vec<(String, usize)> = Vec::new();
         for (name, text, remedy) in found {
-            let key = masked.name(&Failure { text: &text, ..Failure::default() });
+            let key = masked.name(&Failure { text: essence(&text), ..Failure::default() });
             let known = places.iter().find(|(other, _)| *other == key).map(|(_, place)| *place);
             let place = known.unwrap_or(self.findings.len());
             if known.is_none() {
@@ -146,6 +146,13 @@ impl Finding {
     }
 }
 
+/// What of a text tells causes apart: which fields of which container violate a level, each pod says for itself.
+fn essence(text: &str) -> &str {
+    let level =
+        text.find("violates PodSecurity \"").and_then(|at| text[at..].find("\":").map(|end| at + end));
+    level.map_or(text, |end| &text[..end])
+}
+
 /// Leaves out what an earlier check has said: a cause is told once, where it was met first.
 pub(crate) fn once(checks: &mut [Check]) {
     let mut told: Vec<String> = Vec::new();
@@ -182,6 +189,17 @@ mod tests {
         assert!(check.findings[0].remedy.as_ref().unwrap().contains("network policy"));
         assert_eq!(check.findings[1].remedy.as_deref(), Some("look"));
         assert_eq!(check.status(), "failed");
+    }
+
+    #[test]
+    fn pods_that_violate_one_level_are_one_finding() {
+        let mut check = Check::new("objects");
+        let refused = |pod: &str, field: &str| {
+            (pod.to_owned(), format!("violates PodSecurity \"baseline:latest\": {field}"), None)
+        };
+        check.add_all(Severity::Fails, ("objects", 9), [refused("a", "hostPID"), refused("b", "privileged")]);
+        let [only] = &check.findings[..] else { panic!("{check:?}") };
+        assert_eq!(only.line(), "2 of 9 objects: violates PodSecurity \"baseline:latest\": hostPID (a, b)");
     }
 
     #[test]

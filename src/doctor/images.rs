@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::Subject;
 use super::finding::{Check, Severity};
+use crate::config;
 use crate::image::{images_of, verify};
 use crate::names;
 use base::kube::{self, Resource};
@@ -81,21 +82,30 @@ fn images(subject: &Subject<'_>) -> BTreeSet<String> {
 /// With the pull secret that the run makes, or finds.
 fn registries(client: &kube::Client, subject: &Subject<'_>, stop: &Stop) -> anyhow::Result<oci::Client> {
     let registries = oci::Client::new(names::USER_AGENT, false, stop)?.quick(REGISTRY_TIMEOUT)?;
-    let name = &subject.run.image_pull_secrets;
-    if name.is_empty() {
-        return Ok(registries);
-    }
-    let made = |object: &&Value| object["kind"] == "Secret" && object["metadata"]["name"] == **name;
-    let found = subject.objects.iter().find(made).cloned();
-    let found = found.or_else(|| client.get(&Resource::SECRETS, subject.namespace, name).ok());
-    Ok(match found.as_ref().and_then(credentials) {
+    let made = |object: &&Value| {
+        object["kind"] == "Secret" && object["metadata"]["name"] == *subject.run.image_pull_secrets
+    };
+    let made = subject.objects.iter().find(made).cloned();
+    let found = made.and_then(|secret| within(&secret)).or_else(|| credentials(client, &subject.run));
+    Ok(match found {
         Some(config) => registries.credentials(config),
         None => registries,
     })
 }
 
+/// What the pull secret that a run finds holds, as docker's config.json.
+pub(crate) fn credentials(client: &kube::Client, run: &config::Run) -> Option<Value> {
+    let name = Some(&run.image_pull_secrets).filter(|name| !name.is_empty())?;
+    let found = client.get(&Resource::SECRETS, &run.namespace, name);
+    found
+        .inspect_err(|error| log::warn!("the pull secret `{name}` is not used: {error}"))
+        .ok()
+        .as_ref()
+        .and_then(within)
+}
+
 /// What a pull secret holds.
-fn credentials(secret: &Value) -> Option<Value> {
+fn within(secret: &Value) -> Option<Value> {
     let coded = secret["data"][".dockerconfigjson"].as_str()?;
     base::json::from_slice(&BASE64.decode(coded).ok()?).ok()
 }

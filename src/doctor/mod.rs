@@ -9,12 +9,14 @@ mod finding;
 mod images;
 mod nodes;
 mod place;
+mod pull;
 mod rights;
 mod serve;
 mod server;
 mod show;
 
 use std::thread::ScopedJoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -27,10 +29,12 @@ use crate::plugin::{self, Definition, Driver};
 use base::kube::{Client, Resource};
 
 use finding::Severity;
-use nodes::Nodes;
 use place::Place;
 
 pub(crate) use finding::Check;
+pub(crate) use images::credentials;
+pub(crate) use nodes::Nodes;
+pub(crate) use pull::{Pulled, pull};
 pub(crate) use serve::serve;
 pub(crate) use show::{FORMATS, show};
 
@@ -39,6 +43,9 @@ pub(crate) const MAX_REQUESTS_PER_SECOND: f64 = 20.0;
 
 /// From so many nodes the echo is, unless others are asked for.
 pub(crate) const SAMPLE: usize = 10;
+
+/// A request that fails is repeated for so long.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The run that the cluster is to be fit for.
 pub(crate) struct Subject<'a> {
@@ -148,7 +155,8 @@ pub(crate) fn examine(
     preflight: &Preflight<'_>,
     sample: &Sample,
 ) -> Result<Diagnosis> {
-    let client = &client.clone().rate(MAX_REQUESTS_PER_SECOND, 1);
+    // What does not go now is a finding.
+    let client = &client.clone().rate(MAX_REQUESTS_PER_SECOND, 1).patience(PATIENCE).hopeless(&[500]);
     let (nodes, seen) = match Nodes::read(client) {
         Ok(nodes) => {
             let seen = nodes.check(subject);
@@ -162,6 +170,7 @@ pub(crate) fn examine(
         }
     };
     let place = place(client, subject, preflight);
+    let placed = nodes.take_aggregator(subject);
     let (sampled, unknown) = sample.of(&nodes.usable());
     let stop = client.stop().child();
     let architectures = nodes.architectures();
@@ -170,7 +179,7 @@ pub(crate) fn examine(
         let images = || images::check(client, subject, &architectures, &stop);
         let images = thread("images").spawn_scoped(scope, images)?;
         let echo = || match &place {
-            Ok(place) if !sampled.is_empty() => echo::check(client, subject, place, &sampled),
+            Ok(place) if !sampled.is_empty() => echo::check(client, subject, place, &sampled, placed),
             Ok(_) => Check::skipped("echo", "no node is known to be ready"),
             Err(why) => Check::skipped("echo", why.clone()),
         };

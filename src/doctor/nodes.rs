@@ -19,7 +19,7 @@ const PRESSURES: [(&str, &str, &str); 3] = [
 
 /// What is known of the nodes.
 #[derive(Default)]
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     /// All of them, as the API has them.
     all: Vec<Value>,
     /// How many pods there are on each.
@@ -28,7 +28,7 @@ pub(super) struct Nodes {
 
 impl Nodes {
     /// Lists nodes and counts pods; whoever may not look at pods does without.
-    pub(super) fn read(client: &Client) -> Result<Self, Error> {
+    pub(crate) fn read(client: &Client) -> Result<Self, Error> {
         let all = client.list(&Resource::NODES, "", &Selector::all())?;
         let mut pods = BTreeMap::new();
         let living = Selector::fields("status.phase!=Succeeded,status.phase!=Failed");
@@ -46,7 +46,7 @@ impl Nodes {
     }
 
     /// The architectures of nodes that can have pods of ours.
-    pub(super) fn architectures(&self) -> BTreeSet<String> {
+    pub(crate) fn architectures(&self) -> BTreeSet<String> {
         let of = |node: &Value| {
             let info = &node["status"]["nodeInfo"];
             Some((info["operatingSystem"].as_str()?.to_owned(), info["architecture"].as_str()?.to_owned()))
@@ -71,6 +71,16 @@ impl Nodes {
         }
         found.sort_unstable();
         found.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// A ready node of each architecture.
+    pub(super) fn one_each(&self) -> BTreeMap<String, String> {
+        let usable = self.usable();
+        let of = |node: &Value| {
+            let name = name(node).filter(|name| usable.contains(name))?;
+            Some((node["status"]["nodeInfo"]["architecture"].as_str()?.to_owned(), name.to_owned()))
+        };
+        self.all.iter().rev().filter_map(of).collect()
     }
 
     /// What is wrong with them.
@@ -101,12 +111,14 @@ impl Nodes {
         check
     }
 
+    /// Whether any node takes the aggregator.
+    pub(super) fn take_aggregator(&self, subject: &Subject<'_>) -> bool {
+        let takes = |pod: &Value| self.all.iter().any(|node| untaken(&pod["spec"], node).is_none());
+        subject.aggregator().is_none_or(takes)
+    }
+
     /// Whether any node takes the aggregator, and the plugins that run once.
     fn taken(&self, subject: &Subject<'_>, check: &mut Check) {
-        let why = |spec: &Value, node: &Value| {
-            let cordoned = node["spec"]["unschedulable"] == true;
-            driver::refusal(spec, node).or_else(|| cordoned.then(|| "it is cordoned".into()))
-        };
         let once = subject.plugins.iter().filter(|plugin| plugin.config.driver == Driver::Job);
         let once = once.map(|plugin| {
             let spec = plugin.pod_spec.clone().unwrap_or_else(|| default_spec(Driver::Job, ""));
@@ -116,11 +128,12 @@ impl Nodes {
         let mut refused: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
         for (what, spec) in aggregator.into_iter().chain(once) {
             // One that takes it is enough.
-            if self.all.iter().any(|node| why(&spec, node).is_none()) {
+            if self.all.iter().any(|node| untaken(&spec, node).is_none()) {
                 continue;
             }
             for node in &self.all {
-                let key = (name(node).unwrap_or_default().to_owned(), why(&spec, node).unwrap_or_default());
+                let key =
+                    (name(node).unwrap_or_default().to_owned(), untaken(&spec, node).unwrap_or_default());
                 refused.entry(key).or_default().push(what.clone());
             }
         }
@@ -151,6 +164,12 @@ fn condition<'n>(node: &'n Value, kind: &str) -> Option<&'n Value> {
 
 fn is(node: &Value, kind: &str, status: &str) -> bool {
     condition(node, kind).is_some_and(|condition| condition["status"] == status)
+}
+
+/// Why a node does not take a pod.
+fn untaken(spec: &Value, node: &Value) -> Option<String> {
+    let cordoned = node["spec"]["unschedulable"] == true;
+    driver::refusal(spec, node).or_else(|| cordoned.then(|| "it is cordoned".into()))
 }
 
 /// Why a node is not ready.

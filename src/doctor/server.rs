@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::finding::{Check, Severity};
 use crate::backplane::not_after;
 use base::clock;
-use base::kube::{Client, Error};
+use base::kube::{Client, Error, Stage};
 
 /// A certificate that ends within this is told of.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -20,7 +20,7 @@ pub(super) fn check(client: &Client) -> (Check, bool) {
         Ok(version) => version,
         Err(error) => {
             let remedy = match &error {
-                Error::Transport { .. } if crate::causes::remedy(&error.to_string()).is_none() => {
+                Error::Transport { stage, .. } if *stage != Stage::Distrusted => {
                     Some("check the address in the kubeconfig, VPN, proxy and firewall")
                 }
                 _ => None,

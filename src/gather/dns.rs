@@ -2,6 +2,7 @@
 //!
 //! Owns the message and its limits. Does not try other servers, does not cache. Starts no thread.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,10 @@ fn exchange(socket: &UdpSocket, name: &str, limit: Duration) -> Result<Reply> {
     socket.send(&question(id, name)?).context("cannot be reached")?;
     let mut buffer = [0; 1_500];
     while started.elapsed() < limit {
-        let length = socket.recv(&mut buffer).context("did not answer")?;
+        let length = match socket.recv(&mut buffer) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
+            outcome => outcome.context("did not answer")?,
+        };
         if buffer[..length].starts_with(&id) {
             let (code, addresses) = answer(&buffer[..length]).context("the answer is not a DNS message")?;
             return Ok(Reply { code, addresses, took: started.elapsed() });

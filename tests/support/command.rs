@@ -161,6 +161,19 @@ impl Sonobuoy {
         (command, self.folder)
     }
 
+    /// Runs it, whatever its exit code is: that, stdout and stderr.
+    #[track_caller]
+    pub fn run_any_status(self) -> (i32, String, String) {
+        let (mut command, _folder) = self.command();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child.expect("the program starts");
+        let watchdog = Watchdog::over(&child);
+        let output = child.wait_with_output().unwrap();
+        assert!(!watchdog.bit(), "still running after {LIMIT:?}");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+    }
+
     /// Runs it and checks everything, also that a stream nobody asked about is empty.
     #[track_caller]
     pub fn run(mut self) -> Done {

@@ -11,7 +11,7 @@ use ureq::http::StatusCode;
 
 use super::credential::{self, Credential};
 use super::registry::{MANIFESTS, agent, header, refusal};
-use super::{Client, Descriptor, Reference, hash_of};
+use super::{Client, Descriptor, Reference, Store, Stored, hash_of};
 use crate::json;
 
 /// More than any image says of itself.
@@ -68,14 +68,7 @@ impl Client {
         let (root, bytes) = self.manifest(image, image.wanted())?;
         let manifest: Value =
             json::from_slice(&bytes).with_context(|| format!("the manifest of `{image}`"))?;
-        let platforms = if root.is_index() {
-            let all = manifest["manifests"].as_array().into_iter().flatten();
-            all.filter_map(|entry| platform(&entry["platform"])).collect()
-        } else {
-            let settings = Descriptor::read(&manifest["config"]).map(|blob| self.settings(image, &blob));
-            platform(&settings.transpose()?.unwrap_or_default()).into_iter().collect()
-        };
-        Ok(Some(Look { digest: root.digest, platforms }))
+        Look::new(root, &manifest, |blob| self.settings(image, blob)).map(Some)
     }
 
     fn settings(&self, image: &Reference, blob: &Descriptor) -> Result<Value> {
@@ -88,6 +81,31 @@ impl Client {
         let mut bytes = Vec::new();
         answer.into_body().into_reader().take(MAX_SETTINGS_BYTES).read_to_end(&mut bytes)?;
         json::from_slice(&bytes).with_context(|| format!("`{url}`"))
+    }
+}
+
+impl Look {
+    /// From the manifest, or index, of an image, and what `settings` finds in the blob of the one image.
+    fn new(
+        root: Descriptor,
+        manifest: &Value,
+        settings: impl FnOnce(&Descriptor) -> Result<Value>,
+    ) -> Result<Self> {
+        let platforms = if root.is_index() {
+            let all = manifest["manifests"].as_array().into_iter().flatten();
+            all.filter_map(|entry| platform(&entry["platform"])).collect()
+        } else {
+            let settings = Descriptor::read(&manifest["config"]).map(|blob| settings(&blob));
+            platform(&settings.transpose()?.unwrap_or_default()).into_iter().collect()
+        };
+        Ok(Self { digest: root.digest, platforms })
+    }
+}
+
+impl Store {
+    /// What an image in it is for.
+    pub fn look(&self, image: &Stored) -> Result<Look> {
+        Look::new(image.root.clone(), &self.manifest(&image.root)?, |blob| self.manifest(blob))
     }
 }
 
