@@ -23,6 +23,8 @@ pub(crate) const HEALTH: &str = "meta/clusterhealth.json";
 pub(crate) const REDACTIONS: &str = "meta/redactions.json";
 /// Which results arrived when, how large, and from whom.
 pub(crate) const RECEIVED: &str = "meta/results.json";
+/// Why a run failed that brought nothing but errors.
+pub(crate) const WHY: &str = "meta/why.json";
 /// The version of the API server.
 pub(crate) const SERVER_VERSION: &str = "serverversion.json";
 /// The groups of its API.

@@ -7,6 +7,7 @@ mod contact;
 mod image;
 mod known;
 mod mask;
+mod why;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,6 +16,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 use serde::Serialize;
 
 pub(crate) use contact::{unreached, why_unreached};
+pub(crate) use why::{Event, Why};
 pub(crate) use image::missing_conformance_image;
 use known::known;
 use mask::mask;

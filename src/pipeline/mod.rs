@@ -13,6 +13,7 @@ mod process;
 mod retry;
 mod review;
 mod status_service;
+mod why;
 
 pub(crate) use aggregate::aggregate;
 use cluster::{Cluster, Outcome};

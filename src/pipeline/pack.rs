@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 
 use super::process::write_json;
+use super::why;
 use crate::aggregator::Aggregator;
 use crate::backplane::Statement;
 use crate::driver::Plugin;
@@ -30,7 +31,9 @@ pub(super) fn pack(
     let names: Vec<&str> = wholes.map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
     write_json(&run_dir.join(layout::INFO), &info)?;
-    write_json(&run_dir.join(layout::RECEIVED), &json!(aggregator.received()))?;
+    let received = json!(aggregator.received());
+    write_json(&run_dir.join(layout::RECEIVED), &received)?;
+    why::write(&received, run_dir)?;
     let name = layout::archive(&clock::stamp(started), uuid);
     let (path, unsealed) = (out.join(&name), out.join(name.clone() + layout::UNSEALED));
     let packed = archive::pack_file(run_dir, &unsealed).context("cannot write the archive")?;

@@ -51,6 +51,9 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     field(out, "status", &json!(overview.verdict().word()))?;
     field(out, "counts", &counts(&overview.counts()))?;
     field(out, "health", &health(overview))?;
+    if let Some(why) = &overview.why {
+        field(out, "why", &json!(why))?;
+    }
     let (failed, unknown) = overview.causes()?;
     field(out, "causes", &json!(failed))?;
     field(out, "unknownCauses", &json!(unknown))?;

@@ -12,7 +12,7 @@ use super::source;
 use super::source::Files;
 use super::times::Times;
 use super::words::count;
-use crate::causes::{Cause, Causes};
+use crate::causes::{Cause, Causes, Why};
 use crate::item::read::Visit;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 use crate::layout;
@@ -56,6 +56,8 @@ pub(crate) struct Overview<'a> {
     pub plugins: Vec<Plugin>,
     /// The cluster.
     pub health: Option<Health>,
+    /// Why the run brought nothing, if it did.
+    pub why: Option<Why>,
 }
 
 /// A plugin in numbers.
@@ -88,6 +90,12 @@ pub(crate) struct Node {
     pub likeness: u64,
 }
 
+/// What an archive notes of it; one that is too large or broken says nothing.
+fn why(files: &Files) -> Option<Why> {
+    let bytes = files.small(layout::WHY).ok().flatten()?;
+    base::json::from_slice(&bytes).ok().and_then(|value| serde_json::from_value(value).ok())
+}
+
 impl<'a> Overview<'a> {
     /// Reads every tree once; one that cannot be read is noted, not an error.
     pub(crate) fn read(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
@@ -112,6 +120,7 @@ impl<'a> Overview<'a> {
             times: Times::read(files, &opened.survey),
             plugins: plugins.map(|plugin| Plugin::read(files, plugin, node)).collect(),
             health,
+            why: why(files),
         })
     }
 

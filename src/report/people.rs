@@ -29,6 +29,12 @@ pub(crate) fn write(overview: &Overview<'_>, look: Look, out: &mut dyn Write) ->
         let next = "Next: check that it is the archive of a run; `sonobuoy retrieve` fetches one";
         return Ok(writeln!(out, "{next}")?);
     }
+    if let Some(why) = &overview.why {
+        for sentence in why.sentences() {
+            wrapped(&plain(&sentence), ("", "  "), look.width, out)?;
+        }
+        writeln!(out)?;
+    }
     page.plugins(overview, out)?;
     let (failed, unknown) = overview.causes()?;
     page.causes("Why it failed", &failed, out)?;
