@@ -438,3 +438,31 @@ fn progress_of_the_run_is_told_while_it_goes_on() {
         .unwrap();
     child.wait().unwrap();
 }
+
+#[test]
+fn a_run_that_brings_nothing_says_why_in_its_archive_and_its_reports() {
+    let script = "echo dial tcp 10.0.0.1:443: connect: no route to host >&2\nexit 3";
+    let done = local(&plugin("lost", "driver: Job", script)).run_any();
+    let archive = Archive::only_one_in(done.folder.path());
+    let why: serde_json::Value = serde_json::from_str(&archive.text("meta/why.json")).unwrap();
+    assert_eq!((&why["results"], &why["first"]["plugin"]), (&1.into(), &"lost".into()));
+    assert!(why["causes"][0]["remedy"].as_str().unwrap().contains("routes"), "{why}");
+    let file = std::fs::read_dir(done.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let file = file.into_iter().find(|path| path.to_string_lossy().ends_with(".tar.gz")).unwrap();
+    let results = |words: &str| Sonobuoy::new("results").arg(&file).args(words).run_any().stdout;
+    let told = "The run failed as a whole: of 1 result none came.";
+    assert!(results("--mode summary").contains(told), "{}", results("--mode summary"));
+    let page = results("--format html");
+    assert!(page.contains(told) && page.contains("It began with lost on global at"), "{page}");
+    let json: serde_json::Value = serde_json::from_str(&results("--format json")).unwrap();
+    assert_eq!(json["why"], why);
+
+    // One result is enough for another story.
+    let good = local(&plugin(
+        "found",
+        "driver: Job",
+        "echo x >$RESULTS_DIR/x\necho -n $RESULTS_DIR/x >$RESULTS_DIR/done",
+    ));
+    let (archive, _) = self::archive(good);
+    assert!(!archive.names().any(|name| name == "meta/why.json"));
+}

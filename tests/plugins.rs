@@ -34,6 +34,7 @@ fn plugins_are_found_where_the_original_finds_them() {
             .file("dir/no.yml", "[")
             .file("dir/deeper/no.yaml", "[")
             .file(".sonobuoy/x.yaml", plugin("installed", "Job"))
+            .file(".sonobuoy/plugins.d/old.yaml", plugin("of-old", "Job"))
             .file(".sonobuoy/e2e.yaml", plugin("own-e2e", "Job"))
             .file("other/y.yaml", plugin("other", "Job"))
     };
@@ -45,6 +46,9 @@ fn plugins_are_found_where_the_original_finds_them() {
         ("-p a.yaml@", &["a"]),
         ("-p ./x.yaml", &["local"]),
         ("-p e2e -p systemd-logs", &["own-e2e", "systemd-logs"]),
+        // As the first releases called it, and where they looked.
+        ("-p systemd_logs", &["systemd-logs"]),
+        ("-p old", &["of-old"]),
     ] {
         assert_eq!(names(call(words)), expected, "{words}");
     }
@@ -76,6 +80,58 @@ fn old_forms_are_converted_with_a_note() {
     assert_eq!(logs["podSpec"], json!({"containers": []}));
     definition(&objects, "first");
     definition(&objects, "p");
+}
+
+#[test]
+fn the_quick_start_of_v0_8_is_read_whole() {
+    let config = r#"{"Plugins": [{"name": "systemd_logs"}], "PluginSearchPath": ["/plugins.d"]}"#;
+    let old = "name: systemd_logs\ndriver: DaemonSet\nresultType: systemd_logs\nspec:\n  containers:\n  - name: logs\n    image: l\n    \
+               volumeMounts:\n    - {name: config, mountPath: /etc/sonobuoy}\n  - name: worker\n    command: [/sonobuoy, worker, single-node]\n  \
+               volumes:\n  - name: config\n    configMap: {name: __SONOBUOY_CONFIGMAP__}\n";
+    let file = format!(
+        "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: heptio-sonobuoy}}\n---\napiVersion: v1\nkind: ConfigMap\n\
+         metadata: {{name: settings}}\ndata:\n  config.json: |\n{}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: plugins}}\n\
+         data:\n  systemdlogs.yaml: |\n{}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: sonobuoy}}\n---\n",
+        indented(config),
+        indented(old),
+    );
+    let done = Sonobuoy::new(&format!("gen {VERSION} -p quick.yaml"))
+        .file("quick.yaml", file)
+        .stderr_has("left out, since they define no plugin: Namespace `heptio-sonobuoy`, ConfigMap `settings`, Pod `sonobuoy`")
+        .stderr_has("the volume `config` of `__SONOBUOY_CONFIGMAP__`, mounted at `/etc/sonobuoy` was dropped")
+        .run_any();
+    let logs = definition(&documents(&done.stdout), "systemd-logs");
+    let mounts = logs["spec"]["volumeMounts"].as_array().unwrap();
+    assert_eq!(mounts.iter().map(|mount| &mount["name"]).collect::<Vec<_>>(), ["results"]);
+    Sonobuoy::new(&format!("gen {VERSION} -p two.yaml"))
+        .file(
+            "two.yaml",
+            "kind: Namespace\napiVersion: v1\nmetadata: {name: a}\n---\nkind: Pod\napiVersion: v1\n",
+        )
+        .status(1)
+        .stderr_has("there is no plugin definition; it has Namespace `a`, Pod ``")
+        .run();
+    Sonobuoy::new(&format!("gen {VERSION} -p bare.yaml"))
+        .file("bare.yaml", "spec: {image: i}\n")
+        .status(1)
+        .stderr_has("put it beside `spec`, with `driver` (Job or DaemonSet) and `plugin-name`")
+        .run();
+}
+
+#[test]
+fn a_selection_that_nothing_defines_is_refused_before_anything_is_made() {
+    let gen_with = |config: &str| {
+        Sonobuoy::new(&format!("gen {VERSION} --config c.json -p a.yaml"))
+            .file("a.yaml", plugin("a-b", "Job"))
+            .file("c.json", config)
+    };
+    gen_with(r#"{"Plugins": [{"name": "a-b"}]}"#).run_any();
+    gen_with(r#"{"Plugins": [{"name": "a_b"}]}"#).run_any();
+    gen_with(r#"{"Plugins": [{"name": "c"}], "PluginSearchPath": ["/elsewhere"]}"#).run_any();
+    gen_with(r#"{"Plugins": [{"name": "a-b"}, {"name": "c"}]}"#)
+        .status(1)
+        .stderr_has("selects `c`, which nothing defines; this run has a-b: add `-p c`")
+        .run();
 }
 
 fn indented(text: &str) -> String {

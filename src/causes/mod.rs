@@ -16,10 +16,10 @@ use std::hash::{DefaultHasher, Hasher as _};
 use serde::Serialize;
 
 pub(crate) use contact::{unreached, why_unreached};
-pub(crate) use why::{Event, Why};
 pub(crate) use image::missing_conformance_image;
 use known::known;
 use mask::mask;
+pub(crate) use why::{Event, Why};
 
 /// How long the text of a cause may be.
 const CAUSE: usize = 200;

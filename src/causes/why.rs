@@ -112,7 +112,10 @@ mod tests {
         ]);
         let told = why.sentences();
         assert_eq!(told[0], "The run failed as a whole: of 3 results none came.");
-        assert!(told[1].starts_with("2 x on 2 nodes: cannot reach the aggregator: no connection to <ip>:8080"), "{told:?}");
+        assert!(
+            told[1].starts_with("2 x on 2 nodes: cannot reach the aggregator: no connection to <ip>:8080"),
+            "{told:?}"
+        );
         assert!(told[1].contains(" -> a network policy or firewall"), "{told:?}");
         assert_eq!(told[2..], ["1 x: odd", "It began with p on global at 2026-01-01T00:00:03Z."]);
         let text = serde_json::to_string(&why).unwrap();

@@ -15,11 +15,11 @@ mod trial;
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 use crate::config;
-use crate::plugin::Definition;
+use crate::plugin::{self, Definition};
 use crate::remote::service;
 use base::yaml;
 
@@ -125,7 +125,27 @@ impl Plan {
 
     /// The objects of the run, in the order in which they must be created.
     pub(crate) fn manifest(&self) -> Result<Vec<Value>> {
-        manifest::objects(self, &self.prepared()?)
+        let plugins = self.prepared()?;
+        self.check_selection(&plugins)?;
+        manifest::objects(self, &plugins)
+    }
+
+    /// A selection that nothing defines would end the aggregator in its pod, unless another search path defines it there.
+    fn check_selection(&self, plugins: &[Definition]) -> Result<()> {
+        let elsewhere = self.run.plugin_search_path != config::Run::default().plugin_search_path;
+        let unknown = |selected: &&config::Selection| {
+            !plugins.iter().any(|plugin| plugin::is_selected(&selected.name, plugin.name()))
+        };
+        let selected = self.run.plugins.iter().flatten().filter(|_| !elsewhere);
+        if let Some(config::Selection { name }) = selected.into_iter().find(unknown) {
+            let known: Vec<_> = plugins.iter().map(Definition::name).collect();
+            bail!(
+                "`Plugins` of the configuration selects `{name}`, which nothing defines; this run has {}: add `-p {name}`, or take \
+                 it out",
+                if known.is_empty() { "no plugin".to_owned() } else { known.join(", ") }
+            );
+        }
+        Ok(())
     }
 }
 

@@ -19,7 +19,9 @@ pub(super) fn write(received: &Value, run_dir: &Path) -> Result<()> {
     let results = received.as_array().map(Vec::as_slice).unwrap_or_default();
     let events: Option<Vec<Event>> = results.iter().map(|result| event(result, run_dir)).collect();
     match events {
-        Some(events) if !events.is_empty() => write_json(&run_dir.join(layout::WHY), &json!(Why::new(events))),
+        Some(events) if !events.is_empty() => {
+            write_json(&run_dir.join(layout::WHY), &json!(Why::new(events)))
+        }
         _ => Ok(()),
     }
 }
@@ -28,8 +30,10 @@ pub(super) fn write(received: &Value, run_dir: &Path) -> Result<()> {
 fn event(result: &Value, run_dir: &Path) -> Option<Event> {
     let text = |key: &str| result[key].as_str().map(str::to_owned);
     let (time, plugin, node) = (text("failed")?, text("plugin")?, text("node")?);
-    let path = run_dir.join(layout::plugin(&plugin)).join(layout::ERRORS).join(&node).join(layout::ERROR_FILE);
-    let report = small::read(&path, MAX_ERROR_BYTES).ok().and_then(|bytes| base::json::from_slice(&bytes).ok());
+    let path =
+        run_dir.join(layout::plugin(&plugin)).join(layout::ERRORS).join(&node).join(layout::ERROR_FILE);
+    let report =
+        small::read(&path, MAX_ERROR_BYTES).ok().and_then(|bytes| base::json::from_slice(&bytes).ok());
     let error = report.as_ref().and_then(|report| report["error"].as_str()).unwrap_or_default().to_owned();
     Some(Event { time, plugin, node, error })
 }

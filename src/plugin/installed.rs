@@ -11,6 +11,8 @@ use base::sys;
 
 /// The folder's name below the home folder.
 const FOLDER: &str = ".sonobuoy";
+/// Where the first releases looked, below that.
+const OLD_FOLDER: &str = "plugins.d";
 
 /// The folder of installed plugins.
 pub(crate) struct Installed {
@@ -71,7 +73,12 @@ impl Installed {
 
     /// The file of an installed plugin; none for a name that is a path.
     pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
-        (is_plain(name)).then(|| self.path(name)).filter(|path| path.is_file())
+        let below = |folder: &str| {
+            let path = self.path(name);
+            self.folder.join(folder).join(path.file_name().unwrap_or_default())
+        };
+        let places = is_plain(name).then(|| [self.path(name), below(OLD_FOLDER)]);
+        places.into_iter().flatten().find(|path| path.is_file())
     }
 
     /// Every installed file by path, with its definition or the reason why it cannot be read.

@@ -44,6 +44,16 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
     if workers.is_empty() {
         notes.push("there is no worker container; every pod now gets one automatically".into());
     }
+    if !gone.is_empty() {
+        let mounts = producers.iter().flat_map(|container| mounts_of(container, &gone));
+        let places: Vec<String> = mounts.map(|place| format!(", mounted at `{place}`")).collect();
+        notes.push(format!(
+            "the volume `{}` of `{PLACEHOLDER}`{} was dropped: workers are told by their environment, and there is no such \
+             file",
+            gone.join("`, `"),
+            places.concat()
+        ));
+    }
     for container in &mut producers {
         remove_mounts(container, &gone);
     }
@@ -88,6 +98,13 @@ fn remove_volumes(pod: &mut Map<String, Value>) -> Vec<String> {
         pod.insert("volumes".into(), Value::Array(kept));
     }
     gone.iter().map(name).collect()
+}
+
+/// Where a container has volumes that are gone.
+fn mounts_of<'c>(container: &'c Value, gone: &'c [String]) -> impl Iterator<Item = &'c str> {
+    let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+    let of_gone = mounts.filter(|mount| gone.iter().any(|name| mount["name"] == json!(name)));
+    of_gone.filter_map(|mount| mount["mountPath"].as_str())
 }
 
 fn remove_mounts(container: &mut Value, gone: &[String]) {

@@ -2,6 +2,7 @@
 
 use super::shape::driver;
 use super::{Config, Definition, Loaded, Permissions, legacy, shape};
+use crate::names;
 use base::yaml::typed::{self, Overlay};
 use base::yaml::{self, Content, Error, Node};
 
@@ -18,8 +19,52 @@ pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
 
 /// Reads the definitions of a text: one, or all that its ConfigMap wraps.
 pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
-    let node = parse(text)?;
-    if is_config_map(&node) { unwrap(&node) } else { Ok(vec![one(&node)?]) }
+    let first = parse(text)?;
+    // Behind a definition nothing is read, as in the original.
+    if !is_config_map(&first) && !is_object(&first) {
+        return Ok(vec![one(&first)?]);
+    }
+    let nodes = yaml::documents(text)?;
+    if nodes.len() < 2 {
+        return if is_config_map(&first) { unwrap(&first) } else { Ok(vec![one(&first)?]) };
+    }
+    let (mut all, mut others) = (Vec::new(), Vec::new());
+    for node in nodes.iter().filter(|node| !node.is_null()) {
+        match node.get("data") {
+            Some(data) if is_config_map(node) && has_definition(data) => all.extend(unwrap(node)?),
+            _ if is_object(node) => others.push(said(node)),
+            _ => all.push(one(node)?),
+        }
+    }
+    let others = others.join(", ");
+    match all.first_mut() {
+        None => Err(first.place.error(format!("there is no plugin definition; it has {others}"))),
+        Some(_) if others.is_empty() => Ok(all),
+        Some(loaded) => {
+            loaded.notes.push(format!("left out, since they define no plugin: {others}"));
+            Ok(all)
+        }
+    }
+}
+
+/// What a document is, in messages.
+fn said(node: &Node) -> String {
+    let text = |node: Option<&Node>| match node.map(|node| &node.content) {
+        Some(Content::Text(text)) => text.clone(),
+        _ => String::new(),
+    };
+    format!("{} `{}`", text(node.get("kind")), text(node.get("metadata").and_then(|meta| meta.get("name"))))
+}
+
+/// Whether a document is an object of the cluster, such as the pod of an aggregator.
+fn is_object(node: &Node) -> bool {
+    let foreign = |kind: &Node| kind.content != Content::Text("manifest".into());
+    node.get("apiVersion").is_some() && node.get("kind").is_some_and(foreign)
+}
+
+/// Whether a ConfigMap holds a definition, and not only the settings of a run.
+fn has_definition(data: &Node) -> bool {
+    data.entries().iter().any(|(key, _)| is_definition_file(&key.text))
 }
 
 /// Text that starts like JSON is read as JSON, as in the Kubernetes decoder, else as YAML.
@@ -66,8 +111,9 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
 
 const NEW_FORM: &str = "create a new one with `sonobuoy gen plugin`";
 
+/// The settings of a run are JSON as well.
 fn is_definition_file(name: &str) -> bool {
-    [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
+    name != names::CONFIG_KEY && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
 }
 
 fn one(node: &Node) -> Result<Loaded, Error> {
@@ -82,6 +128,12 @@ fn one(node: &Node) -> Result<Loaded, Error> {
     }
     let config = match node.get("sonobuoy-config") {
         Some(node) => config(node)?,
+        None if node.get("spec").is_some() => {
+            return Err(node.place.error(
+                "`sonobuoy-config` is missing: put it beside `spec`, with `driver` (Job or DaemonSet) and `plugin-name`; the form \
+                 of v0.8 has `name`, `driver` and `resultType` there",
+            ));
+        }
         None => {
             return Err(node
                 .place

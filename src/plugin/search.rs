@@ -1,11 +1,12 @@
 //! Where the aggregator finds plugins: files in the folders of its search path.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
 use super::{Definition, Loaded, file};
+use base::sys;
 
 /// The result of a search.
 pub(crate) struct Search {
@@ -40,12 +41,15 @@ pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<
         }
         Some(names) => {
             let known: BTreeSet<&str> = search.definitions.iter().map(Definition::name).collect();
-            if let Some(name) = names.iter().find(|name| !known.contains(name.as_str())) {
+            if let Some(name) = names.iter().find(|name| !known.iter().any(|known| is_selected(name, known)))
+            {
                 let reasons =
                     if broken.is_empty() { String::new() } else { format!(" ({})", broken.join("; ")) };
                 bail!("plugin `{name}` is selected but not defined in {}{reasons}", folders.join(", "));
             }
-            search.definitions.retain(|definition| names.iter().any(|name| name == definition.name()));
+            search
+                .definitions
+                .retain(|definition| names.iter().any(|name| is_selected(name, definition.name())));
             search.remarks.extend(broken.into_iter().map(|error| format!("{error}; it is not selected")));
         }
     }
@@ -59,12 +63,35 @@ pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<
     Ok(search)
 }
 
+/// Whether a selection means the plugin of that name: old configurations write `systemd_logs`, which is no name any more.
+pub(crate) fn is_selected(selected: &str, name: &str) -> bool {
+    selected == name || with_hyphens(selected) == name
+}
+
+/// A name as it is written since v0.10.
+pub(super) fn with_hyphens(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+/// A folder of a search path: `~` and `$HOME` are the user's home.
+fn at_home(folder: &str) -> PathBuf {
+    let below = ["~", "$HOME"]
+        .iter()
+        .find_map(|home| folder.strip_prefix(home))
+        .filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let home = || sys::homes(&|name| std::env::var(name).ok()).into_iter().next();
+    match below.and_then(|rest| Some(home()?.join(rest.trim_start_matches('/')))) {
+        Some(path) => path,
+        None => PathBuf::from(folder),
+    }
+}
+
 /// Every file with the right extension directly in the folders, once each; missing folders are skipped. The files of a
 /// mounted ConfigMap are links into `..data`.
 fn files(folders: &[String]) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for folder in folders {
-        let Ok(entries) = std::fs::read_dir(Path::new(folder)) else { continue };
+        let Ok(entries) = std::fs::read_dir(at_home(folder)) else { continue };
         let mut here: Vec<PathBuf> = entries
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| {
@@ -92,6 +119,18 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_may_begin_at_home() {
+        let home = sys::homes(&|name| std::env::var(name).ok()).into_iter().next().unwrap_or_default();
+        if !home.as_os_str().is_empty() {
+            assert_eq!(at_home("~/.sonobuoy/plugins.d"), home.join(".sonobuoy/plugins.d"));
+            assert_eq!(at_home("$HOME/x"), home.join("x"));
+        }
+        for other in ["/a/~/b", "~else/x", "./x", "$HOMEX/y"] {
+            assert_eq!(at_home(other), PathBuf::from(other));
+        }
+    }
+
+    #[test]
     fn selection_decides_what_runs_and_which_broken_file_matters() {
         let root = base::temp::Folder::new().unwrap();
         let mounted = root.join("..2026");
@@ -106,6 +145,12 @@ mod tests {
         base::sys::symlink(&mounted, &root.join("..data")).unwrap();
         let path = root.display().to_string();
         let folders = ["/nonexistent".to_owned(), path.clone(), path];
+        // Old configurations have underscores.
+        let old = plugin("new-name");
+        std::fs::write(root.join("old.yaml"), old).unwrap();
+        let found = search(&folders, Some(&["new_name".to_owned()])).unwrap();
+        assert_eq!(names(&found), ["new-name"]);
+        std::fs::remove_file(root.join("old.yaml")).unwrap();
         let chosen = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
 
         assert_eq!(names(&search(&folders, None).unwrap()), ["a", "b"]);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::installed::Installed;
+use super::search::with_hyphens;
 use super::{Definition, Loaded, builtin, check_content, check_name_of, file};
 use base::fetch::fetch;
 use base::near;
@@ -33,7 +34,7 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Fou
     if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
         return custom(file::load(&path)?, value, new_name);
     }
-    if let Some(definition) = builtin::named(source) {
+    if let Some(definition) = builtin::named(source).or_else(|| builtin::named(&with_hyphens(source))) {
         if new_name.is_some() {
             bail!(
                 "`-p {value}`: the built-in plugin `{source}` cannot be renamed; save `sonobuoy gen plugin {source}` to a file and rename that"

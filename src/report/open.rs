@@ -109,7 +109,7 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
 }
 
 fn whole(source: Source, plugin: Option<&str>, depth: Depth) -> anyhow::Result<Opened> {
-    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, layout::RECEIVED];
+    let about = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, layout::RECEIVED, layout::WHY];
     let mut survey = Survey::default();
     let mut facts = Facts::new(depth == Depth::Page);
     let mut tails = Tails::default();

@@ -41,6 +41,10 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     about(overview, out)?;
     contents(overview, &logs, out)?;
     writeln!(out, "</div></header>\n<main>")?;
+    if let Some(why) = &overview.why {
+        let sentences: Vec<String> = why.sentences().iter().map(|text| escape(text).to_string()).collect();
+        writeln!(out, "<p class=\"why\">{}</p>", sentences.join("<br>\n"))?;
+    }
     let counts = columns(&overview.counts());
     frame::tools(
         counts.into_iter().filter(|(_, count)| *count > 0).map(|(status, _)| (status, status)),
