@@ -466,3 +466,56 @@ fn a_run_that_brings_nothing_says_why_in_its_archive_and_its_reports() {
     let (archive, _) = self::archive(good);
     assert!(!archive.names().any(|name| name == "meta/why.json"));
 }
+
+#[test]
+fn an_archive_and_its_seal_are_uploaded_and_a_busy_store_is_asked_again() {
+    let server = std::sync::Arc::new(tiny_http::Server::http("127.0.0.1:0").unwrap());
+    let url = format!("http://{}", server.server_addr());
+    let (came, listening) = (std::sync::Arc::new(std::sync::Mutex::new(Vec::new())), server.clone());
+    let kept = came.clone();
+    let store = std::thread::spawn(move || {
+        for mut request in listening.incoming_requests() {
+            let mut body = Vec::new();
+            request.as_reader().read_to_end(&mut body).unwrap();
+            let digest = request.headers().iter().find(|header| header.field.equiv("repr-digest"));
+            let digest = digest.map(|header| header.value.to_string());
+            let mut kept = kept.lock().unwrap();
+            kept.push((format!("{} {}", request.method(), request.url()), body, digest));
+            let code = if kept.len() == 1 { 503 } else { 200 };
+            let refused = request.url().contains("no-entry");
+            let _ = request.respond(tiny_http::Response::empty(if refused { 403 } else { code }));
+        }
+    });
+    let good =
+        plugin("good", "driver: Job", "echo x >$RESULTS_DIR/x\necho -n $RESULTS_DIR/x >$RESULTS_DIR/done");
+    let done = local(&good).arg("--upload").arg(format!("{url}/runs/")).run_any();
+    let mut names: Vec<String> = done.folder.names();
+    names.retain(|name| name.contains(".tar.gz"));
+    names.sort();
+    let [archive, statement, signature] = &names[..] else { panic!("{names:?}") };
+    let all = came.lock().unwrap().clone();
+    let lines: Vec<&str> = all.iter().map(|(line, ..)| line.as_str()).collect();
+    let expected = [archive, archive, statement, signature].map(|name| format!("PUT /runs/{name}"));
+    assert_eq!(lines, expected);
+    let bytes = std::fs::read(done.folder.join(archive)).unwrap();
+    assert!(all[1].1 == bytes, "the second attempt brought all of it");
+    let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
+    let digest = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, digest);
+    assert_eq!(all[1].2, Some(format!("sha-256=:{digest}:")));
+
+    // A signed URL is a secret, and for one file.
+    let signed = local(&good).arg("--upload").arg(format!("{url}/one?signature=secret"));
+    let done = signed.stderr_has("the archive's seal is not uploaded").run_any();
+    assert!(!done.stderr.contains("secret") && done.stderr.contains("/one`"), "{}", done.stderr);
+    assert_eq!(came.lock().unwrap().last().unwrap().0, "PUT /one?signature=secret");
+    let refused = local(&good).arg("--upload").arg(format!("{url}/no-entry?signature=secret")).status(1);
+    let done = refused.stderr_has("no-entry`: the server answered 403").run_any();
+    assert!(!done.stderr.contains("secret"), "{}", done.stderr);
+    local(&good)
+        .args("--upload http://store.example/x")
+        .status(1)
+        .stderr_has("begins with https://")
+        .run_any();
+    server.unblock();
+    store.join().unwrap();
+}

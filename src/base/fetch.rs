@@ -1,17 +1,26 @@
-//! Downloads a file from a URL. Does not know what is in it.
+//! Downloads a file from a URL, and uploads one to a URL. Does not know what is in it.
 
+use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use ureq::SendBody;
 use ureq::tls::TlsConfig;
 
 use crate::proxy::Proxy;
+use crate::retry::Attempts;
+use crate::stop::Stop;
 use crate::tls;
 
 /// The same as the original's.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// For one attempt to upload a file.
+const PUT_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Attempts to upload a file.
+const MAX_ATTEMPTS: u32 = 5;
 
 /// The server answered, but did not deliver the file.
 #[derive(Debug)]
@@ -35,21 +44,60 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Fetches at most `limit` bytes. HTTPS uses this machine's authorities; proxies come from the environment.
-pub fn fetch(url: &str, limit: u64) -> anyhow::Result<Vec<u8>> {
+/// HTTPS uses this machine's authorities; proxies come from the environment.
+fn agent(url: &str, limit: Duration) -> anyhow::Result<ureq::Agent> {
     let tls = TlsConfig::builder()
         .root_certs(tls::roots()?)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .build();
-    let agent: ureq::Agent = ureq::Agent::config_builder()
+    let config = ureq::Agent::config_builder()
         .tls_config(tls)
         .proxy(url.parse().ok().map_or(Ok(None), |url| Proxy::before(&url))?)
-        .timeout_global(Some(FETCH_TIMEOUT))
+        .timeout_global(Some(limit))
         .http_status_as_error(false)
         // A redirect must not lead from a secure connection to an insecure one.
-        .https_only(url.starts_with("https:"))
-        .build()
-        .into();
+        .https_only(url.starts_with("https:"));
+    Ok(config.build().into())
+}
+
+/// Uploads a file. What a busy server or a broken connection lets fail is tried again. Messages leave out what follows a
+/// `?`: whoever knows that may write there, too.
+pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> anyhow::Result<()> {
+    let shown = url.split('?').next().unwrap_or_default();
+    let agent = agent(url, PUT_TIMEOUT)?;
+    let mut attempts = Attempts::new(MAX_ATTEMPTS, stop);
+    loop {
+        let opened = File::open(file).with_context(|| format!("cannot read `{}`", file.display()))?;
+        let length = opened.metadata()?.len();
+        let mut request = agent.put(url).header("content-length", length.to_string());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let why = match request.send(SendBody::from_owned_reader(opened.take(length))) {
+            Ok(answer) if answer.status().is_success() => return Ok(()),
+            Ok(answer) => {
+                let status = answer.status();
+                ensure!(
+                    status.is_server_error() || [408, 429].contains(&status.as_u16()),
+                    "failed to upload to `{shown}`: the server answered {status}"
+                );
+                format!("the server answered {status}")
+            }
+            Err(error) if tls::tls_error(&error).is_some() => {
+                return Err(tls::explained(error).context(format!("failed to upload to `{shown}`")));
+            }
+            Err(error) => error.to_string().replace(url, shown),
+        };
+        if !attempts.again(false) {
+            bail!("failed to upload to `{shown}`: {why}");
+        }
+        log::info!("`{shown}`: {why}; trying again");
+    }
+}
+
+/// Fetches at most `limit` bytes.
+pub fn fetch(url: &str, limit: u64) -> anyhow::Result<Vec<u8>> {
+    let agent = agent(url, FETCH_TIMEOUT)?;
     let response =
         agent.get(url).call().map_err(tls::explained).with_context(|| format!("failed to fetch `{url}`"))?;
     let status = response.status();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::ArgMatches;
 
-use super::{fetching, output, report, request, shown, status};
+use super::{fetching, output, report, request, shown, status, upload};
 use crate::deploy::Removal;
 use crate::names::RUNS_DIR;
 use crate::remote::{Failure, Retrieval};
@@ -26,6 +26,7 @@ pub(crate) struct Afterwards<'a> {
     matches: &'a ArgMatches,
     outputs: report::Outputs,
     retrieve: Option<PathBuf>,
+    upload: Option<&'a str>,
     /// Whether the archive itself is looked into.
     reads: bool,
     /// Whether there may be roles to delete, if anything is.
@@ -47,6 +48,7 @@ impl<'a> Afterwards<'a> {
             matches,
             outputs,
             retrieve: text("retrieve").map(PathBuf::from),
+            upload: upload::asked(matches)?,
             reads: reads || text("fail-on").is_some_and(|limit| limit != "never"),
             delete: if matches.get_flag("delete") { Some(request::rbac(matches)?) } else { None },
         })
@@ -54,13 +56,13 @@ impl<'a> Afterwards<'a> {
 
     /// Whether there is anything to do.
     pub(crate) fn is_asked(&self) -> bool {
-        self.reads || self.retrieve.is_some() || self.delete.is_some()
+        self.reads || self.retrieve.is_some() || self.upload.is_some() || self.delete.is_some()
     }
 
     /// Does all of it. The run is deleted only when its archive is safe.
     pub(crate) fn run(&self, client: &Client, namespace: &str) -> Result<ExitCode> {
         let mut code = 0;
-        if self.reads || self.retrieve.is_some() {
+        if self.reads || self.retrieve.is_some() || self.upload.is_some() {
             // An archive that nobody wants to keep is read from a folder that goes again.
             let passing = self
                 .retrieve
@@ -93,6 +95,12 @@ impl<'a> Afterwards<'a> {
                     return Ok(ExitCode::from(TRANSFER));
                 }
             };
+            if let Some(url) = self.upload
+                && let Err(error) = upload::upload(&paths, url, client.stop())
+            {
+                log::error!("{error:#}; {kept}");
+                return Ok(ExitCode::from(TRANSFER));
+            }
             code = self.report(&paths)?;
         }
         if let Some(rbac) = self.delete {
@@ -110,7 +118,8 @@ impl<'a> Afterwards<'a> {
             return report::report(self.matches, &self.outputs, path, None, self.retrieve.is_some())
                 .with_context(|| format!("could not process archive: {}", path.display()));
         }
-        for path in paths {
+        // What was only uploaded is gone from here.
+        for path in paths.iter().filter(|_| self.retrieve.is_some()) {
             if shown::is_json(self.matches) {
                 shown::archive(&path.display().to_string())?;
             } else {

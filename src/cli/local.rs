@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use clap::ArgMatches;
 
 use super::shown::{self, INTERRUPTED, Plain};
-use super::{report, request, waiting};
+use super::{report, request, upload, waiting};
 use crate::board::{self, About, Output};
 use crate::driver;
 use crate::names::env;
@@ -56,6 +56,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     })?;
 
     let outputs = report::Outputs::open(matches)?;
+    let upload = upload::asked(matches)?;
 
     let stop = Stop::new();
     let asked = stop.clone();
@@ -97,6 +98,13 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Err(error) = kept {
         log::warn!("the archive's seal can be checked only where its authority is known: {error:#}");
     }
+    let mut unsent = false;
+    if let Some(url) = upload
+        && let Err(error) = upload::upload(std::slice::from_ref(&ended.archive), url, &Stop::new())
+    {
+        log::error!("{error:#}; the archive is `{}`", ended.archive.display());
+        unsent = true;
+    }
     let wholes = definitions.iter().filter(|definition| definition.config.part_of.is_none());
     let names: Vec<String> = wholes.map(|definition| definition.name().to_owned()).collect();
     // There is no cluster whose health could be shown.
@@ -104,7 +112,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if stop.stopped() {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    Ok(ExitCode::from(if ended.errors == 0 { code } else { code.max(1) }))
+    Ok(ExitCode::from(if ended.errors == 0 && !unsent { code } else { code.max(1) }))
 }
 
 /// Settings of the worker that whoever starts a run gives to all of them.

@@ -23,6 +23,7 @@ mod pages;
 mod run_flag;
 mod table;
 mod transfers;
+mod upload;
 mod usage;
 
 mod afterwards;

@@ -127,10 +127,15 @@ fn show_default_pod_spec() -> Arg {
 }
 
 /// What `run` and `wait` do when the run is over.
-fn afterwards() -> [Arg; 7] {
+fn afterwards() -> [Arg; 8] {
     let heading = "When the run is over";
     [
         text("retrieve", "DIR", "Fetch the archive into this folder"),
+        text(
+            "upload",
+            "URL",
+            "Send the archive and its seal there by HTTPS PUT; a URL that ends with / is a folder",
+        ),
         text("junit", "FILE", "Write all results as one JUnit file"),
         text("html", "FILE", "Write the report as one HTML page"),
         text(
