@@ -254,9 +254,22 @@ fn shape(value: &Value) -> Vec<String> {
         .collect()
 }
 
+/// Before its version 2.19, sectors were text.
+fn numbers(value: &mut Value) {
+    for (key, inner) in value.as_object_mut().into_iter().flatten() {
+        if key == "sectors"
+            && let Some(count) = inner.as_str().and_then(|text| text.parse::<u64>().ok())
+        {
+            *inner = count.into();
+        }
+        numbers(inner);
+    }
+}
+
 /// Without the order that Ansible leaves to chance, and the room of file systems that others write to meanwhile.
 fn settled(key: &str, value: &Value) -> Value {
     let mut value = value.clone();
+    numbers(&mut value);
     if let Some(list) = value.as_array_mut().filter(|_| key != "ansible_processor") {
         for mount in list.iter_mut().filter_map(Value::as_object_mut) {
             for name in [

@@ -25,8 +25,8 @@ const MISTAKES: &[(&str, &str)] = &[
     ("results dif", "did you mean `results diff`?"),
     ("run --local disk.yaml", "did you mean `-p disk.yaml`?"),
     ("run systemd-logs", "did you mean `-p systemd-logs`?"),
-    ("gen --kubernetes-version v1.30.0 -p systemd_logs", "did you mean `systemd-logs`?"),
-    ("run -p systemd_logs", "did you mean `systemd-logs`?"),
+    ("gen --kubernetes-version v1.30.0 -p systemd-log", "did you mean `systemd-logs`?"),
+    ("run -p systemd-log", "did you mean `systemd-logs`?"),
     (
         "gen --kubernetes-version v1.11+",
         "no tag of an image has a `+`; write v1.11.0, auto, ignore or latest",

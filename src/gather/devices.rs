@@ -60,6 +60,7 @@ fn device(node: &Node, name: &str, links: &Links) -> Value {
         let value = partition(node, &format!("{folder}/{part}"), &part, links);
         partitions.insert(part, value);
     }
+    let size = sector_size(node, &folder);
     let mut device = json!({
         "virtual": 1,
         "links": links_of(name, links),
@@ -71,9 +72,9 @@ fn device(node: &Node, name: &str, links: &Links) -> Value {
         "support_discard": read("queue/discard_granularity"),
         "rotational": read("queue/rotational"),
         "scheduler_mode": chosen,
-        "sectorsize": sector_size(node, &folder),
+        "sectorsize": size,
         "size": human(&sectors),
-        "sectors": sectors.map_or(json!(0), Value::from),
+        "sectors": count(&sectors, &size),
         "host": "",
         "holders": holders(node, &folder),
         "partitions": partitions,
@@ -98,13 +99,14 @@ fn is_partition(device: &str, entry: &str) -> bool {
 fn partition(node: &Node, folder: &str, name: &str, links: &Links) -> Value {
     let read = |file: &str| node.some(&format!("{folder}/{file}"));
     let sectors = read("size");
+    let size = sector_size(node, folder);
     let uuid = links.get("uuids").and_then(|uuids| uuids.get(name)?.last());
     json!({
         "links": links_of(name, links),
         "start": read("start").map_or(json!(0), Value::from),
-        "sectorsize": sector_size(node, folder),
+        "sectorsize": size,
         "size": human(&sectors),
-        "sectors": sectors.map_or(json!(0), Value::from),
+        "sectors": count(&sectors, &size),
         "uuid": uuid,
         "holders": holders(node, folder),
     })
@@ -116,6 +118,13 @@ fn sector_size(node: &Node, folder: &str) -> Value {
         .iter()
         .find_map(|file| node.some(&format!("{folder}/queue/{file}")));
     told.map_or(json!(SECTOR), Value::from)
+}
+
+/// How many sectors of that size there are; the kernel counts those of 512 bytes, whatever the size is.
+fn count(sectors: &Option<String>, size: &Value) -> u64 {
+    let told = size.as_str().and_then(|text| text.parse::<u64>().ok()).filter(|size| *size > 0);
+    let sectors = sectors.as_deref().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    sectors.saturating_mul(SECTOR) / told.unwrap_or(SECTOR)
 }
 
 fn links_of(name: &str, links: &Links) -> Value {

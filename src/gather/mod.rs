@@ -11,6 +11,7 @@ mod dns;
 mod firmware;
 pub(crate) mod journal;
 mod kubernetes;
+mod local;
 pub(crate) mod logs;
 mod memory;
 mod mounts;
@@ -56,6 +57,7 @@ const SOURCES: &[&dyn Source] = &[
     &mounts::Mounts,
     &network::Network,
     &kubernetes::Kubernetes,
+    &local::Local,
 ];
 
 /// Facts by name. Those of Ansible's setup module have its prefix, ours have `sonobuoy_`.

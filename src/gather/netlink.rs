@@ -49,6 +49,30 @@ pub(crate) fn addresses() -> io::Result<Vec<Address>> {
     Ok(messages.iter().filter_map(|body| address(body)).collect())
 }
 
+/// What is reached without leaving this machine: addresses, and networks such as `127.0.0.0/8`, in the kernel's order.
+pub(crate) fn local_networks(four: bool) -> io::Result<Vec<String>> {
+    const LOCAL_TABLE: u8 = 255;
+    const LOCAL: u8 = 2;
+    let mut body = [0; 12];
+    body[0] = if four { 2 } else { 10 };
+    let messages = ask(None, GET_ROUTE, ALL, &body)?;
+    let told = messages.iter().filter_map(|message| {
+        let [family, prefix, _, _, table, _, _, kind, ..] = message[..] else { return None };
+        let mine = family == body[0] && table == LOCAL_TABLE && kind == LOCAL;
+        let (_, bytes) = attributes(message.get(12..)?).into_iter().find(|(kind, _)| mine && *kind == 1)?;
+        let address = ip(bytes)?;
+        let whole = if four { 32 } else { 128 };
+        Some(if prefix == whole { address.to_string() } else { format!("{address}/{prefix}") })
+    });
+    let mut found: Vec<String> = Vec::new();
+    for network in told {
+        if !found.contains(&network) {
+            found.push(network);
+        }
+    }
+    Ok(found)
+}
+
 /// The route that a packet to `destination` would take; nothing is sent there.
 pub(crate) fn route(destination: IpAddr) -> io::Result<Route> {
     let (family, bytes) = match destination {
@@ -217,6 +241,8 @@ mod tests {
         assert_eq!(loopback.map(|address| (address.prefix, address.scope)), Some((8, 254)));
         let way = route([127, 0, 0, 1].into()).unwrap();
         assert_eq!((way.gateway, way.source), (None, Some([127, 0, 0, 1].into())));
+        let local = local_networks(true).unwrap();
+        assert!(local.iter().any(|network| network == "127.0.0.0/8"), "{local:?}");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mtu = path_mtu(stream.local_addr().unwrap(), stream.peer_addr().unwrap()).unwrap();

@@ -61,6 +61,10 @@ impl Source for Network {
                 .filter(|found| found.address.is_ipv4() == four && !found.address.is_loopback());
             wanted.map(|found| found.address.to_string()).collect()
         };
+        if node.live() {
+            let reached = |four| netlink::local_networks(four).unwrap_or_default();
+            facts.set("locally_reachable_ips", json!({"ipv4": reached(true), "ipv6": reached(false)}));
+        }
         facts.set("all_ipv4_addresses", all(true));
         facts.set("all_ipv6_addresses", all(false));
         facts.set("interfaces", interfaces.keys().map(|name| name.replace(':', "_")).collect::<Vec<_>>());

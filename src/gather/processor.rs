@@ -12,6 +12,9 @@ impl Source for Processor {
         let Some(text) = node.text("/proc/cpuinfo") else { return };
         let found = Found::read(&text, facts.text("architecture"));
         facts.set("processor", found.names);
+        // As Ansible has it, the last processor's; other architectures call it otherwise.
+        let flags = pairs(&text, ':').filter(|(key, _)| *key == "flags").last();
+        facts.set_some("flags", flags.map(|(_, flags)| flags.split_whitespace().collect::<Vec<_>>()));
         facts.set("processor_count", found.sockets);
         facts.set("processor_cores", found.cores);
         facts.set("processor_threads_per_core", found.threads);
