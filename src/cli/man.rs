@@ -34,6 +34,13 @@ fn page(command: &Command, name: &str) -> String {
     }
     put(&mut roff, &[".SH DESCRIPTION\n"]);
     text(&mut roff, &format!("{about}."));
+    // One line is about all of it; of more, the first is a title and the others are to stay as they are.
+    let note = command.get_after_help().map_or_else(String::new, ToString::to_string);
+    let examples = note.split_once('\n');
+    if examples.is_none() && !note.is_empty() {
+        roff.push_str(".PP\n");
+        text(&mut roff, &note);
+    }
     // In the order of the help: arguments, flags without a heading, then heading by heading.
     let mut headings = vec![None];
     for arg in command.get_arguments() {
@@ -56,10 +63,7 @@ fn page(command: &Command, name: &str) -> String {
         put(&mut roff, &[".TP\n\\fB", &plain(&title), "\\-", &plain(inner.get_name()), "\\fR(1)\n"]);
         text(&mut roff, &about);
     }
-    if let Some(text) = command.get_after_help() {
-        // Its first line is a title, the lines below are to stay as they are.
-        let text = text.to_string();
-        let (head, lines) = text.split_once('\n').unwrap_or(("", &text));
+    if let Some((head, lines)) = examples {
         put(&mut roff, &[".SH EXAMPLES\n", &plain(head), "\n.PP\n.nf\n"]);
         for line in lines.lines() {
             put(&mut roff, &[&plain(line), "\n"]);

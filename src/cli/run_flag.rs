@@ -51,9 +51,9 @@ pub(crate) fn wait() -> Command {
 }
 
 /// How what is printed differs from what `run` creates.
-const OF_ORIGINAL: &str = "\
-As the original does, this names the original's image for systemd-logs, which nodes have to pull, and creates the aggregator's pod
-without limits. `run` collects journals with its own image; `gen --harden on -p systemd-logs-native` prints that.";
+const OF_ORIGINAL: &str = "As the original does, this names the original's image for systemd-logs, which nodes have to \
+                           pull, and creates the aggregator's pod without limits. `run` collects journals with its own \
+                           image; `gen --harden on -p systemd-logs-native` prints that.";
 
 /// `gen` and everything below it.
 pub(crate) fn generate() -> Command {
