@@ -71,6 +71,8 @@ pub struct Unreadable;
 pub fn next_event(
     parser: &mut Events<'_>,
 ) -> Result<Option<Result<Event, libyaml_safer::Error>>, Unreadable> {
+    #[cfg(fuzzing)]
+    super::fuzz::tolerate_parser();
     catch_unwind(AssertUnwindSafe(|| parser.next())).map_err(|_| Unreadable)
 }
 
