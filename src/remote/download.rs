@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::landed::{Landed, archive_name};
 use super::partial::PartialFile;
-use super::retrieve::Retrieval;
 use super::service::Credentials;
+use super::wanted::Retrieval;
 use super::{IDLE_LIMIT, SILENCE_TIMEOUT};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
 use crate::{layout, status};

@@ -10,8 +10,10 @@ mod retrieve;
 pub(crate) mod seal;
 pub(crate) mod service;
 pub(crate) mod state;
+mod wanted;
 
-pub(crate) use retrieve::{Failure, Retrieval};
+pub(crate) use retrieve::Failure;
+pub(crate) use wanted::Retrieval;
 
 use std::time::Duration;
 

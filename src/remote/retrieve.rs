@@ -22,7 +22,7 @@ use super::download::download;
 use super::landed::{Landed, archive_name};
 use super::partial::PartialFile;
 use super::seal;
-use super::service::Credentials;
+use super::wanted::Retrieval;
 use super::{IDLE_LIMIT, SILENCE_TIMEOUT, state};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
 use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, RUNS_DIR, SONOBUOY};
@@ -43,30 +43,6 @@ const MAX_START_BYTES: u64 = 64 << 20;
 const MAX_SEALS_BYTES: u64 = 256 << 10;
 /// How often everything is fetched again when going on is impossible or what came is not what was packed.
 const RESTARTS: u32 = 5;
-
-/// What is fetched, and where to.
-pub(crate) struct Retrieval<'a> {
-    /// The way to the cluster.
-    pub client: &'a kube::Client,
-    /// The namespace of the run.
-    pub namespace: &'a str,
-    /// The folder in the container.
-    pub from: &'a str,
-    /// The folder here.
-    pub into: &'a Path,
-    /// A name instead of the archive's own.
-    pub name: Option<&'a str>,
-    /// What has arrived so far, of a run that is not over.
-    pub partial: bool,
-    /// The way to the run's own status service.
-    pub service: Option<&'a Credentials>,
-    /// Whether files that exist are replaced.
-    pub force: bool,
-    /// Whether the seal is kept beside the archive.
-    pub keep_seal: bool,
-    /// Is told how many bytes have come, and of how many; 0 if nobody knows.
-    pub watch: &'a dyn Fn(u64, u64),
-}
 
 /// Why there is nothing.
 #[derive(Debug)]
