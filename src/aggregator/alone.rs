@@ -110,7 +110,7 @@ struct Told<F> {
 
 impl<F: Fn(&str) -> Option<String> + Send + Sync> Reviewer for Told<F> {
     fn review(&self, token: &str, _: IpAddr) -> Result<Holder, Doubt> {
-        let node = (self.node_of)(token).ok_or_else(|| Doubt::Unknown("the token is not believed".into()))?;
+        let node = (self.node_of)(token).ok_or_else(|| Doubt::Unknown("the token was rejected".into()))?;
         Ok(Holder { id: ResultId::on_node(&self.plugin, node), pod: token.to_owned() })
     }
 }

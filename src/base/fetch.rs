@@ -3,12 +3,10 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use ureq::SendBody;
-use ureq::tls::TlsConfig;
 
 use crate::proxy::Proxy;
 use crate::retry::Attempts;
@@ -46,12 +44,8 @@ impl std::error::Error for Refused {}
 
 /// HTTPS uses this machine's authorities; proxies come from the environment.
 fn agent(url: &str, limit: Duration) -> anyhow::Result<ureq::Agent> {
-    let tls = TlsConfig::builder()
-        .root_certs(tls::roots()?)
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .build();
     let config = ureq::Agent::config_builder()
-        .tls_config(tls)
+        .tls_config(tls::client()?)
         .proxy(url.parse().ok().map_or(Ok(None), |url| Proxy::before(&url))?)
         .timeout_global(Some(limit))
         .http_status_as_error(false)

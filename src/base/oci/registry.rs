@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -17,7 +17,6 @@ use base64::engine::general_purpose::STANDARD;
 use ring::digest;
 use serde_json::Value;
 use ureq::http::{Request, Response, StatusCode};
-use ureq::tls::TlsConfig;
 use ureq::{AsSendBody, Body, SendBody};
 
 use super::challenge::{challenge, fields};
@@ -506,12 +505,8 @@ impl Client {
 
 /// What sends requests, waiting so long for a connection and for the start of a response.
 pub(super) fn agent(program: &'static str, limit: Duration) -> Result<ureq::Agent> {
-    let tls = TlsConfig::builder()
-        .root_certs(tls::roots()?)
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .build();
     let config = ureq::Agent::config_builder()
-        .tls_config(tls)
+        .tls_config(tls::client()?)
         .timeout_connect(Some(limit))
         .timeout_recv_response(Some(limit))
         .timeout_recv_body(Some(TRANSFER_TIMEOUT))

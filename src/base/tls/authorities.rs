@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use ureq::tls::{Certificate, RootCerts};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Where distributions keep their bundle, to which administrators add their own authorities.
 const BUNDLES: [&str; 6] = [
@@ -29,10 +30,13 @@ pub fn authorities() -> Result<Vec<CertificateDer<'static>>> {
     among(variable("SSL_CERT_FILE").map(PathBuf::from).as_deref(), &BUNDLES.map(Path::new), &folders)
 }
 
-/// Those authorities, else the public ones, in the HTTP client's form.
-pub fn roots() -> Result<RootCerts> {
+/// How the HTTP client speaks TLS: it trusts those authorities, else the public ones.
+pub fn client() -> Result<TlsConfig> {
     let found: Vec<_> = authorities()?.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
-    Ok(if found.is_empty() { RootCerts::WebPki } else { RootCerts::from(found) })
+    Ok(TlsConfig::builder()
+        .root_certs(if found.is_empty() { RootCerts::WebPki } else { RootCerts::from(found) })
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build())
 }
 
 fn among(
