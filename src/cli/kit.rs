@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ArgMatches;
 
-use super::images::{self, LOCAL, Lists, Push, REMEDY, dry};
+use super::image_call::{self, LOCAL, Lists, Push, REMEDY, dry};
 use super::{output, transfers};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
@@ -21,7 +21,7 @@ const REGISTRIES: &str = "registries.yaml";
 
 /// Makes a kit. What is cut goes on when it is called again.
 pub(super) fn make(matches: &ArgMatches) -> Result<()> {
-    let (wanted, mut kit) = images::chosen(matches, true)?;
+    let (wanted, mut kit) = image_call::chosen(matches, true)?;
     let named = matches.get_one::<String>("output").map(PathBuf::from);
     let out = named.unwrap_or_else(|| {
         let version =
@@ -39,7 +39,7 @@ pub(super) fn make(matches: &ArgMatches) -> Result<()> {
     kit.sonobuoy_image = own.first().map(|own| own.name.to_string()).unwrap_or_default();
     images.retain(|image| !image.starts_with(LOCAL));
     let stored = RefCell::new(own);
-    let (client, platform) = (images::client(matches)?, images::platform(matches)?);
+    let (client, platform) = (image_call::client(matches)?, image_call::platform(matches)?);
     let pull = |images: &[String]| {
         transfers::each("download images", false, images, |image, transfers| {
             let watch = |part: &Descriptor, done| transfers.watch(part, done);
@@ -52,7 +52,7 @@ pub(super) fn make(matches: &ArgMatches) -> Result<()> {
     kit.plugin_images = images;
     if let Some(conformance) = &conformance {
         let lists = match matches.get_one::<String>("images-from") {
-            Some(path) => images::from_file(path, &[])?,
+            Some(path) => image_call::from_file(path, &[])?,
             None => ask(&store, &stored.borrow(), conformance).context(REMEDY)?,
         };
         kit.tests = lists.tests;
@@ -102,7 +102,7 @@ pub(super) fn push(matches: &ArgMatches, archive: &Path, kit: &Kit, registry: &s
         known.is_none_or(|known| known == text),
         "`{named}` exists, and says something else; name another file with -o"
     );
-    let (client, work) = (images::client(matches)?, images::work()?);
+    let (client, work) = (image_call::client(matches)?, image_call::work()?);
     let store = Store::open(&work)?;
     let stored = oci::read_archive(archive, &store)?;
     let places = kit::Places::new(registry);

@@ -43,6 +43,7 @@ mod gather;
 mod gather;
 mod generate;
 mod get;
+mod image_call;
 mod images;
 mod kit;
 mod local;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ArgMatches;
 
-use super::images::{LOCAL, client, translated, wanted, work};
+use super::image_call::{LOCAL, client, translated, wanted, work};
 use super::{cluster, output, request};
 use crate::causes;
 use crate::config;

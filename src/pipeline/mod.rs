@@ -6,6 +6,7 @@
 mod aggregate;
 mod cluster;
 mod conduct;
+mod definition;
 mod launch;
 mod local;
 mod pack;

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 
-use super::process::write_json;
+use super::definition::write_json;
 use super::why;
 use crate::aggregator::Aggregator;
 use crate::backplane::Statement;

@@ -10,11 +10,11 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::process;
+use super::definition;
 use crate::aggregator::Aggregator;
 use crate::driver::Plugin;
 use crate::plugin::{Definition, focus};
-use crate::{config, layout, report};
+use crate::{config, layout, process, report};
 use base::stop::Stop;
 
 /// All attempts that a run may come to, in their order.
@@ -64,7 +64,7 @@ impl Retries<'_> {
                     definition.name()
                 );
                 let attempt = attempt.with(&definition);
-                process::describe(&attempt, self.config, self.run_dir)?;
+                definition::describe(&attempt, self.config, self.run_dir)?;
                 aggregator.expect(&attempt.ids)?;
                 launch(&attempt);
                 Ok(true)
@@ -95,8 +95,8 @@ impl Retries<'_> {
         if !dir.is_dir() {
             return Ok(BTreeSet::new());
         }
-        let rules = process::rules(aggregator, plugin, self.plugins, self.attempts);
-        crate::process::process_apart(&dir, &rules, &self.config.limits.processing)?;
+        let rules = definition::rules(aggregator, plugin, self.plugins, self.attempts);
+        process::process_apart(&dir, &rules, &self.config.limits.processing)?;
         let tree = dir.join(layout::TREE);
         let file = File::open(&tree).with_context(|| format!("`{}`", tree.display()))?;
         let names = report::failed_in(file)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::process::write_json;
+use super::definition::write_json;
 use crate::causes::{Event, Why};
 use crate::layout;
 use base::json::json;

@@ -1,0 +1,57 @@
+//! What the folder of a run says of a plugin: its definition, and whose results are to be read with its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::aggregator::Aggregator;
+use crate::config;
+use crate::driver::Plugin;
+use crate::layout;
+use crate::process::Rules;
+use base::json::json;
+
+/// Writes the definition of a plugin into its folder, which this returns.
+pub(super) fn describe(plugin: &Plugin<'_>, config: &config::Run, run_dir: &Path) -> anyhow::Result<PathBuf> {
+    let dir = run_dir.join(layout::plugin(plugin.definition.name()));
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
+    write_json(&dir.join(layout::DEFINITIONS[0]), &description(plugin, config))?;
+    Ok(dir)
+}
+
+/// How the results of a plugin are to be read, with those of its parts and of the attempts there were.
+pub(super) fn rules(
+    aggregator: &Aggregator,
+    plugin: &Plugin<'_>,
+    plugins: &[Plugin<'_>],
+    attempts: &[Plugin<'_>],
+) -> Rules {
+    let name = plugin.definition.name();
+    let own = |plugins: &[Plugin<'_>]| {
+        let definitions = plugins.iter().map(|plugin| plugin.definition);
+        let own = definitions.filter(|one| one.config.part_of.as_deref() == Some(name));
+        own.map(|one| one.name().to_owned()).filter(|one| aggregator.expects(one)).collect::<Vec<_>>()
+    };
+    Rules { parts: own(plugins), attempts: own(attempts), ..(&plugin.definition.config).into() }
+}
+
+/// A definition as in archives, with what it was started with.
+fn description(plugin: &Plugin<'_>, config: &config::Run) -> Value {
+    json!({
+        "Definition": plugin.definition.to_value(),
+        "SessionID": plugin.session,
+        "Namespace": config.namespace,
+        "SonobuoyImage": config.worker_image,
+        "CleanedUp": !plugin.definition.config.skip_cleanup,
+        "ImagePullPolicy": config.image_pull_policy,
+        "ImagePullSecrets": config.image_pull_secrets,
+        "CustomAnnotations": config.custom_annotations,
+    })
+}
+
+/// Writes compact JSON without a newline, like all small files of an archive.
+pub(super) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
+    fs::write(path, value.to_string()).with_context(|| format!("cannot write `{}`", path.display()))
+}
