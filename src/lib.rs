@@ -148,6 +148,3 @@ pub mod fuzzing {
     #[cfg(fuzzing)]
     pub use base::fuzzing::*;
 }
-
-/// The version of this program, as printed by `version --short` and recorded in archives.
-pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));

@@ -40,6 +40,8 @@ pub(crate) const TOKEN_DIR: &str = "/var/run/secrets/sonobuoy";
 pub(crate) const OWN_IMAGE: &str = "$SONOBUOY_IMAGE";
 /// The placeholder for the version of the cluster in the name of an image.
 pub(crate) const VERSION_PLACEHOLDER: &str = "$SONOBUOY_K8S_VERSION";
+/// The version of this program, as printed by `version --short` and recorded in archives.
+pub(crate) const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 /// How this program calls itself to registries.
 pub(crate) const USER_AGENT: &str = concat!("sonobuoy/v", env!("CARGO_PKG_VERSION"));
 

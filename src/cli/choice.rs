@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use clap::ArgMatches;
 
-use super::{request, usage};
+use super::usage;
 use crate::deploy::Split;
+use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
 use crate::image::lists::listed;
@@ -49,7 +50,7 @@ pub(super) fn split(matches: &ArgMatches, kit: Option<&Kit>, version: &str) -> R
         (Some(path), _) => names(path)?,
         (None, Some(kit)) if !kit.tests.is_empty() => kit.tests.clone(),
         _ => {
-            let ours = format!("{}:{version}", request::CONFORMANCE);
+            let ours = format!("{CONFORMANCE}:{version}");
             let ours = text("registry").map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
             let image = text("kube-conformance-image").unwrap_or(&ours);
             let client = Client::new(crate::names::USER_AGENT, false, &Stop::new())?;

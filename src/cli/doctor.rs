@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::ArgMatches;
 use serde_json::Value;
 
-use super::run::{at_home, checks, given, skipped};
+use super::manifest::{at_home, checks, given, skipped};
 use super::{cluster, output, request, shown};
 use crate::doctor::{self, Check, Diagnosis, Sample, Subject};
 use base::kube::Client;
@@ -68,8 +68,7 @@ fn examine(
     namespace: &str,
 ) -> Result<Diagnosis> {
     let skip = skipped(matches)?;
-    let labels: Vec<String> = matches.get_many("dns-pod-labels").unwrap_or_default().cloned().collect();
-    let preflight = checks(matches, objects, namespace, &labels, &skip);
+    let preflight = checks(matches, objects, namespace, &skip);
     let subject = Subject::new(objects, namespace)?;
     let diagnosis = doctor::examine(client, server, &subject, &preflight, &sample(matches)?)?;
     if client.stop().stopped() {

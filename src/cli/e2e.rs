@@ -7,7 +7,8 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use regex::Regex;
 
-use super::{cluster, output, request, usage};
+use super::{cluster, output, usage};
+use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
 use crate::image::lists::{Source, tags};
@@ -70,7 +71,7 @@ fn list(matches: &ArgMatches) -> anyhow::Result<Vec<String>> {
         "image" => {
             let image = match matches.get_one::<String>("kube-conformance-image") {
                 Some(image) => image.clone(),
-                None => format!("{}:{}", request::CONFORMANCE, version(matches)?),
+                None => format!("{}:{}", CONFORMANCE, version(matches)?),
             };
             let client = Client::new(names::USER_AGENT, false, &Stop::new())?;
             Tests::fetch(&client, &image)?.names()

@@ -14,6 +14,7 @@ use super::image_call::{LOCAL, Push, all, client, dry, platform, translated, tra
 use super::{kit, output, transfers, verify_images};
 use crate::image::docker;
 use crate::image::kit::Kit;
+use crate::names::VERSION;
 use crate::plugin::builtin;
 use base::oci::{self, Descriptor, Reference, Store, Stored};
 
@@ -137,7 +138,7 @@ fn held_by_docker(work: &Path, store: &Store, name: Reference, error: anyhow::Er
 /// Everything in one file. What is cut goes on when it is called again.
 fn download(matches: &ArgMatches) -> Result<()> {
     let wanted = wanted(matches)?;
-    let version = wanted.version.clone().unwrap_or_else(|| crate::VERSION.to_owned());
+    let version = wanted.version.clone().unwrap_or_else(|| VERSION.to_owned());
     let named = matches.get_one::<String>("output").map(PathBuf::from);
     let out = named.unwrap_or_else(|| PathBuf::from(format!("kubernetes_e2e_images_{version}.tar")));
     let images = translated(wanted, matches)?;

@@ -12,6 +12,7 @@ use super::image_call::{self, LOCAL, Lists, Push, REMEDY, dry};
 use super::{output, transfers};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
+use crate::names::VERSION;
 use base::oci::{self, Descriptor, Reference, Store, Stored};
 
 /// What the archive of our own image is called in a release kit.
@@ -24,8 +25,7 @@ pub(super) fn make(matches: &ArgMatches) -> Result<()> {
     let (wanted, mut kit) = image_call::chosen(matches, true)?;
     let named = matches.get_one::<String>("output").map(PathBuf::from);
     let out = named.unwrap_or_else(|| {
-        let version =
-            if kit.kubernetes_version.is_empty() { crate::VERSION } else { &kit.kubernetes_version };
+        let version = if kit.kubernetes_version.is_empty() { VERSION } else { &kit.kubernetes_version };
         PathBuf::from(format!("kit-{version}.tar"))
     });
     let conformance = wanted.conformance().map(str::to_owned);

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use clap::{Arg, ArgMatches, Command};
 
 use super::{manual, pages};
+use crate::names::VERSION;
 use base::clock;
 
 /// Writes the pages into the folder that was given.
@@ -21,7 +22,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 fn page(command: &Command, name: &str) -> String {
     let (title, mut roff) = (name.replace(' ', "-"), String::new());
     let about = command.get_about().map_or_else(String::new, ToString::to_string);
-    put(&mut roff, &[".TH ", &plain(&title.to_uppercase()), " 1 ", &today(), " \"sonobuoy ", crate::VERSION]);
+    put(&mut roff, &[".TH ", &plain(&title.to_uppercase()), " 1 ", &today(), " \"sonobuoy ", VERSION]);
     put(&mut roff, &["\" \"Sonobuoy\"\n.nh\n.ad l\n.SH NAME\n"]);
     text(&mut roff, &format!("{title} - {about}"));
     put(&mut roff, &[".SH SYNOPSIS\n"]);

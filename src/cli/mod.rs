@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 
+use crate::names::VERSION;
 use crate::process;
 use base::{logger, visible};
 
@@ -49,6 +50,7 @@ mod kit;
 mod local;
 mod logs;
 mod man;
+mod manifest;
 mod manual;
 mod markdown;
 mod modes;
@@ -94,7 +96,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let [_, word] = args.as_slice()
         && (word == "--version" || word == "-V")
     {
-        let printed = output::print(&format!("sonobuoy {}\n", crate::VERSION));
+        let printed = output::print(&format!("sonobuoy {VERSION}\n"));
         return end(printed.map(|()| ExitCode::SUCCESS), &[]);
     }
     let table = table::parsed();
@@ -224,7 +226,7 @@ fn report_bug(panic: &std::panic::PanicHookInfo) {
         format!(
             "sonobuoy: this is a bug, please report it: {}{place} ({})\n",
             visible::line(reason),
-            crate::VERSION
+            VERSION
         )
         .as_bytes(),
     );

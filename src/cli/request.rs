@@ -15,7 +15,7 @@ use super::{choice, cluster, overrides, usage};
 use crate::config;
 use crate::deploy::{Change, Plan};
 use crate::image::kit::{self, Kit};
-use crate::image::release;
+use crate::image::{CONFORMANCE, CONFORMANCE_LATEST, release};
 use crate::names::{self, PLUGIN_CONFIG_DIR};
 use crate::plugin::focus::{FOCUS, PARALLEL, SKIP};
 use crate::plugin::mode::Mode;
@@ -26,10 +26,6 @@ use base::pattern;
 use base::small;
 use base::stop::Stop;
 
-/// Where the images of the conformance tests are.
-pub(super) const CONFORMANCE: &str = "registry.k8s.io/conformance";
-/// Where those of builds between releases are.
-const CONFORMANCE_LATEST: &str = "gcr.io/k8s-staging-ci-images/conformance";
 /// What the newest build is called.
 const LATEST: &str = "https://storage.googleapis.com/k8s-release-dev/ci/latest.txt";
 /// The pull secret for `--e2e-docker-config-file`, if no other is named.

@@ -1,6 +1,5 @@
 //! `sonobuoy run`: puts a run into a cluster, and with `--wait` sees it through.
 
-use std::io::{IsTerminal as _, Read as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
@@ -8,18 +7,16 @@ use clap::ArgMatches;
 use serde_json::Value;
 
 use super::afterwards::Afterwards;
+use super::manifest::{at_home, checks, given, skipped};
 use super::status::credentials;
 use super::waiting::{DAY, Wait, verdict};
-use super::{cluster, doctor, local, output, request, usage};
-use crate::deploy::{self, CHECKS, Preflight};
+use super::{cluster, doctor, local, output, request};
+use crate::deploy;
 use crate::names;
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, Service};
 use base::kube::Client;
 use base::stop::Stop;
-
-/// No manifest that a cluster takes is larger.
-const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
@@ -105,75 +102,6 @@ fn service(matches: &ArgMatches, given: bool) -> Result<Option<Service>> {
     Service::new(kind).map(Some)
 }
 
-/// The manifest of `--file`.
-pub(super) fn given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
-    let Some(file) = matches.get_one::<String>("file").filter(|file| !file.is_empty()) else {
-        return Ok(None);
-    };
-    let mut text = String::new();
-    let (name, read) = if file == "-" {
-        if std::io::stdin().is_terminal() {
-            bail!(
-                "`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it"
-            );
-        }
-        ("standard input", std::io::stdin().take(MAX_MANIFEST_BYTES).read_to_string(&mut text))
-    } else {
-        let read = std::fs::File::open(file)
-            .and_then(|file| file.take(MAX_MANIFEST_BYTES).read_to_string(&mut text));
-        (&**file, read)
-    };
-    read.with_context(|| format!("cannot read `{name}`"))?;
-    deploy::from_yaml(&text).with_context(|| format!("`{name}`")).map(Some)
-}
-
-/// Which checks `--skip-preflight` leaves out.
-pub(super) fn skipped(matches: &ArgMatches) -> Result<Vec<String>> {
-    let given = matches.get_many::<String>("skip-preflight").into_iter().flatten();
-    let words: Vec<String> =
-        given.map(|word| word.trim().to_lowercase()).filter(|word| !word.is_empty()).collect();
-    let all = || CHECKS.iter().map(|&check| check.to_owned()).collect();
-    let unknown =
-        |word: &&String| !CHECKS.contains(&word.as_str()) && !["true", "false", "*"].contains(&word.as_str());
-    if let Some(word) = words.iter().find(unknown) {
-        return Err(usage::error(format!(
-            "invalid argument {word:?} for \"--skip-preflight\": there are {}",
-            CHECKS.join(", ")
-        )));
-    }
-    if words.iter().any(|word| word == "false") {
-        return Ok(Vec::new());
-    }
-    Ok(if words.iter().any(|word| word == "true" || word == "*") { all() } else { words })
-}
-
-/// The objects of a manifest that was given, and the namespace of its run.
-pub(super) fn at_home(matches: &ArgMatches, objects: Vec<Value>) -> Result<(Vec<Value>, String)> {
-    // What lives in no namespace can be created all the same.
-    let home = match deploy::home(&objects) {
-        Some(home) => home.to_owned(),
-        None => request::settings(matches)?.namespace,
-    };
-    Ok((objects, home))
-}
-
-/// What is looked at before anything is created.
-pub(super) fn checks<'a>(
-    matches: &'a ArgMatches,
-    objects: &[Value],
-    namespace: &'a str,
-    dns_labels: &'a [String],
-    skip: &'a [String],
-) -> Preflight<'a> {
-    Preflight {
-        namespace,
-        makes_namespace: deploy::makes_namespace(objects, namespace),
-        dns_namespace: matches.get_one::<String>("dns-namespace").map_or("kube-system", String::as_str),
-        dns_labels,
-        skip,
-    }
-}
-
 fn preflight(
     matches: &ArgMatches,
     client: &Client,
@@ -181,8 +109,7 @@ fn preflight(
     namespace: &str,
     skip: &[String],
 ) -> Result<()> {
-    let labels: Vec<String> = matches.get_many("dns-pod-labels").unwrap_or_default().cloned().collect();
-    let failures = checks(matches, objects, namespace, &labels, skip).failures(client);
+    let failures = checks(matches, objects, namespace, skip).failures(client);
     let Some((last, others)) = failures.split_last() else { return Ok(()) };
     log::error!("Preflight checks failed");
     others.iter().for_each(|failure| log::error!("{failure}"));

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 
 use super::{cluster, output};
+use crate::names::VERSION;
 use base::stop::Stop;
 
 /// The oldest and the newest version of Kubernetes that a run accepts without a word.
@@ -13,7 +14,7 @@ pub(crate) const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
 /// Prints the version alone or everything about it.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if matches.get_flag("short") {
-        output::print(&format!("{}\n", crate::VERSION))?;
+        output::print(&format!("{VERSION}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let [oldest, newest] = KUBERNETES;
@@ -21,7 +22,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     output::print(&format!(
         "Sonobuoy Version: {}\nMinimumKubeVersion: {oldest}\nMaximumKubeVersion: {newest}\nGitSHA: {sha}\n\
          GoVersion: none (written in Rust)\nPlatform: {}\n{}\n",
-        crate::VERSION,
+        VERSION,
         platform(),
         api_version(matches),
     ))?;

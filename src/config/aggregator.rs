@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::Run;
-use crate::names::env;
+use crate::names::{VERSION, env};
 
 /// The system's file, which comes second.
 const SYSTEM: &str = "/etc/sonobuoy/config.json";
@@ -53,7 +53,7 @@ fn first(candidates: &[PathBuf]) -> Result<(&Path, String)> {
 /// Fills in what must not be empty, and what only this machine knows.
 fn complete(run: &mut Run, environment: &Environment) {
     let default = Run::default();
-    run.version = crate::VERSION.into();
+    run.version = VERSION.into();
     if let Some(folder) = (environment.variable)(env::OLD_RESULTS_DIR) {
         run.results_dir = folder;
     }

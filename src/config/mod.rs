@@ -193,7 +193,7 @@ impl Default for Run {
         let texts = |list: &[&str]| Some(list.iter().map(|text| (*text).to_owned()).collect());
         Self {
             description: "DEFAULT".into(),
-            version: crate::VERSION.into(),
+            version: names::VERSION.into(),
             results_dir: names::RESULTS_DIR.into(),
             filters: Filters { namespaces: ".*".into(), label_selector: String::new() },
             limits: Limits {
@@ -284,7 +284,7 @@ impl Run {
 /// The image of aggregator and workers: loaded into nodes, never pulled by accident.
 pub(crate) fn default_image() -> String {
     let registry = std::env::var("SONOBUOY_DEV_REPO").ok().filter(|repo| !repo.is_empty());
-    format!("{}/sonobuoy:{}", registry.as_deref().unwrap_or("localhost"), crate::VERSION)
+    format!("{}/sonobuoy:{}", registry.as_deref().unwrap_or("localhost"), names::VERSION)
 }
 
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {

@@ -23,7 +23,7 @@ pub(crate) struct Preflight<'a> {
     /// Where the pods of the cluster's DNS are.
     pub dns_namespace: &'a str,
     /// Labels of which they have one; none skips the check.
-    pub dns_labels: &'a [String],
+    pub dns_labels: Vec<String>,
     /// Names of checks that are left out.
     pub skip: &'a [String],
 }

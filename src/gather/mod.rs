@@ -32,6 +32,7 @@ use serde_json::{Map, Value};
 
 use crate::causes;
 use crate::item;
+use crate::names::VERSION;
 use base::json::json;
 
 pub(crate) use node::Node;
@@ -126,7 +127,7 @@ pub(crate) fn host_facts(node: &Node) -> Value {
         }
     }
     facts.own("unread", json!(unread));
-    facts.own("version", crate::VERSION);
+    facts.own("version", VERSION);
     facts.0.insert("gather_subset".into(), json!(["all"]));
     facts.0.insert("module_setup".into(), true.into());
     let details = if unread.is_empty() { json!({}) } else { json!({ "unread": unread }) };

@@ -9,6 +9,11 @@ use crate::names::{OWN_IMAGE, VERSION_PLACEHOLDER};
 use crate::plugin::{self, Definition, builtin};
 use base::oci::Reference;
 
+/// Where the images of the conformance tests are.
+pub(crate) const CONFORMANCE: &str = "registry.k8s.io/conformance";
+/// Where those of builds between releases are.
+pub(crate) const CONFORMANCE_LATEST: &str = "gcr.io/k8s-staging-ci-images/conformance";
+
 /// What a set of plugins needs.
 pub(crate) struct Wanted {
     images: BTreeSet<String>,

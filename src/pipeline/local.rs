@@ -14,6 +14,7 @@ use super::{launch, pack, process, review};
 use crate::aggregator::{Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of};
 use crate::driver::{self, Driver as _, Plugin, Proof};
+use crate::names::VERSION;
 use crate::plugin::{Definition, Driver};
 use crate::{config, status};
 use base::http::Server;
@@ -75,7 +76,7 @@ impl Local<'_> {
         stop: &Stop,
     ) -> anyhow::Result<Ended> {
         let started = SystemTime::now();
-        self.config.version = crate::VERSION.into();
+        self.config.version = VERSION.into();
         let work = self.work();
         sys::dir_builder(0o700).create(&work).with_context(|| format!("cannot make `{}`", work.display()))?;
         let ended = self.run_in(&work, started, watch, stop);

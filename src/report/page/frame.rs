@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::escape::escape;
+use crate::names::VERSION;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -44,7 +45,6 @@ pub(super) fn tools<'w>(
 pub(super) fn end(more: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(
         out,
-        "</main>\n<footer>Made by sonobuoy {}. {more}</footer>\n<script>\n{SCRIPT}</script>\n</body>\n</html>",
-        crate::VERSION
+        "</main>\n<footer>Made by sonobuoy {VERSION}. {more}</footer>\n<script>\n{SCRIPT}</script>\n</body>\n</html>"
     )?)
 }
