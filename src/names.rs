@@ -30,6 +30,9 @@ pub(crate) const AGGREGATOR_ACCOUNT: &str = "sonobuoy-aggregator";
 pub(crate) const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
 /// The status service, its secret, and the name in its certificate, whatever its address.
 pub(crate) const STATUS_SERVICE: &str = "sonobuoy-status";
+/// The secret with the URL that the aggregator uploads the archive to, and its key.
+pub(crate) const UPLOAD_SECRET: &str = "sonobuoy-upload";
+pub(crate) const UPLOAD_KEY: &str = "url";
 /// The container that submits a plugin's results.
 pub(crate) const WORKER_CONTAINER: &str = "sonobuoy-worker";
 /// The volume that a plugin shares with the worker beside it.
@@ -156,6 +159,8 @@ pub(crate) mod env {
     pub(crate) const RESULTS_DIR: &str = "SONOBUOY_RESULTS_DIR";
     /// How long a worker carries on after it was told to end.
     pub(crate) const SHUTDOWN_GRACE: &str = "SONOBUOY_SHUTDOWN_GRACE";
+    /// Where the aggregator uploads the archive to.
+    pub(crate) const UPLOAD_URL: &str = "SONOBUOY_UPLOAD_URL";
     /// How long an upload is retried.
     pub(crate) const UPLOAD_LIMIT: &str = "SONOBUOY_UPLOAD_LIMIT";
     /// The container of a worker.

@@ -40,7 +40,10 @@ pub(crate) struct Run {
     /// True if entries were shortened or folded to fit into an annotation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    /// Why a run has [`FAILED`].
+    /// How the upload of the archive stands, if the aggregator does it: [`RUNNING`], [`COMPLETE`] or [`FAILED`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<String>,
+    /// Why a run, or the upload of its archive, has [`FAILED`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// What prevents a run from starting; only known from outside.
@@ -52,6 +55,17 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Whether nothing will change any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.status == FAILED || self.status == COMPLETE && self.upload.as_deref() != Some(RUNNING)
+    }
+
+    /// Why the aggregator could not upload the archive.
+    pub(crate) fn not_uploaded(&self) -> Option<&str> {
+        let failed = self.upload.as_deref() == Some(FAILED);
+        failed.then(|| self.error.as_deref().unwrap_or("it does not say why"))
+    }
+
     /// Whether the run is over and an error stands in the place of every result.
     pub(crate) fn brought_nothing(&self) -> bool {
         let entries = self.plugins.as_deref().unwrap_or_default();
@@ -157,6 +171,7 @@ impl Default for Run {
             archive: Archive::default(),
             percent_complete: None,
             truncated: false,
+            upload: None,
             error: None,
             message: None,
             started: None,

@@ -60,7 +60,8 @@ mod status;
 mod support;
 #[cfg(unix)]
 mod tidy;
+#[cfg(unix)]
+mod upload;
 #[cfg(windows)]
 mod windows;
-#[cfg(unix)]
 mod worker;

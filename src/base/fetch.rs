@@ -54,20 +54,46 @@ fn agent(url: &str, limit: Duration) -> anyhow::Result<ureq::Agent> {
     Ok(config.build().into())
 }
 
-/// Uploads a file. What a busy server or a broken connection lets fail is tried again. Messages leave out what follows a
-/// `?`: whoever knows that may write there, too.
+/// Scheme and host of a URL: all that may be shown where the rest is a secret.
+pub fn origin(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    format!("{scheme}://{}", host.rsplit('@').next().unwrap_or_default())
+}
+
+/// A file that ends early when it is no longer wanted.
+struct Wanted {
+    file: std::io::Take<File>,
+    stop: Stop,
+}
+
+impl Read for Wanted {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.stop.stopped() {
+            return Err(std::io::Error::other("it was interrupted"));
+        }
+        self.file.read(buffer)
+    }
+}
+
+/// Uploads a file. What a busy server or a broken connection lets fail is tried again. Messages name only the server: whoever
+/// knows the URL may write there, too.
 pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> anyhow::Result<()> {
-    let shown = url.split('?').next().unwrap_or_default();
+    let shown = origin(url);
     let agent = agent(url, PUT_TIMEOUT)?;
     let mut attempts = Attempts::new(MAX_ATTEMPTS, stop);
     loop {
         let opened = File::open(file).with_context(|| format!("cannot read `{}`", file.display()))?;
         let length = opened.metadata()?.len();
-        let mut request = agent.put(url).header("content-length", length.to_string());
+        // The file would have been sent already when a redirect came, and its error names the place.
+        let request = agent.put(url).config().max_redirects(0).build();
+        let mut request = request.header("content-length", length.to_string());
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let why = match request.send(SendBody::from_owned_reader(opened.take(length))) {
+        let why = match request
+            .send(SendBody::from_owned_reader(Wanted { file: opened.take(length), stop: stop.clone() }))
+        {
             Ok(answer) if answer.status().is_success() => return Ok(()),
             Ok(answer) => {
                 let status = answer.status();
@@ -80,7 +106,7 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
             Err(error) if tls::tls_error(&error).is_some() => {
                 return Err(tls::explained(error).context(format!("failed to upload to `{shown}`")));
             }
-            Err(error) => error.to_string().replace(url, shown),
+            Err(error) => error.to_string().replace(url, &shown),
         };
         if !attempts.again(false) {
             bail!("failed to upload to `{shown}`: {why}");

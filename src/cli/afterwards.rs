@@ -11,7 +11,9 @@ use clap::ArgMatches;
 use super::{fetching, output, report, request, shown, status, upload};
 use crate::deploy::Removal;
 use crate::names::RUNS_DIR;
+use crate::pipeline;
 use crate::remote::{Failure, Retrieval};
+use crate::status::Run;
 use base::kube::Client;
 use base::temp;
 
@@ -48,7 +50,7 @@ impl<'a> Afterwards<'a> {
             matches,
             outputs,
             retrieve: text("retrieve").map(PathBuf::from),
-            upload: upload::asked(matches)?,
+            upload: upload::from_here(matches)?,
             reads: reads || text("fail-on").is_some_and(|limit| limit != "never"),
             delete: if matches.get_flag("delete") { Some(request::rbac(matches)?) } else { None },
         })
@@ -60,8 +62,9 @@ impl<'a> Afterwards<'a> {
     }
 
     /// Does all of it. The run is deleted only when its archive is safe.
-    pub(crate) fn run(&self, client: &Client, namespace: &str) -> Result<ExitCode> {
+    pub(crate) fn run(&self, client: &Client, namespace: &str, told: Option<&Run>) -> Result<ExitCode> {
         let mut code = 0;
+        let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
         if self.reads || self.retrieve.is_some() || self.upload.is_some() {
             // An archive that nobody wants to keep is read from a folder that goes again.
             let passing = self
@@ -86,7 +89,6 @@ impl<'a> Afterwards<'a> {
                 keep_seal: true,
                 watch: &|_, _| (),
             };
-            let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
             let paths = match fetching::fetch(self.matches, &retrieval, client.stop()) {
                 Ok(paths) => paths,
                 Err(Failure::NotReady(error)) => return Err(error.context(kept)),
@@ -96,12 +98,16 @@ impl<'a> Afterwards<'a> {
                 }
             };
             if let Some(url) = self.upload
-                && let Err(error) = upload::upload(&paths, url, client.stop())
+                && let Err(error) = pipeline::upload(&paths, url, client.stop())
             {
                 log::error!("{error:#}; {kept}");
                 return Ok(ExitCode::from(TRANSFER));
             }
             code = self.report(&paths)?;
+        }
+        if let Some(error) = told.and_then(Run::not_uploaded) {
+            log::error!("the aggregator could not upload the archive: {error}; {kept}");
+            return Ok(ExitCode::from(TRANSFER));
         }
         if let Some(rbac) = self.delete {
             let removal = Removal { namespace: namespace.to_owned(), rbac, all: false, dry_run: false };

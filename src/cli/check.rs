@@ -147,9 +147,9 @@ fn without_effect(leaf: &ArgMatches, given: &dyn Fn(&str) -> bool) {
     if given("local-nodes") {
         log::warn!("--local-nodes does nothing without --local");
     }
-    let waits = ["wait", "retrieve", "upload", "junit", "html", "certify", "delete", "fail-on"]
-        .iter()
-        .any(|flag| given(flag));
+    let waits =
+        ["wait", "retrieve", "junit", "html", "certify", "delete", "fail-on"].iter().any(|flag| given(flag))
+            || given("upload") && given("file");
     let idle = named(&["output", "wait-output"]);
     if !waits && !idle.is_empty() {
         log::warn!("nothing is waited for without --wait: {} does nothing", idle.join(" and "));

@@ -15,7 +15,7 @@ use super::{report, request, upload, waiting};
 use crate::board::{self, About, Output};
 use crate::driver;
 use crate::names::env;
-use crate::pipeline::Local;
+use crate::pipeline::{self, Local};
 use crate::remote::authority::Authorities;
 use crate::status;
 use base::stop::Stop;
@@ -56,7 +56,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     })?;
 
     let outputs = report::Outputs::open(matches)?;
-    let upload = upload::asked(matches)?;
+    let upload = upload::from_here(matches)?;
 
     let stop = Stop::new();
     let asked = stop.clone();
@@ -100,7 +100,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let mut unsent = false;
     if let Some(url) = upload
-        && let Err(error) = upload::upload(std::slice::from_ref(&ended.archive), url, &Stop::new())
+        && let Err(error) = pipeline::upload(std::slice::from_ref(&ended.archive), url, &Stop::new())
     {
         log::error!("{error:#}; the archive is `{}`", ended.archive.display());
         unsent = true;

@@ -184,6 +184,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         harden,
         declared_only: text(matches, "plugin-permissions") == Some("declared"),
         status_service: None,
+        upload: None,
         results_pvc: text(matches, "results-pvc").unwrap_or_default().to_owned(),
         split,
         run,

@@ -10,7 +10,7 @@ use super::afterwards::Afterwards;
 use super::manifest::{at_home, checks, given, skipped};
 use super::status::credentials;
 use super::waiting::{DAY, Wait, verdict};
-use super::{cluster, doctor, local, output, request};
+use super::{cluster, doctor, local, output, request, upload};
 use crate::deploy;
 use crate::names;
 use crate::remote::authority::Authorities;
@@ -43,6 +43,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
                 plan.run.server.status_port = names::STATUS_PORT.into();
                 plan.status_service = Some(service.clone());
             }
+            plan.upload = upload::from_aggregator(matches)?.map(str::to_owned);
             for note in plan.notes()? {
                 log::warn!("{note}");
             }
@@ -87,7 +88,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         over.stop();
         waited
     })?;
-    Ok(verdict(&run, afterwards.run(&client, &namespace)?))
+    Ok(verdict(&run, afterwards.run(&client, &namespace, Some(&run))?))
 }
 
 /// The status service that was asked for.

@@ -47,7 +47,17 @@ pub(crate) fn sentence(run: &Run) -> String {
         RUNNING => {
             "The run is still going on; it may take up to an hour or more, depending on its plugins.".into()
         }
-        COMPLETE => "The run is complete. Fetch its results with `sonobuoy retrieve`.".into(),
+        COMPLETE => {
+            let complete = "The run is complete. Fetch its results with `sonobuoy retrieve`.";
+            match (run.upload.as_deref(), run.not_uploaded()) {
+                (_, Some(error)) => {
+                    format!("{complete} Its archive could not be uploaded: {}.", visible::line(error))
+                }
+                (Some(RUNNING), _) => format!("{complete} Its archive is being uploaded."),
+                (Some(COMPLETE), _) => format!("{complete} Its archive was uploaded."),
+                _ => complete.into(),
+            }
+        }
         POST_PROCESSING => "All plugins are done; the results are being prepared for download.".into(),
         FAILED => match &run.error {
             Some(error) => format!("The run has failed: {}. See `sonobuoy logs`.", visible::line(error)),

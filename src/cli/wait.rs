@@ -16,6 +16,6 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let namespace = request::settings(matches)?.namespace;
     // The original's limit is 0 here, which ends every wait at once.
     let run = Wait::asked(matches, DAY)?.map(|wait| wait.wait(&client, &namespace)).transpose()?;
-    let code = afterwards.run(&client, &namespace)?;
+    let code = afterwards.run(&client, &namespace, run.as_ref())?;
     Ok(run.map_or(code, |run| verdict(&run, code)))
 }

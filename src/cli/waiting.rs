@@ -213,7 +213,9 @@ impl<'a> Follower<'a> {
             _ => None,
         };
         match &state {
-            State::Told(run) if run.status == status::COMPLETE => return Ok(Some(run.clone())),
+            State::Told(run) if run.status == status::COMPLETE && run.is_over() => {
+                return Ok(Some(run.clone()));
+            }
             State::Told(run) if run.status == status::FAILED => match &run.error {
                 Some(error) => bail!("the run has failed: {error}; see `sonobuoy logs -n {namespace}`"),
                 None => bail!("the run has failed; see `sonobuoy logs -n {namespace}`"),

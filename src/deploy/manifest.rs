@@ -31,13 +31,8 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
     }
     objects.extend(rights.accounts());
     if let Some(credentials) = &plan.docker_config {
-        objects.push(json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "kubernetes.io/dockerconfigjson",
-            "metadata": {"name": run.image_pull_secrets, "namespace": run.namespace},
-            "data": {".dockerconfigjson": BASE64.encode(credentials)},
-        }));
+        let kind = "kubernetes.io/dockerconfigjson";
+        objects.push(secret(run, &run.image_pull_secrets, kind, (".dockerconfigjson", credentials)));
     }
     if plan.rbac {
         objects.extend(rights.roles());
@@ -45,13 +40,18 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
     let settings = config::Run { plugin_accounts: rights.of_plugins(), ..run.clone() };
     objects.push(config_map(run, names::CONFIG_MAP, json!({(names::CONFIG_KEY): settings.to_json()}), true)?);
     if let Some(key) = &plan.ssh_key {
-        objects.push(json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "Opaque",
-            "metadata": {"name": SSH_KEY, "namespace": run.namespace},
-            "data": {SSH_KEY_FILE: BASE64.encode(key)},
-        }));
+        objects.push(secret(run, SSH_KEY, "Opaque", (SSH_KEY_FILE, key)));
+    }
+    if let Some(url) = &plan.upload {
+        if harden::is_original(&run.worker_image) {
+            bail!(
+                "--upload: `{}` uploads no archive; fetch it with `--retrieve DIR` as well",
+                run.worker_image
+            );
+        }
+        let mut secret = secret(run, names::UPLOAD_SECRET, "Opaque", (names::UPLOAD_KEY, url.as_bytes()));
+        secret["metadata"]["labels"] = names::labels();
+        objects.push(secret);
     }
     let definitions = plugins.iter().enumerate();
     let definitions: Map<String, Value> = definitions
@@ -74,6 +74,16 @@ fn namespace(run: &config::Run) -> Value {
         metadata["labels"] = json!({"pod-security.kubernetes.io/enforce": run.namespace_psa_enforce_level});
     }
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+}
+
+fn secret(run: &config::Run, name: &str, kind: &str, (key, value): (&str, &[u8])) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": kind,
+        "metadata": {"name": name, "namespace": run.namespace},
+        "data": {(key): BASE64.encode(value)},
+    })
 }
 
 fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Result<Value> {
@@ -147,17 +157,21 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
 }
 
 fn aggregator_container(plan: &Plan) -> Value {
-    let own = json!({
+    let mut env = vec![json!({
         "name": names::env::ADVERTISE_IP,
         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
-    });
+    })];
+    if plan.upload.is_some() {
+        let from = json!({"secretKeyRef": {"name": names::UPLOAD_SECRET, "key": names::UPLOAD_KEY}});
+        env.push(json!({"name": names::env::UPLOAD_URL, "valueFrom": from}));
+    }
     let (level, verbosity) = level(&plan.level);
     let mut container = json!({
         "name": names::AGGREGATOR_CONTAINER,
         "image": plan.run.worker_image,
         "command": ["/sonobuoy"],
         "args": ["aggregator", "--no-exit", format!("--level={level}"), format!("-v={verbosity}"), "--alsologtostderr"],
-        "env": [own],
+        "env": env,
         "volumeMounts": [
             {"mountPath": names::CONFIG_DIR, "name": "sonobuoy-config-volume"},
             {"mountPath": names::PLUGINS_DIR, "name": "sonobuoy-plugins-volume"},

@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     pub declared_only: bool,
     /// The service that publishes the status of the run, if there is one.
     pub status_service: Option<service::Service>,
+    /// Where the aggregator uploads the archive to: a secret.
+    pub upload: Option<String>,
     /// The volume claim that keeps results; empty is the pod's own disk.
     pub results_pvc: String,
     /// Runs tests in several plugins beside each other.

@@ -41,6 +41,7 @@ pub(crate) fn aggregate(
         folder: Path::new(&folder),
         own_name: host_name,
         status_service: status_service.as_ref(),
+        upload: variable(names::env::UPLOAD_URL).filter(|url| !url.is_empty()),
     };
     let Some(status_service) = &status_service else { return Ok(see_through(run, no_exit, stop)) };
     let over = stop.child();

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::conduct::{self, Conduct};
 use super::retry::{self, Retries};
 use super::status_service::StatusService;
-use super::{launch, pack, process, review};
+use super::{launch, pack, process, review, upload};
 use crate::aggregator::{self, Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::driver::roster::Roster;
@@ -53,6 +53,8 @@ pub(crate) struct Cluster<'a> {
     pub own_name: Option<String>,
     /// Where else to show the status.
     pub status_service: Option<&'a StatusService>,
+    /// Where to upload the archive to: a secret.
+    pub upload: Option<String>,
 }
 
 /// The outcome of a run.
@@ -72,7 +74,7 @@ impl Cluster<'_> {
             Begun::Fresh => self.put_aside(),
             Begun::Complete => {
                 log::info!("the run is complete; its archive is in `{}`", self.folder.display());
-                self.recall(pod.as_ref());
+                self.recall(&self.publisher(pod.as_ref()), stop);
                 return Ok(Outcome::Before);
             }
             Begun::Resumed(uuid) => {
@@ -83,12 +85,7 @@ impl Cluster<'_> {
         let run_dir = self.folder.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
-        let publisher = StatusPublisher {
-            client: &self.client,
-            namespace: &self.config.namespace,
-            pod: pod.as_ref().map(|pod| pod.0.clone()),
-            status_service: self.status_service,
-        };
+        let publisher = self.publisher(pod.as_ref());
         if let Err(error) = publisher.publish(&status::Run::default()) {
             log::warn!("the status could not be published: {error:#}");
         }
@@ -208,15 +205,41 @@ impl Cluster<'_> {
                 log::warn!("cannot note that the run is over: {error}");
             }
             log::info!("Results available at {}", path.display());
-            Ok((archive, ()))
+            Ok((archive, path))
         };
         // A container being stopped could not send it any more, and the next one has more to report.
         let publish = |status: &status::Run| if stop.stopped() { Ok(()) } else { publisher.publish(status) };
-        conduct.run(publish, finish, stop)?;
+        let archive = conduct.run(publish, finish, stop)?;
         if let Err(error) = fs::remove_dir_all(run_dir) {
             log::warn!("cannot remove `{}`: {error}", run_dir.display());
         }
+        errors += self.upload(&archive, aggregator.status(), publisher, stop);
         Ok(Outcome::Ended(errors))
+    }
+
+    /// Uploads the archive, if there is a store for it, and publishes what came of it; returns the number of errors.
+    fn upload(
+        &self,
+        archive: &Path,
+        mut last: status::Run,
+        publisher: &StatusPublisher<'_>,
+        stop: &Stop,
+    ) -> usize {
+        let Some(url) = &self.upload else { return 0 };
+        let sent = upload::upload(&[archive.to_owned()], url, stop);
+        if stop.stopped() {
+            // The next container does it.
+            return 0;
+        }
+        last.upload = Some(if sent.is_ok() { status::COMPLETE } else { status::FAILED }.into());
+        last.error = sent.err().map(|error| format!("{error:#}"));
+        if let Some(error) = &last.error {
+            log::error!("{error}");
+        }
+        if let Err(error) = publisher.publish(&last) {
+            log::warn!("the status could not be published: {error:#}");
+        }
+        usize::from(last.error.is_some())
     }
 
     /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without the right to do
@@ -414,9 +437,23 @@ impl Cluster<'_> {
         }
     }
 
-    /// Shows the last status of a run that an earlier container completed.
-    fn recall(&self, pod: Option<&(String, String)>) {
-        let (Some(status_service), Some((name, _))) = (self.status_service, pod) else { return };
+    fn publisher(&self, pod: Option<&(String, String)>) -> StatusPublisher<'_> {
+        StatusPublisher {
+            client: &self.client,
+            namespace: &self.config.namespace,
+            pod: pod.map(|pod| pod.0.clone()),
+            status_service: self.status_service,
+            uploads: self.upload.is_some(),
+        }
+    }
+
+    /// Shows the last status of a run that an earlier container completed, and uploads the archive if that one did not.
+    fn recall(&self, publisher: &StatusPublisher<'_>, stop: &Stop) {
+        let Some(name) =
+            publisher.pod.as_ref().filter(|_| publisher.uploads || self.status_service.is_some())
+        else {
+            return;
+        };
         let last =
             self.client.get(&Resource::PODS, &self.config.namespace, name).map_err(anyhow::Error::from);
         let last = last.and_then(|pod| {
@@ -424,7 +461,14 @@ impl Cluster<'_> {
             Ok(status::Run::parse(text)?)
         });
         match last {
-            Ok(last) => status_service.show(&last),
+            Ok(last) => {
+                if let Some(status_service) = self.status_service {
+                    status_service.show(&last);
+                }
+                if last.status == status::COMPLETE && !last.is_over() {
+                    self.upload(&self.folder.join(&last.archive.name), last, publisher, stop);
+                }
+            }
             Err(error) => log::warn!("the last status cannot be shown: {error:#}"),
         }
     }
@@ -477,15 +521,21 @@ struct StatusPublisher<'a> {
     namespace: &'a str,
     pod: Option<String>,
     status_service: Option<&'a StatusService>,
+    /// Whether the archive of a complete run is uploaded.
+    uploads: bool,
 }
 
 impl StatusPublisher<'_> {
     fn publish(&self, status: &status::Run) -> anyhow::Result<()> {
+        let mut status = status.clone();
+        if self.uploads && status.status == status::COMPLETE && status.upload.is_none() {
+            status.upload = Some(status::RUNNING.into());
+        }
         if let Some(status_service) = self.status_service {
-            status_service.show(status);
+            status_service.show(&status);
         }
         let Some(pod) = &self.pod else { return Ok(()) };
-        let fit = aggregator::fit(status.clone(), aggregator::ANNOTATION_BYTES);
+        let fit = aggregator::fit(status, aggregator::ANNOTATION_BYTES);
         let patch = json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&fit)?}}});
         self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
         Ok(())

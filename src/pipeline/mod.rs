@@ -14,9 +14,11 @@ mod process;
 mod retry;
 mod review;
 mod status_service;
+mod upload;
 mod why;
 
 pub(crate) use aggregate::aggregate;
 use cluster::{Cluster, Outcome};
 pub(crate) use local::Local;
 use status_service::StatusService;
+pub(crate) use upload::upload;

@@ -72,7 +72,7 @@ impl State {
     /// Whether nothing will change any more.
     pub(crate) fn is_over(&self) -> bool {
         match self {
-            Self::Told(run) => run.status == status::COMPLETE || run.status == status::FAILED,
+            Self::Told(run) => run.is_over(),
             Self::Silent { lost, phase, .. } => *lost || phase == "Succeeded",
             Self::Absent => false,
         }

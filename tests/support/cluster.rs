@@ -69,6 +69,8 @@ pub struct Cluster {
     pub folder: Folder,
     pub namespace: String,
     pub settings: Value,
+    /// Variables of the aggregator, beyond those that each has.
+    pub env: BTreeMap<String, String>,
 }
 
 impl Cluster {
@@ -90,7 +92,7 @@ impl Cluster {
             "PluginSearchPath": [folder.join("plugins.d")],
             "Server": {"timeoutseconds": 600},
         });
-        let mut cluster = Self { api, folder, namespace: namespace.into(), settings };
+        let mut cluster = Self { api, folder, namespace: namespace.into(), settings, env: BTreeMap::new() };
         cluster.listens_at(own_address());
         cluster.own_pod(json!({"sonobuoy-component": "aggregator"}));
         cluster
@@ -145,7 +147,11 @@ impl Cluster {
     pub fn start(&self, flags: &str) -> Aggregator {
         let settings = self.folder.write("config.json", self.settings.to_string());
         let log = self.folder.join("stderr");
-        let (mut command, held) = Sonobuoy::new(&format!("aggregator {flags}"))
+        let mut aggregator = Sonobuoy::new(&format!("aggregator {flags}"));
+        for (name, value) in &self.env {
+            aggregator = aggregator.env(name, value);
+        }
+        let (mut command, held) = aggregator
             .arg("--kubeconfig")
             .arg(self.folder.join("kubeconfig"))
             .env("SONOBUOY_CONFIG", settings)

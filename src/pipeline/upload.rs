@@ -1,0 +1,56 @@
+//! Sends archives, and their seals, to a store.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::layout;
+use base::fetch;
+use base::stop::Stop;
+
+/// Sends archives there. In a folder, whose URL ends with `/`, each has its own name; else the URL is that of the newest.
+pub(crate) fn upload(paths: &[PathBuf], url: &str, stop: &Stop) -> Result<()> {
+    if url.ends_with('/') {
+        return paths.iter().try_for_each(|path| one(path, &format!("{url}{}", name(path)), stop));
+    }
+    // Names begin with the time.
+    paths.iter().max().map_or(Ok(()), |path| one(path, url, stop))
+}
+
+fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
+    let digest = digest(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let digest = format!("sha-256=:{digest}:");
+    fetch::put(url, path, &[("content-type", "application/gzip"), ("repr-digest", &digest)], stop)?;
+    log::info!("the archive `{}` was uploaded to `{}`", name(path), fetch::origin(url));
+    let seal: Vec<_> =
+        layout::SEAL.iter().zip(layout::seal(path)).filter(|(_, file)| file.exists()).collect();
+    if url.contains('?') {
+        if !seal.is_empty() {
+            log::warn!("a signed URL is for one file: the archive's seal is not uploaded");
+        }
+        return Ok(());
+    }
+    for (ending, file) in seal {
+        fetch::put(&format!("{url}{ending}"), &file, &[("content-type", "application/octet-stream")], stop)?;
+    }
+    Ok(())
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// SHA-256 in base64.
+fn digest(path: &Path) -> std::io::Result<String> {
+    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    let mut file = std::fs::File::open(path)?;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match std::io::Read::read(&mut file, &mut buffer)? {
+            0 => return Ok(BASE64.encode(context.finish())),
+            length => context.update(&buffer[..length]),
+        }
+    }
+}

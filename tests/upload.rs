@@ -1,0 +1,241 @@
+//! `--upload`: archives that are sent to a store, from this machine and by the aggregator, and what is told of it. The URL is
+//! a secret and appears nowhere.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
+use serde_json::{Value, json};
+use tiny_http::{Response, Server};
+
+use crate::support::Sonobuoy;
+use crate::support::cluster::{AGGREGATOR, Cluster, STATUS, aggregator_pod, complete, namespace, untouched};
+
+/// What stands in each URL and must stand nowhere else.
+const SIGNATURE: &str = "signature=0123456789";
+
+/// What came to the store.
+struct Came {
+    line: String,
+    body: Vec<u8>,
+    digest: Option<String>,
+}
+
+/// A store that answers the request of this number, from 1, for this path; 0 hangs up without an answer when the test is over.
+fn store(answer: impl Fn(usize, &str) -> u16 + Send + Sync, test: impl FnOnce(&str, &Receiver<Came>)) {
+    let server = Server::http("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", server.server_addr());
+    let (sender, came) = channel();
+    let serve = |sender: Sender<Came>| {
+        let mut held = Vec::new();
+        for (at, mut request) in server.incoming_requests().enumerate() {
+            let mut body = Vec::new();
+            request.as_reader().read_to_end(&mut body).unwrap();
+            let digest = request.headers().iter().find(|header| header.field.equiv("repr-digest"));
+            let digest = digest.map(|header| header.value.to_string());
+            let line = format!("{} {}", request.method(), request.url());
+            match answer(at + 1, request.url()) {
+                0 => held.push(request),
+                code => drop(request.respond(Response::empty(code))),
+            }
+            let _ = sender.send(Came { line, body, digest });
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| serve(sender));
+        struct End<'a>(&'a Server);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.unblock();
+            }
+        }
+        let _end = End(&server);
+        test(&url, &came);
+    });
+}
+
+fn lines(came: &Receiver<Came>) -> Vec<String> {
+    came.try_iter().map(|one| one.line).collect()
+}
+
+/// The value of `Repr-Digest` for a file, and the file.
+fn digest(path: &Path) -> (Option<String>, Vec<u8>) {
+    let bytes = std::fs::read(path).unwrap();
+    let digest = BASE64.encode(ring::digest::digest(&ring::digest::SHA256, &bytes));
+    (Some(format!("sha-256=:{digest}:")), bytes)
+}
+
+/// The archive and its seal in a folder, by name.
+fn left(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = names.map(|name| name.to_str().unwrap().to_owned()).collect();
+    names.retain(|name| name.contains(".tar.gz"));
+    names.sort();
+    names
+}
+
+#[test]
+fn an_archive_and_its_seal_are_uploaded_and_a_busy_store_is_asked_again() {
+    let script = "echo x >$RESULTS_DIR/x; echo -n $RESULTS_DIR/x >$RESULTS_DIR/done";
+    let plugin = format!(
+        "sonobuoy-config: {{plugin-name: p, driver: Job}}\nspec: {{name: plugin, command: [sh, -c], args: ['{script}']}}\n"
+    );
+    let local =
+        |url: String| Sonobuoy::new("run --local -p p.yaml --upload").arg(url).file("p.yaml", &plugin);
+    let code = |at, path: &str| match at {
+        1 => 503,
+        _ if path.contains("moved") => 307,
+        _ if path.contains("no-entry") => 403,
+        _ => 200,
+    };
+    store(code, |url, came| {
+        let done = local(format!("{url}/runs/")).run_any();
+        let names = left(done.folder.path());
+        let [archive, statement, signature] = &names[..] else { panic!("{names:?}") };
+        let all: Vec<Came> = came.try_iter().collect();
+        let expected = [archive, archive, statement, signature].map(|name| format!("PUT /runs/{name}"));
+        assert_eq!(all.iter().map(|one| one.line.as_str()).collect::<Vec<_>>(), expected);
+        let (digest, bytes) = digest(&done.folder.join(archive));
+        assert!(all[1].body == bytes && all[1].digest == digest, "the second attempt brought all of it");
+
+        // A signed URL is a secret, and for one file.
+        let signed = local(format!("{url}/one?{SIGNATURE}"));
+        let done = signed.stderr_has("the archive's seal is not uploaded").run_any();
+        assert!(!done.stderr.contains(SIGNATURE) && done.stderr.contains(url), "{}", done.stderr);
+        assert_eq!(lines(came), [format!("PUT /one?{SIGNATURE}")]);
+        for (path, why) in [("no-entry", "403 Forbidden"), ("moved", "307 Temporary Redirect")] {
+            let refused = local(format!("{url}/{path}?{SIGNATURE}")).status(1);
+            let done = refused.stderr_has(&format!("`{url}`: the server answered {why}")).run_any();
+            assert!(!done.stderr.contains(SIGNATURE), "{}", done.stderr);
+        }
+        let other = local("http://store.example/x".into()).status(1);
+        other.stderr_has("begins with https://").run_any();
+    });
+}
+
+/// A run without plugins, whose aggregator uploads there.
+fn uploading(url: &str) -> Cluster {
+    let mut cluster = Cluster::new(&["a"]);
+    cluster.env.insert("SONOBUOY_UPLOAD_URL".into(), url.into());
+    cluster
+}
+
+/// Nothing that is left of a run has the URL.
+fn keeps_the_secret(cluster: &Cluster, said: &str) {
+    let archive = cluster.archive();
+    let files: Vec<String> = archive.names().map(|name| archive.text(name)).collect();
+    let pod = cluster.api.get(&cluster.path("sonobuoy")).unwrap().to_string();
+    for text in files.iter().map(String::as_str).chain([said, &pod]) {
+        assert!(!text.contains(SIGNATURE) && !text.contains("/runs/mine"), "{text}");
+    }
+}
+
+#[test]
+fn the_aggregator_uploads_the_archive_itself_and_its_status_says_whether_it_arrived() {
+    for (refused, state) in [(false, "complete"), (true, "failed")] {
+        let code = |at, _: &str| match at {
+            1 => 503,
+            _ if refused => 403,
+            _ => 200,
+        };
+        store(code, |url, came| {
+            let cluster = uploading(&format!("{url}/runs/mine?{SIGNATURE}"));
+            let (code, said) = cluster.start("--level=trace").end();
+            assert_eq!(code, i32::from(refused), "{said}");
+            let status = cluster.status();
+            assert_eq!((&status["status"], &status["upload"]), (&json!("complete"), &json!(state)));
+            let why = format!("failed to upload to `{url}`: the server answered 403 Forbidden");
+            assert_eq!(status["error"], if refused { json!(why) } else { Value::Null });
+            let all: Vec<Came> = came.try_iter().collect();
+            let name = status["tar-info"]["name"].as_str().unwrap();
+            let (digest, bytes) = digest(&cluster.folder.join(&format!("runs/{name}")));
+            assert!(all.len() == 2 && all.iter().all(|one| one.body == bytes && one.digest == digest));
+            keeps_the_secret(&cluster, &said);
+        });
+    }
+}
+
+#[test]
+fn an_aggregator_that_ends_in_the_middle_of_the_upload_does_it_when_it_is_back() {
+    let code = |at, _: &str| if at == 1 { 0 } else { 200 };
+    store(code, |url, came| {
+        let cluster = uploading(&format!("{url}/runs/mine?{SIGNATURE}"));
+        let aggregator = cluster.start("");
+        let first = came.recv().unwrap();
+        cluster.wait_for_status(|status| status["status"] == "complete" && status["upload"] == "running");
+        // Killed.
+        drop(aggregator);
+        let (code, said) = cluster.start("").end();
+        assert_eq!(code, 0, "{said}");
+        assert!(came.recv().unwrap().body == first.body && lines(came).is_empty(), "once, and the same");
+        assert_eq!(cluster.status()["upload"], "complete");
+        keeps_the_secret(&cluster, &said);
+
+        // Once more, and there is nothing left to do.
+        cluster.start("").ends_well();
+        assert_eq!(lines(came).len(), 0);
+    });
+}
+
+#[test]
+fn run_gives_the_url_to_the_aggregator_in_a_secret_and_waits_for_nothing() {
+    let (api, _folder, config) = untouched();
+    let plugin = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i}\n";
+    let words = "--rbac Enable --skip-preflight -p p.yaml --kubernetes-version v1.33.0 --upload";
+    let run = |words: &str, url: &str| {
+        Sonobuoy::new(&format!("run --kubeconfig {config} {words}")).arg(url).file("p.yaml", plugin)
+    };
+    let url = format!("https://store.example/runs/mine?{SIGNATURE}");
+    run(&format!("--sonobuoy-image sonobuoy/sonobuoy:v0.57.3 {words}"), &url)
+        .status(1)
+        .stderr_has("uploads no archive; fetch it with `--retrieve DIR`")
+        .run_any();
+    // Nobody but this machine could reach it there.
+    run(words, "http://127.0.0.1/x").status(1).stderr_has("begins with https://").run_any();
+    let done = run(words, &url).run_any();
+    assert!(!done.stderr.contains(SIGNATURE) && !done.stdout.contains(SIGNATURE));
+    let found = |path: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/{path}")).unwrap();
+    let secret = found("secrets/sonobuoy-upload");
+    assert_eq!(secret["data"], json!({"url": BASE64.encode(&url)}));
+    assert_eq!(secret["metadata"]["labels"]["component"], "sonobuoy");
+    let env = found("pods/sonobuoy")["spec"]["containers"][0]["env"].clone();
+    let from = json!({"secretKeyRef": {"name": "sonobuoy-upload", "key": "url"}});
+    assert!(env.as_array().unwrap().contains(&json!({"name": "SONOBUOY_UPLOAD_URL", "valueFrom": from})));
+    for path in ["configmaps/sonobuoy-config-cm", "configmaps/sonobuoy-plugins-cm", "pods/sonobuoy"] {
+        assert!(!found(path).to_string().contains("store.example"), "{path}");
+    }
+}
+
+#[test]
+fn a_wait_lasts_until_the_archive_has_arrived_and_deletes_no_run_whose_archive_has_not() {
+    let (api, _folder, config) = untouched();
+    namespace(&api);
+    let says = |upload: &str, error: Value| {
+        let mut status: Value = serde_json::from_str(&complete("x.tar.gz", &[], 1)).unwrap();
+        status["upload"] = upload.into();
+        status["error"] = error;
+        status.to_string()
+    };
+    let wait = || Sonobuoy::new(&format!("wait --kubeconfig {config} --delete --rbac Disable"));
+    let status = || Sonobuoy::new(&format!("status --kubeconfig {config}"));
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&says("running", Value::Null)));
+    status().stdout_has("`sonobuoy retrieve`. Its archive is being uploaded.").run_any();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let told = "the aggregator could not upload the archive: no route; the run is kept, try `sonobuoy retrieve";
+            wait().status(2).stderr_has(told).run_any()
+        });
+        api.wait(|api| api.requests().iter().any(|request| request.contains("watch=")));
+        let failed = says("failed", json!("no route"));
+        api.merge(AGGREGATOR, &json!({"metadata": {"annotations": {(STATUS): failed}}}));
+        waiting.join().unwrap();
+    });
+    assert!(api.get(AGGREGATOR).is_some(), "its archive exists nowhere else");
+    status().stdout_has("Its archive could not be uploaded: no route.").run_any();
+    let arrived = says("complete", Value::Null);
+    api.merge(AGGREGATOR, &json!({"metadata": {"annotations": {(STATUS): arrived}}}));
+    status().stdout_has("Its archive was uploaded.").run_any();
+    wait().run_any();
+    assert!(api.get(AGGREGATOR).is_none());
+}
