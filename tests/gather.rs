@@ -168,25 +168,65 @@ fn logs_that_cannot_be_had_are_an_error_result() {
         .run();
 }
 
+/// A program that runs below another root, where only root may start one.
+fn busybox() -> Option<Vec<u8>> {
+    if !Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n") {
+        skipped("root", "another root folder is for root alone");
+        return None;
+    }
+    let busybox = std::fs::read(program("busybox")?).unwrap();
+    if String::from_utf8_lossy(&busybox).contains("/ld-linux") {
+        skipped("busybox", "it is not a static one");
+        return None;
+    }
+    Some(busybox)
+}
+
+/// A file with these permissions.
+fn moded(call: Sonobuoy, name: &str, content: impl AsRef<[u8]>, mode: u32) -> Sonobuoy {
+    let call = call.file(name, content);
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(call.folder().join(name), permissions).unwrap();
+    call
+}
+
+#[test]
+fn programs_for_facts_are_run_when_asked_below_the_root_of_the_node() {
+    let Some(busybox) = busybox() else { return };
+    let says = "#!/bin/busybox sh\necho [seen]; echo \"files = $(echo /etc/ansible/facts.d/*)\"; echo \"key = <$CLIENT_KEY>\"\n";
+    let call = |flags: &str| {
+        let call = moded(node(Sonobuoy::new("gather host-facts")), "node/bin/busybox", &busybox, 0o755);
+        let call = moded(call, "node/etc/ansible/facts.d/says.fact", says, 0o755);
+        let call = moded(call, "node/etc/ansible/facts.d/fails.fact", "#!/bin/busybox sh\nexit 3\n", 0o755);
+        let call = moded(call, "node/etc/ansible/facts.d/open.fact", says, 0o777);
+        let call =
+            moded(call, "own/rack.fact", "#!/bin/sh\necho \"{\\\"row\\\": \\\"7$CLIENT_KEY\\\"}\"\n", 0o755);
+        let (root, own) = (call.folder().join("node"), call.folder().join("own"));
+        let call = call.env("CHROOT_DIR", root).env("SONOBUOY_CONFIG_DIR", own).env("CLIENT_KEY", "secret");
+        facts(&call.args(flags).run_any().stdout)
+    };
+    let asked = call("--run-facts");
+    let seen =
+        "/etc/ansible/facts.d/fails.fact /etc/ansible/facts.d/open.fact /etc/ansible/facts.d/says.fact";
+    let expected = serde_json::json!({"says": {"seen": {"files": seen, "key": "<>"}}, "rack": {"row": "7"}});
+    assert_eq!(asked["ansible_local"], expected);
+    let unread = |name: &str| asked["sonobuoy_unread"][format!("/etc/ansible/facts.d/{name}.fact")].clone();
+    assert_eq!(unread("fails"), "it ended with exit status: 3");
+    assert!(unread("open").as_str().unwrap().contains("others than root may write"), "{asked}");
+    let unasked = call("");
+    assert_eq!(unasked["ansible_local"], serde_json::json!({}));
+    assert!(unasked["sonobuoy_unread"].to_string().matches("only with `--run-facts`").count() == 4);
+}
+
 /// The node's own `journalctl` is started below the node's root, which only root may do, with what is there alone.
 #[test]
 fn the_journal_is_read_below_another_root() {
-    if !Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n") {
-        return skipped("root", "another root folder is for root alone");
-    }
-    let Some(busybox) = program("busybox") else { return };
-    let busybox = std::fs::read(busybox).unwrap();
-    if String::from_utf8_lossy(&busybox).contains("/ld-linux") {
-        return skipped("busybox", "it is not a static one");
-    }
+    let Some(busybox) = busybox() else { return };
     let call = |script: &str| {
-        let call = Sonobuoy::new("gather systemd-logs --unit a --unit b --priority err")
-            .file("node/usr/bin/journalctl", format!("#!/bin/busybox sh\n{script}\n"));
-        let call = call.file("node/bin/busybox", &busybox).file("out/keep", "");
-        for program in ["node/usr/bin/journalctl", "node/bin/busybox"] {
-            let path = call.folder().join(program);
-            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        }
+        let call = Sonobuoy::new("gather systemd-logs --unit a --unit b --priority err").file("out/keep", "");
+        let script = format!("#!/bin/busybox sh\n{script}\n");
+        let call = moded(call, "node/usr/bin/journalctl", script, 0o755);
+        let call = moded(call, "node/bin/busybox", &busybox, 0o755);
         let (node, out) = (call.folder().join("node"), call.folder().join("out"));
         call.env("CHROOT_DIR", node).env("RESULTS_DIR", out).env("LOG_MINUTES", "5")
     };

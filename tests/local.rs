@@ -457,6 +457,15 @@ fn a_run_that_brings_nothing_says_why_in_its_archive_and_its_reports() {
     let json: serde_json::Value = serde_json::from_str(&results("--format json")).unwrap();
     assert_eq!(json["why"], why);
 
+    // Continuous integration shows tests, and nothing beside them.
+    let junit = results("--format junit");
+    let error = format!("<error type=\"run\" message=\"{told}\">{told}\n1 x: ");
+    assert!(
+        junit.contains("<testsuites name=\"sonobuoy\" tests=\"2\" failures=\"1\" errors=\"1\""),
+        "{junit}"
+    );
+    assert!(junit.contains(&error) && junit.contains("It began with lost on global at"), "{junit}");
+
     // One result is enough for another story.
     let good = local(&plugin(
         "found",

@@ -57,7 +57,9 @@ fn is_left(matches: &ArgMatches) -> bool {
 }
 
 fn host_facts(matches: &ArgMatches) -> Result<()> {
-    let facts = Node::open(&chroot(matches)).map(|node| gather::host_facts(&node));
+    let facts = Node::open(&chroot(matches));
+    let programs = matches.get_flag("run-facts") || variable("RUN_FACTS").as_deref() == Some("true");
+    let facts = facts.map(|node| gather::host_facts(&node.with_programs(programs)));
     let document = facts.as_ref().map_or_else(|error| gather::no_facts(&format!("{error:#}")), Value::clone);
     let text = format!("{document:#}\n");
     match outbox(matches)? {

@@ -408,7 +408,11 @@ fn gather() -> Command {
     command("gather", "Collect facts and logs of this node")
         .subcommand(
             source("host-facts", "Hardware, kernel, mounts, network, limits as JSON")
-                .arg(format(&["json", "table", "csv"])),
+                .arg(format(&["json", "table", "csv"]))
+                .arg(switch(
+                    "run-facts",
+                    "Run programs of `facts.d`, too, as whom this runs as [default: $RUN_FACTS]",
+                )),
         )
         .subcommand(
             source("systemd-logs", "The journal, or /var/log and dmesg where there is none")

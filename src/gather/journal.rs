@@ -133,6 +133,20 @@ fn journalctl(node: &Node, wanted: &Wanted) -> Result<Child> {
         .iter()
         .find(|path| node.exists(path))
         .ok_or_else(|| anyhow!("the node has no `journalctl`"))?;
+    let mut command = command(node, program);
+    command.args(["-o", "json", "-a", "--no-pager", "--since", &wanted.since.words()]);
+    for unit in &wanted.units {
+        command.arg(format!("--unit={unit}"));
+    }
+    if let Some(priority) = &wanted.priority {
+        command.arg(format!("--priority={priority}"));
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().with_context(|| format!("cannot start `{program}`"))
+}
+
+/// What starts a program of the node, with nothing of our environment.
+pub(super) fn command(node: &Node, program: &str) -> Command {
     let mut command = if node.root() == Path::new("/") {
         Command::new(program)
     } else {
@@ -141,16 +155,8 @@ fn journalctl(node: &Node, wanted: &Wanted) -> Result<Child> {
         command.args(["gather", INSIDE]).arg(node.root()).arg(program);
         command
     };
-    command.args(["-o", "json", "-a", "--no-pager", "--since", &wanted.since.words()]);
-    for unit in &wanted.units {
-        command.arg(format!("--unit={unit}"));
-    }
-    if let Some(priority) = &wanted.priority {
-        command.arg(format!("--priority={priority}"));
-    }
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().with_context(|| format!("cannot start `{program}`"))
+    command
 }
 
 /// Becomes `program` below `root`; returns only if that is not possible.

@@ -1,14 +1,19 @@
 //! Facts that others bring along: `*.fact` files, JSON or INI, of the node's `/etc/ansible/facts.d` and of the plugin's config map.
 //!
-//! Nothing of the node is run: a file that is a program is listed in `sonobuoy_unread`. What a plugin's own files say wins.
+//! Programs among them are run only if that is asked for, with `--run-facts`: the plugin is privileged, so that they run as root
+//! of the node, and whoever gathers facts of a node expects to read it and not to change it. Otherwise they are listed in
+//! `sonobuoy_unread`. Even then, the node's own are run only where nobody but root may have written them. They get nothing
+//! of our environment, a group of their own, and little time. What a plugin's own files say wins.
 
 use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
-use super::{Facts, Node, Source};
+use super::{Facts, Node, Source, journal};
 use crate::names::env;
-use base::small;
+use base::{small, sys};
 
 /// The folder of a node.
 const FOLDER: &str = "/etc/ansible/facts.d";
@@ -17,30 +22,90 @@ const ENDING: &str = ".fact";
 /// More than anybody says in one file; of how many files.
 const MAX_FACT_BYTES: u64 = 1 << 20;
 const MAX_FILES: usize = 100;
+/// For one program, and for all of them.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
+const PROGRAMS_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Local;
 
 impl Source for Local {
     fn gather(&self, node: &Node, facts: &mut Facts) {
         let mut local = Map::new();
-        let mut names: Vec<String> =
-            node.list(FOLDER).into_iter().filter(|name| name.ends_with(ENDING)).collect();
-        names.sort();
-        for name in names.iter().take(MAX_FILES) {
+        let programs = Programs { node, end: Instant::now() + PROGRAMS_TIMEOUT };
+        for name in node.list(FOLDER).iter().filter(|name| name.ends_with(ENDING)).take(MAX_FILES) {
             let path = format!("{FOLDER}/{name}");
             let text = node.text(&path).unwrap_or_default();
-            if text.starts_with("#!") || text.starts_with("\u{7f}ELF") {
-                node.note(&path, "it is a program, and nothing of the node is run");
-                continue;
+            let found = node.resolve(&path, true).unwrap_or_default();
+            if programs.is_one(&found, &text) {
+                let refused = [FOLDER, &path].iter().find_map(|path| open_to_others(node, path));
+                programs.run(&path, refused, journal::command(node, &path), &mut local);
+            } else {
+                local.insert(key(name), read(&path, &text));
             }
-            local.insert(key(name), read(&path, &text));
         }
         let own = std::env::var(env::CONFIG_DIR).ok().filter(|folder| !folder.is_empty());
         for (name, path, text) in own.iter().flat_map(|folder| files(Path::new(folder))) {
-            local.insert(key(&name), read(&path, &text));
+            if programs.is_one(Path::new(&path), &text) {
+                let mut command = Command::new(&path);
+                command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+                programs.run(&path, None, command, &mut local);
+            } else {
+                local.insert(key(&name), read(&path, &text));
+            }
         }
         facts.set("local", local);
     }
+}
+
+/// The programs among the files.
+struct Programs<'a> {
+    node: &'a Node,
+    end: Instant,
+}
+
+impl Programs<'_> {
+    /// Whether a file is one, and no text that is only marked as if it were.
+    fn is_one(&self, path: &Path, text: &str) -> bool {
+        text.starts_with("#!")
+            || text.starts_with("\u{7f}ELF")
+            || self.node.runs_programs() && sys::is_runnable(path)
+    }
+
+    /// Runs one and takes in what it says, if nothing speaks against it.
+    fn run(&self, path: &str, refused: Option<String>, mut command: Command, local: &mut Map<String, Value>) {
+        let left = self.end.saturating_duration_since(Instant::now()).min(PROGRAM_TIMEOUT);
+        let why = match refused {
+            _ if !self.node.runs_programs() => "it is a program, and is run only with `--run-facts`".into(),
+            Some(why) => why,
+            None if left.is_zero() => {
+                format!("no time was left of the {} s for all programs", PROGRAMS_TIMEOUT.as_secs())
+            }
+            None => {
+                // What it leaves behind must not keep its output open.
+                let _ = sys::adopt_strays();
+                let said = sys::ask(&mut command, MAX_FACT_BYTES, left, &sys::end_strays);
+                sys::end_strays();
+                match said {
+                    Ok((text, status)) if status.success() => {
+                        let name = path.rsplit('/').next().unwrap_or(path);
+                        local.insert(key(name), read(path, &String::from_utf8_lossy(&text)));
+                        return;
+                    }
+                    Ok((_, status)) => format!("it ended with {status}"),
+                    Err(error) => error.to_string(),
+                }
+            }
+        };
+        self.node.note(path, why);
+    }
+}
+
+/// Whether others than root, and whoever runs this, may have written it.
+fn open_to_others(node: &Node, path: &str) -> Option<String> {
+    let about = node.resolve(path, true).and_then(std::fs::metadata).ok()?;
+    let known = [0, rustix::process::geteuid().as_raw().into()];
+    let others = !known.contains(&sys::owner(&about).0) || sys::mode(&about) & 0o022 != 0;
+    others.then(|| format!("it is not run: others than root may write `{path}`"))
 }
 
 /// The `*.fact` files of a folder of this container, sorted.
@@ -107,7 +172,7 @@ mod tests {
     use base::json::json;
 
     #[test]
-    fn files_are_json_or_ini_and_programs_are_not_run() {
+    fn files_are_json_or_ini_and_programs_are_not_run_unasked() {
         let (_scratch, node) = Scratch::node(&[
             ("etc/ansible/facts.d/a.fact", "{\"rack\": [1, \"b\"]}"),
             ("etc/ansible/facts.d/b.fact", "# why\n[General]\nOwner = me\nlong: one\n two\n[empty]\n"),

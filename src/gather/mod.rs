@@ -1,7 +1,7 @@
 //! What a node can say about itself: its facts, its logs and what it can reach.
 //!
 //! Owns the list of sources and the format of the facts. One source is one small file that implements [`Source`]; adding
-//! one takes a line in [`SOURCES`]. Nothing here runs a program to get a fact, and nothing waits: what cannot be read is
+//! one takes a line in [`SOURCES`]. Nothing here runs a program to get a fact, except [`local`] if asked, and nothing waits: what cannot be read is
 //! listed in `sonobuoy_unread`. Does not know how results are submitted.
 
 mod devices;

@@ -12,8 +12,8 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// No file with facts is longer; the rest is ignored.
-const MAX_FILE_BYTES: u64 = 4 << 20;
+/// No file with facts is longer, not even a library that is one; the rest is ignored.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// As many links as the kernel itself follows.
 const MAX_LINKS: usize = 40;
@@ -22,6 +22,7 @@ const MAX_LINKS: usize = 40;
 pub(crate) struct Node {
     root: PathBuf,
     live: bool,
+    programs: bool,
     unread: RefCell<BTreeMap<String, String>>,
 }
 
@@ -44,7 +45,17 @@ impl Node {
         }
         let boot = |root: &Path| fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok();
         let live = root == Path::new("/") || boot(&root).is_some_and(|id| boot(Path::new("/")) == Some(id));
-        Ok(Self { root, live, unread: RefCell::default() })
+        Ok(Self { root, live, programs: false, unread: RefCell::default() })
+    }
+
+    /// The same node, whose programs for facts are run.
+    pub(crate) fn with_programs(self, programs: bool) -> Self {
+        Self { programs, ..self }
+    }
+
+    /// Whether its programs for facts are run.
+    pub(crate) fn runs_programs(&self) -> bool {
+        self.programs
     }
 
     /// Whether this is the system that this process runs on, so that system calls apply to it too.

@@ -32,6 +32,9 @@ impl Source for Platform {
         loadavg(node, facts);
         facts.set("is_chroot", is_chroot(node));
         facts.set_some("service_mgr", service_manager(node));
+        if facts.text("service_mgr") == "systemd" {
+            facts.set_some("systemd", systemd(node));
+        }
         facts.set("iscsi_iqn", initiator(node));
         facts.set("hostnqn", node.text("/etc/nvme/hostnqn").unwrap_or_default());
         let ports = node.list("/sys/class/fc_host");
@@ -172,6 +175,26 @@ fn service_manager(node: &Node) -> Option<String> {
     })
 }
 
+/// What `systemctl --version` prints. It is in the name of a library, and in that library, so nothing has to be run.
+fn systemd(node: &Node) -> Option<Value> {
+    let folders = ["/usr/lib", "/usr/lib64", "/lib", "/run/current-system/systemd/lib"].map(str::to_owned);
+    let of_machine = |name: String| name.contains("-linux-gnu").then(|| format!("/usr/lib/{name}"));
+    let more = node.list("/usr/lib").into_iter().filter_map(of_machine);
+    let mut libraries = folders.into_iter().chain(more).flat_map(|folder| {
+        let folder = format!("{folder}/systemd");
+        node.list(&folder).into_iter().map(move |name| (folder.clone(), name))
+    });
+    libraries.find_map(|(folder, name)| {
+        let version = name.strip_prefix("libsystemd-shared-")?.strip_suffix(".so")?;
+        let end = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
+        let version: u64 = version[..end].parse().ok()?;
+        let bytes = node.bytes(&format!("{folder}/{name}"))?;
+        let is_list = |text: &&[u8]| text.starts_with(b"+PAM ") || text.starts_with(b"-PAM ");
+        let features = std::str::from_utf8(bytes.split(|byte| *byte == 0).find(is_list)?).ok()?;
+        Some(json!({ "features": features, "version": version }))
+    })
+}
+
 fn initiator(node: &Node) -> String {
     let text = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
     let mut names = text.lines().filter_map(|line| line.trim().strip_prefix("InitiatorName="));
@@ -180,6 +203,7 @@ fn initiator(node: &Node) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::node::tests::Scratch;
     use super::*;
 
     #[test]
@@ -189,6 +213,22 @@ mod tests {
         assert_eq!(command_line(line, false), last);
         assert_eq!(command_line(line, true)["console"], json!(["tty0", "ttyS0,115200"]));
         assert_eq!(command_line("", true), json!({}));
+    }
+
+    #[test]
+    fn systemd_says_its_version_and_features_in_its_library() {
+        let path = "usr/lib/x86_64-linux-gnu/systemd/libsystemd-shared-252.4-1.fc.so";
+        let (_scratch, node) = Scratch::node(&[(path, "\u{7f}ELF\0-PAM\0+PAM -AUDIT x=unified\0+PAM\0")]);
+        let expected = json!({"features": "+PAM -AUDIT x=unified", "version": 252});
+        assert_eq!(systemd(&node), Some(expected));
+        // As it is in the library of this machine.
+        let this = Node::open("/".as_ref()).unwrap();
+        let told = std::process::Command::new("systemctl").arg("--version").output();
+        if let (Some(found), Ok(told)) = (systemd(&this), told) {
+            let told = String::from_utf8(told.stdout).unwrap();
+            assert_eq!(found["features"], told.lines().nth(1).unwrap());
+            assert_eq!(found["version"].to_string(), told.split(' ').nth(1).unwrap());
+        }
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! of the image is unpacked. Needs no container daemon; where the program cannot run, its caller is told why.
 
 use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -14,8 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::lists::listed;
 use base::oci::{Client, Reference, Store, Stored};
-use base::stop::Stop;
-use base::sys::{self, Group};
+use base::sys;
 use base::temp;
 
 /// Where the program is in the image.
@@ -89,34 +87,10 @@ impl Tests {
         let mut command = confined(&program);
         command.arg(word).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
         command.env("HOME", &*self.folder).current_dir(&*self.folder);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let stop = Stop::new();
-        let (group, mut child) = Group::spawn(&mut command)
-            .with_context(|| format!("cannot start `/{PROGRAM}` of `{}`", self.image))?;
-        let mut output = child.stdout.take().context("its output")?.take(MAX_OUTPUT_BYTES + 1);
-        let mut text = Vec::new();
-        let (read, late) = std::thread::scope(|scope| {
-            let timer = scope.spawn(|| {
-                let late = !stop.wait(TIMEOUT);
-                if late {
-                    group.kill();
-                }
-                late
-            });
-            let read = output.read_to_end(&mut text);
-            stop.stop();
-            (read, timer.join().unwrap_or(false))
-        });
-        drop(group);
-        let status = child.wait()?;
+        command.stderr(Stdio::null());
         let what = format!("`/{PROGRAM} {word}` of `{}`", self.image);
-        ensure!(!late, "{what} took more than {} s", TIMEOUT.as_secs());
-        read.with_context(|| what.clone())?;
-        ensure!(
-            text.len() as u64 <= MAX_OUTPUT_BYTES,
-            "{what} said more than {} MiB",
-            MAX_OUTPUT_BYTES >> 20
-        );
+        let (text, status) = sys::ask(&mut command, MAX_OUTPUT_BYTES, TIMEOUT, &|| ())
+            .with_context(|| format!("cannot run {what}"))?;
         if !status.success() && text.is_empty() {
             bail!("{what} failed ({status}); an image for another machine cannot be asked here");
         }

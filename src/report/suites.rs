@@ -17,12 +17,32 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     let broken = overview.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
     let all =
         Suite { seconds: overview.times.whole().map(|span| span.length().as_secs_f64()), ..Suite::default() };
-    let counts = sums(&overview.counts(), broken, "");
+    let mut counts = overview.counts();
+    if overview.why.is_some() {
+        *counts.entry(UNKNOWN.into()).or_default() += 1;
+    }
+    let counts = sums(&counts, broken, "");
     writeln!(out, "<testsuites name=\"sonobuoy\"{counts}{}>", all.attributes())?;
+    if let Some(why) = &overview.why {
+        write_why(&why.sentences(), out)?;
+    }
     for plugin in &overview.plugins {
         write_plugin(overview, plugin, out)?;
     }
     Ok(writeln!(out, "</testsuites>")?)
+}
+
+/// Why the run failed as a whole, as a suite with one test: what stands beside tests is shown nowhere in continuous integration.
+fn write_why(told: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
+    writeln!(out, "<testsuite name=\"sonobuoy\" tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\">")?;
+    write!(out, "<testcase name=\"the run brings results\" classname=\"sonobuoy\" time=\"0\">")?;
+    let message = attribute(told.first().map(String::as_str).unwrap_or_default());
+    writeln!(
+        out,
+        "<error type=\"run\" message=\"{message}\">{}</error></testcase>",
+        content(&told.join("\n"))
+    )?;
+    Ok(writeln!(out, "</testsuite>")?)
 }
 
 fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {

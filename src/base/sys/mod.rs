@@ -2,7 +2,7 @@
 //!
 //! Nothing outside this room asks which system it is built for, but whole modules that are Linux by nature. `unix` holds
 //! what Linux and macOS share, `linux` and `macos` what they do not, `windows` the rest. Knows nothing of what the files
-//! and processes are for. Starts one thread, `signals`, when it is asked to listen for them.
+//! and processes are for. Starts a thread `signals` when it is asked to listen for them, and one for the time limit of a program.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ use unix as family;
 #[cfg(windows)]
 use windows as family;
 
+#[cfg(feature = "program")]
+mod ask;
 mod beneath;
 #[cfg(feature = "program")]
 mod connect;
@@ -28,6 +30,8 @@ mod name;
 #[cfg(feature = "program")]
 mod poller;
 
+#[cfg(feature = "program")]
+pub use ask::ask;
 pub use beneath::{Folder, Opened};
 #[cfg(feature = "program")]
 pub use connect::{finish_connecting, listen, receive_buffer};

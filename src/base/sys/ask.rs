@@ -1,0 +1,71 @@
+//! A program that is asked for something, within bounds of time and output.
+//!
+//! Starts the thread `time limit` for each, and joins it.
+
+use std::io::{self, ErrorKind, Read as _};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::Group;
+
+/// Runs a program in a group of its own, and returns what it wrote to its standard output and how it ended. After `limit`
+/// the group is ended, then `late` is called, for what has left the group and still has its output open.
+pub fn ask(
+    command: &mut Command,
+    max_bytes: u64,
+    limit: Duration,
+    late: &(dyn Fn() + Sync),
+) -> io::Result<(Vec<u8>, ExitStatus)> {
+    let (group, mut child) = Group::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let mut output = child.stdout.take().map(|output| output.take(max_bytes + 1));
+    let mut bytes = Vec::new();
+    let (over, waiting) = channel::<()>();
+    let (read, is_late) = std::thread::scope(|scope| {
+        let group = &group;
+        let timer = std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, move || {
+            let is_late = waiting.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            if is_late {
+                group.kill();
+                late();
+            }
+            is_late
+        });
+        let read = output.as_mut().map_or(Ok(0), |output| output.read_to_end(&mut bytes));
+        drop(over);
+        timer.map(|timer| (read, timer.join().unwrap_or(false)))
+    })?;
+    drop(group);
+    let status = child.wait();
+    if is_late {
+        return Err(io::Error::new(ErrorKind::TimedOut, format!("it took more than {} s", limit.as_secs())));
+    }
+    read?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it said more than {max_bytes} bytes")));
+    }
+    Ok((bytes, status?))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_held_to_its_time_and_to_what_it_may_say() {
+        let asked = |script: &str, limit| {
+            let late = std::sync::atomic::AtomicBool::new(false);
+            let told = || late.store(true, std::sync::atomic::Ordering::Relaxed);
+            let said = ask(Command::new("sh").args(["-c", script]), 8, limit, &told);
+            (
+                said.map(|(bytes, status)| (bytes, status.code())).map_err(|error| error.kind()),
+                late.into_inner(),
+            )
+        };
+        let long = Duration::from_secs(600);
+        assert_eq!(asked("echo seven.; exit 3", long), (Ok((b"seven.\n".to_vec(), Some(3))), false));
+        assert_eq!(asked("yes", long), (Err(ErrorKind::FileTooLarge), false));
+        // What it has started ends with it.
+        assert_eq!(asked("sleep 600 & sleep 600", Duration::ZERO), (Err(ErrorKind::TimedOut), true));
+    }
+}
