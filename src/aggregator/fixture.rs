@@ -99,7 +99,7 @@ pub(super) fn plain(body: &[u8]) -> Upload<'_, &[u8]> {
         length: None,
         kind: None,
         disposition: None,
-        digest: None,
+        digest: super::digests::Wanted::default(),
         is_error: false,
         sender: Sender::default(),
     }

@@ -9,9 +9,8 @@ use std::io::{self, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{TrySendError, sync_channel};
 
-use ring::digest;
-
 use super::attempt::Attempt;
+use super::digests::{Digest, Digests};
 use super::share::{Claim, Room};
 use base::sys::write_all_at;
 
@@ -58,7 +57,7 @@ pub(super) struct Intake<'a, R> {
     most: u64,
     /// Whether what is read lies on the disk as it is.
     kept: bool,
-    digest: digest::Context,
+    digest: Digest,
     taken: u64,
     look_at: u64,
     trouble: Option<Trouble>,
@@ -67,7 +66,7 @@ pub(super) struct Intake<'a, R> {
 impl<'a, R: Read> Intake<'a, R> {
     /// Reads `body` up to `most` bytes while `claim` has room.
     pub(super) fn new(body: R, most: u64, claim: &'a Claim<'a>, attempt: &'a Attempt) -> Self {
-        let digest = digest::Context::new(&digest::SHA256);
+        let digest = Digest::default();
         Self { body, claim, attempt, most, kept: false, digest, taken: 0, look_at: 0, trouble: None }
     }
 
@@ -110,7 +109,7 @@ impl<'a, R: Read> Intake<'a, R> {
     /// As above, with a thread that digests, and one that waits for the disk. The former writes, too, as long as
     /// it keeps up: receiving is more work.
     fn copy_beside(&mut self, file: &File, mut at: u64) -> io::Result<()> {
-        let mut digest = std::mem::replace(&mut self.digest, digest::Context::new(&digest::SHA256));
+        let mut digest = std::mem::take(&mut self.digest);
         let result = std::thread::scope(|scope| {
             let (full, blocks) = sync_channel::<Block>(BLOCKS);
             let (spent, empty) = sync_channel(BLOCKS);
@@ -189,8 +188,8 @@ impl<'a, R: Read> Intake<'a, R> {
         Ok(length)
     }
 
-    /// SHA-256 of what was read.
-    pub(super) fn digest(self) -> digest::Digest {
+    /// The digests of what was read.
+    pub(super) fn digests(self) -> Digests {
         self.digest.finish()
     }
 
@@ -289,7 +288,9 @@ mod tests {
             intake.copy_to(&file, read as u64).unwrap();
             assert!(std::fs::read(&path).unwrap() == body, "{size}");
             assert_eq!(intake.taken(), size as u64);
-            assert_eq!(intake.digest().as_ref(), digest::digest(&digest::SHA256, &body).as_ref(), "{size}");
+            let mut whole = Digest::default();
+            whole.update(&body);
+            assert_eq!(intake.digests(), whole.finish(), "{size}");
         }
     }
 

@@ -17,6 +17,7 @@ mod certify;
 mod certify_tests;
 #[cfg(test)]
 mod crash_tests;
+mod digests;
 mod disk;
 mod disposition;
 mod fit;

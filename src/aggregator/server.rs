@@ -6,11 +6,9 @@
 use std::io::{self, Read};
 use std::time::Instant;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
 use super::budget::Hit;
 use super::certify::Certifier;
+use super::digests::{QUICK, Wanted};
 use super::receipt::Sender;
 use super::refusal::Refusal;
 use super::store::{Store, Upload};
@@ -18,7 +16,7 @@ use super::{progress, ran};
 use crate::backplane::{Authority, Caller};
 use base::clock;
 use base::http::{Request, Response, TurnedAway};
-use client::protocol::{DIGEST_HEADER, ERROR_HEADER, FINAL_HEADER, ResultId, Route};
+use client::protocol::{DIGEST_HEADER, ERROR_HEADER, FINAL_HEADER, ResultId, Route, WANT_DIGEST_HEADER};
 
 /// All that can be asked for.
 #[derive(Debug, PartialEq)]
@@ -113,9 +111,10 @@ fn action(method: &str, path: &str, caller: Option<&Caller>) -> Result<Action, R
 
 fn submit(store: &Store, id: &ResultId, caller: Option<&Caller>, request: &mut Request) -> Response {
     let header = |name: &str| request.headers.get(name).map(str::to_owned);
-    let Ok(digest) = wanted_digest(request.headers.all(DIGEST_HEADER)) else {
+    let Some(digest) = Wanted::read(request.headers.all(DIGEST_HEADER)) else {
         return Response::text(400, format_args!("`{DIGEST_HEADER}` is not one `sha-256=:<base64>:`"));
     };
+    let is_quick_wanted = header(WANT_DIGEST_HEADER).is_some_and(|wanted| wanted.contains(QUICK));
     let (kind, disposition) = (header("Content-Type"), header("Content-Disposition"));
     let is_error = header(ERROR_HEADER).is_some();
     let length = request.declared_length();
@@ -123,9 +122,7 @@ fn submit(store: &Store, id: &ResultId, caller: Option<&Caller>, request: &mut R
     let (kind, disposition) = (kind.as_deref(), disposition.as_deref());
     let upload = Upload { body: request.body(), length, kind, disposition, digest, is_error, sender };
     match store.accept(id, upload) {
-        Ok(digest) => {
-            Response::empty(200).header("repr-digest", format!("sha-256=:{}:", STANDARD.encode(digest)))
-        }
+        Ok(digests) => Response::empty(200).header("repr-digest", digests.text(is_quick_wanted)),
         Err(refusal) => {
             let response = Response::text(code(&refusal), format_args!("`{id}`: {refusal}"));
             match refusal {
@@ -187,27 +184,6 @@ fn unexpected(id: &ResultId) -> Response {
     Response::text(403, format_args!("`{id}`: {}", Refusal::Unexpected))
 }
 
-/// The SHA-256 in all lines of `Repr-Digest` (RFC 9530); `Ok(None)` if they hold only other kinds of digest. Two that
-/// differ are refused, as it cannot be told which one is meant.
-fn wanted_digest<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Option<[u8; 32]>, ()> {
-    let mut wanted = None;
-    for member in lines.flat_map(|line| line.split(',')) {
-        let (kind, value) = member.trim().split_once('=').ok_or(())?;
-        let (value, parameters) = value.strip_prefix(':').and_then(|value| value.split_once(':')).ok_or(())?;
-        if !parameters.is_empty() && !parameters.starts_with(';') {
-            return Err(());
-        }
-        if kind.eq_ignore_ascii_case("sha-256") {
-            let bytes = STANDARD.decode(value).map_err(|_| ())?;
-            let digest = bytes.try_into().map_err(|_| ())?;
-            if *wanted.get_or_insert(digest) != digest {
-                return Err(());
-            }
-        }
-    }
-    Ok(wanted)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,27 +220,5 @@ mod tests {
         check("PUT", "/api/v1/results/global/p/", p, Err(404));
         check("GET", "/", p, Err(404));
         check("GET", "/api/v1/results/global/..", p, Err(404));
-    }
-
-    #[test]
-    fn digests_are_those_of_rfc_9530() {
-        let (zeros, ones) = (STANDARD.encode([0; 32]), STANDARD.encode([1; 32]));
-        let zeros = format!("sha-256=:{zeros}:");
-        let check = |lines: &[&str], expected| {
-            assert_eq!(wanted_digest(lines.iter().copied()), expected, "{lines:?}");
-        };
-        check(&[], Ok(None));
-        check(&[&zeros], Ok(Some([0; 32])));
-        check(&[&format!("sha-512=:AA==:, {}", zeros.replace("sha", "SHA"))], Ok(Some([0; 32])));
-        check(&[&format!("{zeros};q=1")], Ok(Some([0; 32])));
-        check(&["sha-512=:AA==:"], Ok(None));
-        check(&["sha-512=:AA==:", &zeros], Ok(Some([0; 32])));
-        check(&[&zeros, &zeros], Ok(Some([0; 32])));
-        check(&[&zeros, &format!("sha-256=:{ones}:")], Err(()));
-        for bad in ["", "sha-256", "sha-256=AA==", "sha-256=:AA==:", "sha-256=:%%:", "sha-256=::"] {
-            check(&[bad], Err(()));
-            check(&[&zeros, bad], Err(()));
-        }
-        check(&[&format!("{zeros}x")], Err(()));
     }
 }

@@ -20,6 +20,7 @@ use anyhow::{Context, ensure};
 
 use super::attempt::{Attempt, BESIDE, TURN_TIMEOUT};
 use super::budget::{self, Hit};
+use super::digests::{Digests, Wanted};
 use super::disk::{make_dir, put_in_place, remove, sync_tree, write_new};
 use super::disposition::file_name;
 use super::intake::{Intake, Trouble};
@@ -45,8 +46,8 @@ pub(super) struct Upload<'a, R> {
     pub(super) kind: Option<&'a str>,
     /// `Content-Disposition`.
     pub(super) disposition: Option<&'a str>,
-    /// SHA-256 that it must have.
-    pub(super) digest: Option<[u8; 32]>,
+    /// What it must be.
+    pub(super) digest: Wanted,
     /// Whether it is a worker's report that there is no result.
     pub(super) is_error: bool,
     /// Who sends it.
@@ -137,8 +138,8 @@ impl Store {
         self.reading.take(bytes).ok_or(Hit::Reading)
     }
 
-    /// Takes a body in. When this returns a digest, the result is in place and stays there.
-    pub(super) fn accept<R: Read>(&self, id: &ResultId, upload: Upload<'_, R>) -> Result<[u8; 32], Refusal> {
+    /// Takes a body in. When this returns digests, the result is in place and stays there.
+    pub(super) fn accept<R: Read>(&self, id: &ResultId, upload: Upload<'_, R>) -> Result<Digests, Refusal> {
         let taken = self.begin(id, upload.length, &upload.sender).and_then(|attempt| {
             let place = self.new_place();
             let taken = self.take_in(id, upload, &place, &attempt);
@@ -262,7 +263,7 @@ impl Store {
         upload: Upload<'_, R>,
         place: &Path,
         attempt: &Attempt,
-    ) -> Result<[u8; 32], Refusal> {
+    ) -> Result<Digests, Refusal> {
         let most = if upload.is_error { budget::ERROR_REPORT } else { self.limits.results.bytes };
         let length = upload.length.unwrap_or(0);
         if length > most {
@@ -291,8 +292,8 @@ impl Store {
         }
         let report = stored?;
         let size = intake.taken();
-        let digest: [u8; 32] = intake.digest().as_ref().try_into().map_err(anyhow::Error::from)?;
-        if upload.digest.is_some_and(|expected| expected != digest) {
+        let digests = intake.digests();
+        if !upload.digest.is_met_by(&digests) {
             return Err(Refusal::Digest);
         }
         match report {
@@ -306,11 +307,11 @@ impl Store {
                 self.put_error(id, &report, kind)?;
             }
             None => {
-                self.put_result(id, place, (&digest, size), &upload.sender)?;
+                self.put_result(id, place, (&digests.sha256, size), &upload.sender)?;
                 claim.keep();
             }
         }
-        Ok(digest)
+        Ok(digests)
     }
 
     /// Writes a body of this type and disposition into the folder `place`; hands it back instead if it turns out to

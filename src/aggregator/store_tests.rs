@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tar::EntryType as Kind;
 
+use super::digests::{Digest, Digests, Wanted};
 use super::fixture::{Scratch, bomb, limits, plain, put, put_tar, send, tar_gz};
 use super::receipt::Sender;
 use super::refusal::Refusal;
@@ -182,10 +183,17 @@ fn a_wrong_digest_is_refused_and_a_right_one_taken() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
-    check(send(&store, &id, Upload { digest: Some([0; 32]), ..plain(b"abc") }), 400);
-    let digest = ring::digest::digest(&ring::digest::SHA256, b"abc");
-    let digest: [u8; 32] = digest.as_ref().try_into().unwrap();
-    assert_eq!(store.accept(&id, Upload { digest: Some(digest), ..plain(b"abc") }).unwrap(), digest);
+    let mut digest = Digest::default();
+    digest.update(b"abc");
+    let digests = digest.finish();
+    let Digests { sha256, crc32 } = digests;
+    for wrong in
+        [Wanted { sha256: Some([0; 32]), crc32: None }, Wanted { sha256: Some(sha256), crc32: Some([0; 4]) }]
+    {
+        check(send(&store, &id, Upload { digest: wrong, ..plain(b"abc") }), 400);
+    }
+    let right = Wanted { sha256: Some(sha256), crc32: Some(crc32) };
+    assert_eq!(store.accept(&id, Upload { digest: right, ..plain(b"abc") }).unwrap(), digests);
 }
 
 #[test]
@@ -271,7 +279,7 @@ fn of_two_uploads_at_once_the_second_is_told_so_unless_the_first_brings_nothing(
                     length: None,
                     kind: None,
                     disposition: Some("a;filename=f"),
-                    digest: None,
+                    digest: Wanted::default(),
                     is_error: false,
                     sender: Sender::default(),
                 };
@@ -367,7 +375,7 @@ fn a_cut_or_stalled_body_is_not_stored() {
                 length: None,
                 kind: content_type,
                 disposition: Some("a;filename=f"),
-                digest: None,
+                digest: Wanted::default(),
                 is_error: false,
                 sender: Sender::default(),
             };

@@ -1,8 +1,8 @@
 //! The body of a submission: a file, a packed folder or bytes, with name, type, length and digest.
 //!
-//! A file is digested while it is sent, so that it is read only once: the aggregator responds with the digest of what it
-//! stored, and the two are compared. A retry announces the digest of the previous attempt up front. A folder is digested
-//! while it is packed. A file that changes while it is sent is noticed before its last bytes are sent, so a mixture of
+//! A file is digested while it is sent, so that it is read only once: the aggregator responds with the digests of what it
+//! stored, and the quick one is compared. Another attempt announces the SHA-256 of what was sent, and so do bytes and
+//! folders, which are digested while they are packed. A file that changes while it is sent is noticed before its last bytes are sent, so a mixture of
 //! two versions is never accepted as a result.
 
 use std::fs::{File, Metadata};
@@ -14,6 +14,7 @@ use base64::Engine as _;
 use ring::digest::{Context, SHA256};
 
 use super::Error;
+use super::checksum::{self, Checksum};
 use crate::protocol::GZIP;
 use base::archive;
 use base::sys::Folder;
@@ -21,6 +22,8 @@ use base::temp;
 
 /// One 64 KiB buffer is as fast as larger ones.
 const BUFFER: usize = 64 * 1024;
+/// How a SHA-256 begins in `Repr-Digest`.
+const SHA256_KIND: &str = "sha-256=";
 /// The name of a packed folder.
 const PACKED_NAME: &str = "results.tar.gz";
 
@@ -33,7 +36,8 @@ pub(super) const UNWATCHED: Watch<'static> = &|_, _| ();
 pub(super) struct Source<'a> {
     name: String,
     kind: Kind<'a>,
-    digest: Option<(Version, String)>,
+    /// SHA-256 of that version, if it is known.
+    digest: Option<(Version, Option<String>)>,
 }
 
 enum Kind<'a> {
@@ -54,7 +58,11 @@ impl<'a> Source<'a> {
         let mut context = Context::new(&SHA256);
         context.update(bytes);
         let version = Version { length: bytes.len() as u64, modified: None };
-        Self { name: name.into(), kind: Kind::Bytes(bytes), digest: Some((version, digest_text(context))) }
+        Self {
+            name: name.into(),
+            kind: Kind::Bytes(bytes),
+            digest: Some((version, Some(digest_text(context)))),
+        }
     }
 
     pub(super) fn file(path: &Path) -> Result<Self, Error> {
@@ -91,7 +99,7 @@ impl<'a> Source<'a> {
         let packed = pack(path).or_else(|error: io::Error| pack(&std::env::temp_dir()).map_err(|_| error));
         let (file, context) = packed.map_err(|source| Error::file(path, source))?;
         let mut source = Self { name: PACKED_NAME.into(), kind: Kind::File(path.into(), file), digest: None };
-        source.digest = Some((source.version()?, digest_text(context)));
+        source.digest = Some((source.version()?, Some(digest_text(context))));
         Ok(source)
     }
 
@@ -103,12 +111,36 @@ impl<'a> Source<'a> {
     /// The value of `Repr-Digest`, if it is known before sending: for bytes, or a file that has not changed since.
     pub(super) fn digest(&self) -> Option<&str> {
         let (of, text) = self.digest.as_ref()?;
-        self.version().is_ok_and(|now| now == *of).then_some(text.as_str())
+        self.version().is_ok_and(|now| now == *of).then_some(text.as_deref())?
     }
 
     /// Remembers the digest of what was sent, for another attempt.
-    pub(super) fn keep(&mut self, sent: Sent) {
-        self.digest = Some((sent.version, sent.digest));
+    pub(super) fn keep(&mut self, sent: &Sent) {
+        self.digest = Some((sent.version, self.sha256(sent)));
+    }
+
+    /// Whether a `Repr-Digest` has a digest other than that of what was sent. A missing one, or one of an unknown kind,
+    /// says nothing.
+    pub(super) fn differs(&self, sent: &Sent, stored: &str) -> bool {
+        if let Some(sum) = &sent.sum
+            && values(stored, checksum::KIND).next().is_some()
+        {
+            return !agrees(stored, sum);
+        }
+        // Who knows SHA-256 alone makes us read the file once more.
+        let is_known = values(stored, SHA256_KIND).next().is_some();
+        is_known && self.sha256(sent).is_some_and(|digest| !agrees(stored, &digest))
+    }
+
+    /// SHA-256 of what was sent, as long as that is what is there.
+    fn sha256(&self, sent: &Sent) -> Option<String> {
+        if let Some((_, text)) = self.digest.as_ref().filter(|(of, _)| *of == sent.version) {
+            return text.clone();
+        }
+        let mut body = self.body(UNWATCHED).ok().filter(|body| body.version == sent.version)?;
+        let mut out = Digesting { inner: io::sink(), context: Context::new(&SHA256) };
+        io::copy(&mut body, &mut out).ok()?;
+        (body.sent()?.sum == sent.sum).then(|| digest_text(out.context))
     }
 
     /// Whether it has changed since its digest was taken; what is gone has changed, too.
@@ -127,8 +159,8 @@ impl<'a> Source<'a> {
                 Box::new(file)
             }
         };
-        let context = self.digest().is_none().then(|| Context::new(&SHA256));
-        Ok(Body { source: self, inner, version, left: version.length, context, trouble: None, watch })
+        let sum = self.digest().is_none().then(Checksum::default);
+        Ok(Body { source: self, inner, version, left: version.length, sum, trouble: None, watch })
     }
 
     /// `Content-Disposition` as the original writes it, unquoted, where the name is a token; quoted or
@@ -176,7 +208,22 @@ impl<'a> Source<'a> {
 }
 
 fn digest_text(context: Context) -> String {
-    format!("sha-256=:{}:", base64::engine::general_purpose::STANDARD.encode(context.finish()))
+    format!("{SHA256_KIND}:{}:", base64::engine::general_purpose::STANDARD.encode(context.finish()))
+}
+
+/// The values that a `Repr-Digest` has for a kind of digest.
+fn values<'a>(digests: &'a str, kind: &'a str) -> impl Iterator<Item = &'a str> {
+    let members = digests.split(',').map(str::trim);
+    members.filter_map(move |member| {
+        let is_it = member.get(..kind.len())?.eq_ignore_ascii_case(kind);
+        is_it.then(|| &member[kind.len()..])
+    })
+}
+
+/// Whether a `Repr-Digest` has `digest` for its kind, or nothing.
+fn agrees(digests: &str, digest: &str) -> bool {
+    let (kind, value) = digest.split_at(digest.find('=').map_or(0, |at| at + 1));
+    values(digests, kind).all(|stored| stored == value)
 }
 
 fn percent_encoded(name: &str) -> String {
@@ -212,7 +259,7 @@ pub(super) struct Body<'s> {
     version: Version,
     left: u64,
     /// Only if the digest is not known beforehand.
-    context: Option<Context>,
+    sum: Option<Checksum>,
     trouble: Option<&'static str>,
     watch: Watch<'s>,
 }
@@ -220,7 +267,8 @@ pub(super) struct Body<'s> {
 /// What a complete body consisted of.
 pub(super) struct Sent {
     version: Version,
-    digest: String,
+    /// The quick digest, unless it was announced.
+    sum: Option<String>,
 }
 
 impl Body<'_> {
@@ -235,26 +283,13 @@ impl Body<'_> {
 
     /// What was sent, if it is complete.
     pub(super) fn sent(self) -> Option<Sent> {
-        let digest = match self.context {
-            Some(context) => digest_text(context),
-            None => self.source.digest.as_ref()?.1.clone(),
-        };
-        (self.left == 0).then_some(Sent { version: self.version, digest })
+        let sum = self.sum.as_ref().map(Checksum::text);
+        (self.left == 0).then_some(Sent { version: self.version, sum })
     }
 
     fn end(&mut self, trouble: &'static str) -> io::Error {
         self.trouble = Some(trouble);
         io::Error::new(io::ErrorKind::UnexpectedEof, trouble)
-    }
-}
-
-impl Sent {
-    /// Whether the digest in a response is that of other bytes. A missing one, or one of another kind, says nothing.
-    pub(super) fn differs(&self, stored: &str) -> bool {
-        let kind =
-            |member: &str| member.trim().get(..8).is_some_and(|kind| kind.eq_ignore_ascii_case("sha-256="));
-        let mut members = stored.split(',').filter(|member| kind(member));
-        members.any(|member| member.trim()[8..] != self.digest[8..])
     }
 }
 
@@ -271,8 +306,8 @@ impl Read for Body<'_> {
         if count as u64 == self.left && !self.source.version().is_ok_and(|now| now == self.version) {
             return Err(self.end("changed while it was sent"));
         }
-        if let Some(context) = &mut self.context {
-            context.update(&buffer[..count]);
+        if let Some(sum) = &mut self.sum {
+            sum.update(&buffer[..count]);
         }
         self.left -= count as u64;
         (self.watch)(self.version.length - self.left, self.version.length);
@@ -327,18 +362,29 @@ mod tests {
         let source = Source::bytes("a", b"{\"hello\": \"world\"}");
         let digest = "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:";
         assert_eq!(source.digest(), Some(digest));
-        let mut body = source.body(UNWATCHED).unwrap();
-        io::copy(&mut body, &mut io::sink()).unwrap();
-        let sent = body.sent().unwrap();
-        for (stored, differs) in [
-            (digest.to_owned(), false),
-            (format!("sha-512=:AA==:, {}", digest.replace("sha", "SHA")), false),
-            ("sha-512=:AA==:".into(), false),
-            (String::new(), false),
-            (digest.replace("X48", "X49"), true),
-        ] {
-            assert_eq!(sent.differs(&stored), differs, "{stored}");
+        let path = std::env::temp_dir().join(format!("sonobuoy-digest-{}", std::process::id()));
+        std::fs::write(&path, "{\"hello\": \"world\"}").unwrap();
+        let quick = "crc-32=:hqOuIg==:";
+        for (source, sum) in [(source, None), (Source::file(&path).unwrap(), Some(quick.to_owned()))] {
+            let mut body = source.body(UNWATCHED).unwrap();
+            io::copy(&mut body, &mut io::sink()).unwrap();
+            let sent = body.sent().unwrap();
+            assert_eq!(sent.sum, sum);
+            for (stored, differs) in [
+                (digest.to_owned(), false),
+                (format!("sha-512=:AA==:, {}", digest.replace("sha", "SHA")), false),
+                (format!("{digest}, {quick}"), false),
+                ("sha-512=:AA==:".into(), false),
+                (String::new(), false),
+                (digest.replace("X48", "X49"), true),
+                (format!("{digest}, {}", digest.replace("X48", "X49")), true),
+            ] {
+                assert_eq!(source.differs(&sent, &stored), differs, "{stored}");
+            }
+            let stored = quick.replace("hqO", "hqP");
+            assert_eq!(source.differs(&sent, &stored), sum.is_some(), "{stored}");
         }
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
@@ -357,7 +403,7 @@ mod tests {
             let sent = body.sent();
             assert_eq!(sent.is_some(), trouble.is_none());
             if let Some(sent) = sent {
-                source.keep(sent);
+                source.keep(&sent);
                 assert!(source.digest().is_some() && !source.changed());
                 let later = SystemTime::now() + std::time::Duration::from_secs(9);
                 File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
