@@ -22,6 +22,26 @@ pub(crate) const COMPLETE: &str = "complete";
 /// Done without a result.
 pub(crate) const FAILED: &str = "failed";
 
+/// How a message of progress begins that names the test which runs, and what stands before the time at which it began.
+const RUNNING_TEST: &str = "RUNNING ";
+const SINCE: &str = " since ";
+
+/// The message of progress that names the test which runs; `since` where that was not just now.
+pub(crate) fn running_test(name: &str, since: Option<SystemTime>) -> String {
+    let since = since.map(|since| format!("{SINCE}{}", clock::rfc3339(since)));
+    format!("{RUNNING_TEST}{name}{}", since.unwrap_or_default())
+}
+
+/// The test that runs, as progress told it last, and since when.
+pub(crate) fn running_of(progress: &Progress) -> Option<(&str, Option<SystemTime>)> {
+    let name = progress.msg.strip_prefix(RUNNING_TEST)?;
+    let told = name.rsplit_once(SINCE).and_then(|(name, since)| Some((name, clock::parse_rfc3339(since)?)));
+    Some(match told {
+        Some((name, since)) => (name, Some(since)),
+        None => (name, clock::parse_rfc3339(&progress.timestamp)),
+    })
+}
+
 /// The document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {

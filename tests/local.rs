@@ -145,6 +145,15 @@ fn later_groups_wait_for_the_results_of_earlier_ones() {
 }
 
 #[test]
+fn a_test_that_hangs_is_named_when_its_plugin_is_over_the_time_limit() {
+    let log = "Will run 2 of 9 specs\\n----------\\n[sig-a] a hangs [sig-a]\\n";
+    let script = format!("printf '{log}' > $RESULTS_DIR/e2e.log\nsleep 3600");
+    let (archive, _) = archive(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=10"));
+    let error = archive.text("plugins/slow/errors/global/error.json");
+    assert!(error.contains("within the time limit of 10s, while it ran [sig-a] a hangs"), "{error}");
+}
+
+#[test]
 fn a_plugin_over_its_time_limit_is_ended_with_all_it_has_started() {
     let pids = Folder::new();
     let script = format!(

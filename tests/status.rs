@@ -60,6 +60,27 @@ fn tables_and_sentences() {
 }
 
 #[test]
+fn the_test_that_runs_is_named_and_for_how_long() {
+    let (api, _folder, config) = cluster();
+    for (message, expected) in [
+        ("RUNNING [sig-a] a hangs", "\ne2e on global runs [sig-a] a hangs, for "),
+        ("RUNNING a since 2024-01-01T00:00:00Z", "\ne2e on global runs a, for "),
+        ("RUNNING a since 9024-01-01T00:00:00Z", "\ne2e on global runs a\n"),
+        ("RUNNING a\u{1b}[2J", "\ne2e on global runs a\\u001b[2J, for "),
+    ] {
+        let mut e2e = entry("e2e", "global", "running", "");
+        e2e["progress"] = json!({"timestamp": "2024-01-01T00:00:00Z", "msg": message, "total": 9});
+        let mut over = e2e.clone();
+        over["plugin"] = "over".into();
+        over["status"] = "complete".into();
+        let text = status("running", &json!([e2e, over]));
+        aggregator_pod(&api, json!({"phase": "Running"}), Some(&text));
+        let done = ask(&config, "").stdout_has(expected).run();
+        assert_eq!(done.stdout.matches(" runs ").count(), 1, "{}", done.stdout);
+    }
+}
+
+#[test]
 fn json_is_valid_in_every_state() {
     let (api, _folder, config) = cluster();
     let container = |state: Value| json!({"phase": "Pending", "containerStatuses": [{"name": "kube-sonobuoy", "state": state}]});

@@ -25,7 +25,7 @@ mod run;
 
 pub(crate) use events::archive_event;
 pub(crate) use lines::span;
-pub(crate) use run::{About, of_run};
+pub(crate) use run::{About, of_run, running};
 
 /// Changes that come faster are told together.
 const MERGE_INTERVAL: Duration = Duration::from_secs(1);

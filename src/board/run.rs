@@ -1,7 +1,7 @@
 //! The status of a run as a scene: what its plugins have done, summed over nodes. Pure.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{Scene, Steps, Task, Trouble, Unit, span};
 use crate::item;
@@ -100,10 +100,23 @@ fn task(name: &str, entries: &[&Entry]) -> Task {
 
 /// What somebody has told last; with how long ago if that is long, since whatever goes on since then may hang.
 fn told(progress: &Progress) -> String {
-    let since = clock::parse_rfc3339(&progress.timestamp).and_then(|at| at.elapsed().ok());
-    match since.filter(|since| *since >= LONG && !progress.msg.is_empty()) {
-        Some(since) => format!("{}, for {}", progress.msg, span(since)),
-        None => progress.msg.clone(),
+    if let Some(running) = running(progress) {
+        return format!("RUNNING {running}");
+    }
+    lasting(&progress.msg, clock::parse_rfc3339(&progress.timestamp))
+}
+
+/// The test that runs, and for how long if that is long.
+pub(crate) fn running(progress: &Progress) -> Option<String> {
+    status::running_of(progress).map(|(name, since)| lasting(name, since))
+}
+
+/// With how long it lasts, if that is long.
+fn lasting(what: &str, since: Option<SystemTime>) -> String {
+    let since = since.and_then(|at| at.elapsed().ok());
+    match since.filter(|since| *since >= LONG && !what.is_empty()) {
+        Some(since) => format!("{what}, for {}", span(since)),
+        None => what.to_owned(),
     }
 }
 
@@ -175,7 +188,11 @@ fn waited_for(run: &Run, plugins: &BTreeMap<&str, Vec<&Entry>>) -> String {
         let more = nodes.saturating_sub(named.len() as u64);
         match nodes {
             0 => None,
-            _ if named == [GLOBAL] => Some((*name).to_owned()),
+            _ if named == [GLOBAL] => {
+                let progress = open.first().and_then(|entry| entry.progress.as_deref());
+                let test = progress.and_then(running);
+                Some(test.map_or_else(|| (*name).to_owned(), |test| format!("{name}: {test}")))
+            }
             1..=FEW if more == 0 => Some(format!("{name} on {}", named.join(", "))),
             1..=FEW => Some(format!("{name} on {} and {more} more", named.join(", "))),
             _ => Some(format!("{name} on {nodes} nodes")),

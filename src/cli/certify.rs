@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use super::{output, request, usage};
 use crate::certify::{self, Finding, Product};
 use crate::image::kit::Kit;
-use crate::plugin::mode::CERTIFIED;
+use crate::plugin::mode::{CERTIFIED, Mode};
 use base::small;
 
 /// A list of all tests of a version has one or two MiB.
@@ -51,7 +51,7 @@ impl Submission {
             ));
         };
         // Who waits for a run says nothing of its tests.
-        if matches.try_contains_id("local").is_ok() && text("mode").as_deref() != Some(CERTIFIED) {
+        if matches.try_contains_id("local").is_ok() && !Mode::is_certified(matches.get_one("mode")) {
             return Err(usage::error(format!("--certify: certification requires `--mode {CERTIFIED}`")));
         }
         certify::check(&into)?;

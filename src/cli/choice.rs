@@ -1,5 +1,6 @@
-//! `--split` and `--resume`: which tests a run is to run, and where their names come from.
+//! Which tests a run is to run, and where their names come from: `--split` and `--resume`; and that each is named as it runs.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,7 +12,8 @@ use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
 use crate::image::lists::listed;
-use crate::plugin::{self, focus, mode};
+use crate::plugin::mode::Mode;
+use crate::plugin::{self, focus};
 use crate::report::Interrupted;
 use base::oci::Client;
 use base::small;
@@ -24,11 +26,17 @@ const MAX_PARTS: i64 = 20;
 
 /// Refuses what certification does not take.
 pub(super) fn check(matches: &ArgMatches) -> Result<()> {
-    if matches.get_one::<String>("mode").is_none_or(|mode| mode != mode::CERTIFIED) {
+    if !Mode::is_certified(matches.get_one("mode")) {
         return Ok(());
     }
-    for (flag, asks) in [("retry-failed", "pass at once"), ("split", "run one after the other")] {
-        if matches.get_one::<i64>(flag).is_some_and(|number| *number != 0) {
+    for (flag, asks) in
+        [("retry-failed", "pass at once"), ("split", "run one after the other"), ("resume", "run in one run")]
+    {
+        let is_set = match flag {
+            "resume" => matches.get_one::<String>(flag).is_some_and(|archive| !archive.is_empty()),
+            _ => matches.get_one::<i64>(flag).is_some_and(|number| *number != 0),
+        };
+        if is_set {
             return Err(usage::error(format!(
                 "--{flag}: certified conformance asks for tests that {asks}; leave the flag or the mode out"
             )));
@@ -61,6 +69,19 @@ pub(super) fn split(matches: &ArgMatches, kit: Option<&Kit>, version: &str) -> R
         }
     };
     Ok(Some(Split { parts, tests }))
+}
+
+/// Has the tests' framework name each test that it runs, unless it is told something else. What is to be certified stays as
+/// everybody else's, and the framework of versions before v1.25 does not know all of these words.
+pub(super) fn name_tests(matches: &ArgMatches, env: &mut BTreeMap<String, String>, version: &str) {
+    const WORDS: [&str; 3] = ["-v", "--poll-progress-after=1m", "--poll-progress-interval=10m"];
+    let minor = version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
+    if Mode::is_certified(matches.get_one("mode")) || minor.is_none_or(|minor| minor < 25) {
+        return;
+    }
+    let separator = env.get("E2E_EXTRA_ARGS_SEP").filter(|text| !text.is_empty());
+    let words = WORDS.join(separator.map_or(" ", String::as_str));
+    env.entry("E2E_EXTRA_GINKGO_ARGS".to_owned()).or_insert(words);
 }
 
 /// The names in a list or a kit.

@@ -131,7 +131,8 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     if let Some(registry) = text(matches, "registry").filter(|_| has_tests && is_run(matches)) {
         test_images(registry, &mut env, &mut changes);
     }
-    if !found.iter().any(|found| found.built_in && found.definition.name() == builtin::E2E) {
+    let has_ours = found.iter().any(|found| found.built_in && found.definition.name() == builtin::E2E);
+    if !has_ours {
         // Only our own definition takes its image from the version; another's is left as it is.
         changes.retain(|change| !is_version_image(change));
     }
@@ -158,6 +159,9 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
             String::new()
         }),
     };
+    if has_ours && is_run(matches) {
+        choice::name_tests(matches, env.entry(builtin::E2E.into()).or_default(), &kubernetes_version);
+    }
     let split = choice::split(matches, kit.as_ref(), &kubernetes_version)?;
     let docker_config = match run.e2e_docker_config_file.as_str() {
         "" => None,

@@ -122,8 +122,8 @@ impl Form {
         };
         let table = if self.all { status_table::all(run) } else { status_table::summary(run) };
         let mut text = format!("{table}\n{}\n", status_table::sentence(run));
-        for trouble in status_table::troubles(run) {
-            text.push_str(&format!("{trouble}\n"));
+        for line in status_table::tests(run).into_iter().chain(status_table::troubles(run)) {
+            text.push_str(&format!("{line}\n"));
         }
         Ok(text)
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::board;
 use crate::status::{COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
 use base::visible;
 use client::protocol::Progress;
@@ -75,6 +76,16 @@ pub(crate) fn troubles(run: &Run) -> Vec<String> {
         Some(visible::line(&format!("{} on {}: {message}", entry.plugin, entry.node)).into_owned())
     });
     troubles.collect()
+}
+
+/// Which tests run, a line for each plugin that tells.
+pub(crate) fn tests(run: &Run) -> Vec<String> {
+    let open = run.plugins.iter().flatten().filter(|entry| entry.status == RUNNING);
+    let tests = open.filter_map(|entry| {
+        let test = board::running(entry.progress.as_deref()?)?;
+        Some(visible::line(&format!("{} on {} runs {test}", entry.plugin, entry.node)).into_owned())
+    });
+    tests.collect()
 }
 
 fn cell(progress: Option<&Progress>) -> String {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::retry::Retries;
 use crate::aggregator::{Aggregator, Waited};
+use crate::board;
 use crate::config;
 use crate::driver::{Driver, Plugin};
 use crate::plugin::Definition;
@@ -88,6 +89,13 @@ pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
     }
 }
 
+/// The test that a plugin runs, as far as it tells.
+fn running(aggregator: &Aggregator, plugin: &str) -> Option<String> {
+    let status = aggregator.status();
+    let mut entries = status.plugins.iter().flatten().filter(|entry| entry.plugin == plugin);
+    board::running(entries.next()?.progress.as_deref()?)
+}
+
 fn launch_one(
     aggregator: &Aggregator,
     driver: &dyn Driver,
@@ -115,6 +123,8 @@ fn launch_one(
         let deadline = plugin.limit.and_then(|limit| Instant::now().checked_add(limit));
         if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), plugin.limit) {
             let why = format!("no result within the time limit of {}", clock::duration(limit));
+            let why =
+                running(aggregator, name).map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
             aggregator.record(&Failure::timed_out(ResultId::global(name), &why));
         }
         over.stop();

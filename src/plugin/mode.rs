@@ -76,6 +76,11 @@ impl Mode {
         MODES.iter().find(|mode| mode.name.eq_ignore_ascii_case(name))
     }
 
+    /// Whether a flag names the mode that certification asks for.
+    pub(crate) fn is_certified(name: Option<&String>) -> bool {
+        name.is_some_and(|name| name.eq_ignore_ascii_case(CERTIFIED))
+    }
+
     /// `E2E_SKIP`; empty means that the variable must not be set at all.
     pub(crate) fn skip(&self) -> String {
         match self.skip {

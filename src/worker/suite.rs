@@ -1,16 +1,19 @@
 //! Progress as the log of a conformance suite tells it, for suites that post none: that of Kubernetes 1.33, for one,
 //! only says how many tests it is going to run.
 //!
-//! Ginkgo draws a dot for each test that passed, and names one that failed behind it. With `-v` each test is named before it runs,
-//! below a rule. Starts no thread.
+//! Ginkgo draws a dot for each test that passed, and names one that failed behind it. With `-v` each test is named: before it
+//! runs, below a rule, or behind its dot where several run at a time. `--poll-progress-after` names one that runs for long.
+//! Starts no thread.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::senders::Senders;
+use crate::status;
+use base::clock;
 use base::json::json;
 use base::stop::Stop;
 use client::Client;
@@ -23,8 +26,15 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const MAX_LINE_BYTES: usize = 4 << 10;
 /// As many names of failures are told.
 const MAX_FAILURES: usize = 1_000;
+/// As many tests that run for long are known.
+const MAX_SLOW: usize = 64;
 /// What stands above the name of a test.
 const RULE: &str = "----------";
+/// What stands between a rule and the name of a test that runs for long, if several run at a time, and always.
+const PROCESS: &str = "Progress Report for Ginkgo Process";
+const POLLING: &str = "Automatically polling progress:";
+/// What stands between its name and how long it has been running.
+const RUNTIME: &str = " (Spec Runtime: ";
 /// What a dot is followed by if the test did not pass.
 const FAILED: [&str; 5] = [" [FAILED]", " [TIMEDOUT]", " [PANICKED!]", " [INTERRUPTED]", " Failure ["];
 
@@ -39,12 +49,27 @@ struct Suite {
     line: Vec<u8>,
     /// Whether a dot stands before it.
     after_dot: bool,
-    /// Whether the next line is the name of a test that has failed.
-    is_name: bool,
-    /// Whether a rule stands above the line.
-    after_rule: bool,
+    /// What the next line may be.
+    next: Next,
     /// The test that runs, if the log names it.
     running: Option<String>,
+    /// Tests that run for long beside others, and since when.
+    slow: Vec<(String, SystemTime)>,
+}
+
+/// What a line may be, going by the one before.
+#[derive(Debug, Default, PartialEq)]
+enum Next {
+    #[default]
+    Anything,
+    /// The name of a test that runs, or how a report begins.
+    BelowRule,
+    /// The name of a test that failed.
+    Failed,
+    /// The name of a test that passed.
+    Passed,
+    /// The name of a test that runs for long.
+    Slow,
 }
 
 impl Suite {
@@ -78,36 +103,82 @@ impl Suite {
     fn plain_dot(&mut self, tell: &mut dyn FnMut(&Self, &str)) {
         if std::mem::take(&mut self.after_dot) {
             self.completed += 1;
-            let message = self.running.take().map(|name| format!("PASSED {name}"));
-            tell(self, &message.unwrap_or_default());
+            match self.running.take() {
+                Some(name) => self.ended("PASSED", &name, tell),
+                None => {
+                    if self.next != Next::Passed {
+                        // It may have been any of them.
+                        self.slow.clear();
+                    }
+                    tell(self, "");
+                }
+            }
+        }
+    }
+
+    /// A test has ended; what runs for long goes on.
+    fn ended(&mut self, word: &str, name: &str, tell: &mut dyn FnMut(&Self, &str)) {
+        self.slow.retain(|(slow, _)| slow != name);
+        tell(self, &format!("{word} {name}"));
+        if let Some((slow, since)) = self.slow.first() {
+            tell(self, &status::running_test(slow, Some(*since)));
         }
     }
 
     fn end_of_line(&mut self, tell: &mut dyn FnMut(&Self, &str)) {
         let line = String::from_utf8_lossy(&self.line).into_owned();
-        let after_rule = std::mem::replace(&mut self.after_rule, line.starts_with(RULE));
-        if self.after_dot && FAILED.iter().any(|mark| line.starts_with(mark)) {
-            self.after_dot = false;
-            self.is_name = true;
-        } else if std::mem::take(&mut self.is_name) {
-            self.running = None;
-            let name = name(&line);
-            self.failed += 1;
-            if self.failures.len() < MAX_FAILURES {
-                self.failures.push(name.clone());
+        let inner = line.trim();
+        match std::mem::take(&mut self.next) {
+            _ if self.after_dot && FAILED.iter().any(|mark| line.starts_with(mark)) => {
+                self.after_dot = false;
+                self.next = Next::Failed;
             }
-            tell(self, &format!("FAILED {name}"));
-        } else if after_rule && is_test(&line) {
-            let name = name(&line);
-            tell(self, &format!("RUNNING {name}"));
-            self.running = Some(name);
-        } else {
-            self.plain_dot(tell);
-            let words: Vec<&str> = line.split_whitespace().collect();
-            if let ["Will", "run", chosen, "of", _, "specs"] = words[..] {
-                self.total = chosen.parse().unwrap_or_default();
+            Next::Failed => {
+                self.running = None;
+                let name = name(&line);
+                self.failed += 1;
+                if self.failures.len() < MAX_FAILURES {
+                    self.failures.push(name.clone());
+                }
+                self.ended("FAILED", &name, tell);
             }
+            Next::Passed if is_test(&line) => self.ended("PASSED", &name(&line), tell),
+            Next::Slow => self.is_slow(inner, tell),
+            Next::BelowRule if inner.starts_with(PROCESS) => self.next = Next::BelowRule,
+            Next::BelowRule if inner == POLLING => self.next = Next::Slow,
+            Next::BelowRule if is_test(&line) => {
+                let name = name(&line);
+                tell(self, &status::running_test(&name, None));
+                self.running = Some(name);
+            }
+            _ => self.plain_line(&line, tell),
         }
+    }
+
+    fn plain_line(&mut self, line: &str, tell: &mut dyn FnMut(&Self, &str)) {
+        if line.trim_start().starts_with(RULE) {
+            self.next = Next::BelowRule;
+        } else if self.after_dot && self.running.is_none() && line.ends_with(" seconds]") {
+            self.next = Next::Passed;
+        }
+        self.plain_dot(tell);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let ["Will", "run", chosen, "of", _, "specs"] = words[..] {
+            self.total = chosen.parse().unwrap_or_default();
+        }
+    }
+
+    /// A test runs for long: news, unless it runs alone and was named before.
+    fn is_slow(&mut self, line: &str, tell: &mut dyn FnMut(&Self, &str)) {
+        let Some((name, runtime)) = line.rsplit_once(RUNTIME) else { return };
+        let is_known = |slow: &(String, SystemTime)| slow.0 == name;
+        if self.running.is_some() || self.slow.len() >= MAX_SLOW || self.slow.iter().any(is_known) {
+            return;
+        }
+        let runtime = clock::parse_duration(runtime.trim_end_matches(')')).unwrap_or_default();
+        let since = SystemTime::now().checked_sub(runtime).unwrap_or(SystemTime::UNIX_EPOCH);
+        tell(self, &status::running_test(name, Some(since)));
+        self.slow.push((name.to_owned(), since));
     }
 
     fn update(&self, message: &str) -> Vec<u8> {
@@ -192,7 +263,8 @@ mod tests {
         /test/e2e/common/node/lease.go:73\n------------------------------\n";
     const VERBOSE: &str = "------------------------------\n[SynchronizedBeforeSuite]\n[SynchronizedBeforeSuite] PASSED [0.020 seconds]\n\
         ------------------------------\n[sig-apps] Job should run [Conformance] [sig-apps, Conformance]\n/job.go:73\n  STEP: x\n• [4.058 seconds]\n\
-        ------------------------------\nSSSS\n------------------------------\n[sig-apps] Job hangs [sig-apps]\n/job.go:79\n  STEP: [x]\n";
+        ------------------------------\nSSSS\n------------------------------\n[sig-apps] Job hangs [sig-apps]\n/job.go:79\n  STEP: [x]\n\
+        \x20 ------------------------------\n  Automatically polling progress:\n    [sig-apps] Job hangs (Spec Runtime: 1m20.022s)\n";
 
     #[test]
     fn dots_and_lines_of_tests_are_counted_wherever_the_log_is_cut() {
@@ -214,6 +286,40 @@ mod tests {
             ];
             assert_eq!(told, expected, "{at}");
         }
+    }
+
+    #[test]
+    fn of_tests_that_run_beside_each_other_the_one_that_runs_for_long_is_told_until_it_ends() {
+        let report = |process: u32, name: &str| {
+            format!(
+                "  ------------------------------\n  Progress Report for Ginkgo Process #{process}\n  Automatically polling progress:\n    \
+                 {name} (Spec Runtime: 1m20.022s)\n      /pods.go:227\n  ------------------------------\n"
+            )
+        };
+        // What is told again once it has ended has no rule above it.
+        let again = "\n  Timeline >>\n  Automatically polling progress:\n    [sig-a] a hangs (Spec Runtime: 1m20.022s)\n";
+        let log = format!(
+            "Will run 9 of 99 specs\nSSS\n{}{}------------------------------\n• [28.073 seconds]\n[sig-b] b [It] passes [sig-b]\n/b.go:1\n{}\
+             ------------------------------\n• [FAILED] [198.232 seconds]\n[sig-a] a [It] hangs [sig-a]\n/a.go:1\n{again}•",
+            report(2, "[sig-a] a hangs"),
+            report(1, "[sig-c] c hangs"),
+            report(2, "[sig-a] a hangs"),
+        );
+        let (suite, told) = told(&[log.as_bytes(), b"\n"]);
+        let told: Vec<&str> = told.iter().map(|line| line.split(" since ").next().unwrap()).collect();
+        let a = "1 RUNNING [sig-a] a hangs";
+        let begins = ["0 RUNNING [sig-a] a hangs", "0 RUNNING [sig-c] c hangs"];
+        assert_eq!(told[..2], begins);
+        let rest = [
+            "1 ",
+            "1 PASSED [sig-b] b passes",
+            a,
+            "2 FAILED [sig-a] a hangs",
+            "2 RUNNING [sig-c] c hangs",
+            "3 ",
+        ];
+        assert_eq!(told[2..], rest);
+        assert_eq!(suite.slow, [], "an unnamed one that passed may be any");
     }
 
     #[test]
