@@ -117,9 +117,12 @@ pub(crate) fn plugin_of_ran(path: &str) -> Option<&str> {
     path.strip_prefix(META)?.strip_prefix('/')?.strip_prefix(RAN)?.strip_prefix('/')?.strip_suffix(".txt")
 }
 
+/// How a line of such a file begins whose test failed.
+pub(crate) const FAILED_TEST: &str = "FAILED ";
+
 /// The test in a line of such a file, or in a message of progress; none if it says something else.
 pub(crate) fn ran_test(line: &str) -> Option<&str> {
-    ["PASSED ", "FAILED "].iter().find_map(|word| line.strip_prefix(word)).map(str::trim)
+    ["PASSED ", FAILED_TEST].iter().find_map(|word| line.strip_prefix(word)).map(str::trim)
 }
 
 /// What leads from the folder of a plugin to that of another one.

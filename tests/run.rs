@@ -12,7 +12,7 @@ use crate::support::cluster::{AGGREGATOR, STATUS, aggregator_pod, namespace, sta
 use crate::support::{Folder, Sonobuoy};
 
 /// A cluster that a run fits into.
-fn cluster() -> (ApiServer, Folder, String) {
+pub(super) fn cluster() -> (ApiServer, Folder, String) {
     let (api, folder, config) = untouched();
     api.raw("/version", 200, r#"{"gitVersion": "v1.31.2"}"#);
     api.put(
@@ -87,29 +87,6 @@ fn everything_that_gen_prints_is_created_in_order_and_tried_before() {
     assert_eq!(pod["spec"]["restartPolicy"], "OnFailure");
     assert_eq!(pod["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"], "false");
     assert_eq!(pod["spec"]["containers"][0]["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
-}
-
-#[test]
-fn tests_are_named_as_they_run_but_not_in_a_certified_run_or_against_anybodys_will() {
-    let words = "-v --poll-progress-after=1m --poll-progress-interval=10m";
-    for (flags, version, expected) in [
-        ("", "v1.33.1", Some(words.to_owned())),
-        ("--plugin-env e2e.E2E_EXTRA_ARGS_SEP=,", "v1.25.0", Some(words.replace(' ', ","))),
-        ("--plugin-env e2e.E2E_EXTRA_GINKGO_ARGS=--seed=7", "v1.33.1", Some("--seed=7".to_owned())),
-        ("--plugin-env e2e.E2E_EXTRA_GINKGO_ARGS=", "v1.33.1", None),
-        ("--mode Certified-Conformance", "v1.33.1", None),
-        ("", "v1.24.17", None),
-    ] {
-        let (api, _folder, config) = cluster();
-        api.raw("/version", 200, format!(r#"{{"gitVersion": "{version}"}}"#));
-        let run = Sonobuoy::new(&format!("run --kubeconfig {config} --rbac Enable -p e2e {flags}"));
-        run.stderr_has("create request issued").run();
-        let plugins = api.get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-plugins-cm").unwrap();
-        let definition = plugins["data"]["plugin-0.yaml"].as_str().unwrap();
-        let name = definition.find("name: E2E_EXTRA_GINKGO_ARGS");
-        let value = name.map(|at| definition[at..].split("value: ").nth(1).unwrap().lines().next().unwrap());
-        assert_eq!(value.map(str::to_owned), expected, "{flags} {version}: {definition}");
-    }
 }
 
 #[test]

@@ -1,6 +1,10 @@
-//! `--split`: the tests of a plugin as several that run beside each other; `--resume`: those that an interrupted run has not run.
+//! `--split`: the tests of a plugin as several that run beside each other; `--resume`: those that an interrupted run has not run;
+//! and that each is named as it runs.
+
+use std::path::{Path, PathBuf};
 
 use super::retry::{junit_suite, local_of, starts};
+use super::run::cluster;
 use super::support::{Archive, Sonobuoy, program};
 
 const NAMES: &str = "[sig-a] a [Conformance]\n[sig-a] b [Conformance]\n[sig-b] c [Conformance]\n[sig-b] d [Serial] [Conformance]\n[sig-b] e\n";
@@ -13,6 +17,11 @@ fn suite(state: &str) -> String {
         &NAMES.lines().map(|name| (name, if name.contains(" c ") { 1 } else { 0 })).collect::<Vec<_>>(),
     )
     .replace("value: sig}", "value: Conformance}")
+}
+
+fn archive_in(folder: &Path) -> PathBuf {
+    let path = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    path.into_iter().find(|path| path.extension().is_some_and(|end| end == "gz")).unwrap()
 }
 
 #[test]
@@ -103,13 +112,12 @@ exit 9"#;
         "PASSED [sig-a] a [Conformance]\nFAILED [sig-a] b [Conformance]\n"
     );
 
-    let path = std::fs::read_dir(&archive).unwrap().map(|entry| entry.unwrap().path());
-    let path = path.into_iter().find(|path| path.extension().is_some_and(|end| end == "gz")).unwrap();
+    let path = archive_in(&archive);
     let resume = |words: &str| {
         let (run, state) = local_of(suite, words);
         (run.arg("--resume").arg(&path), state)
     };
-    let (run, _state) = resume("--retrieve out --html out.html");
+    let (run, _state) = resume("--retrieve out --html out.html --junit out.xml");
     let done = run.run_any();
     let rest = Archive::only_one_in(&done.folder.join("out"));
     let definition = rest.text("plugins/e2e/definition.json");
@@ -122,16 +130,68 @@ exit 9"#;
     let run = before.split(r#""UUID":""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
     assert!(rest.text("meta/config.json").contains(&format!(r#""Resumes":"{run}""#)));
     assert!(done.folder.read("out.html").contains(&format!("<dt>Goes on with run</dt><dd>{run}</dd>")));
+    // What both have run is one result, and says what is of the first.
+    let junit = done.folder.read("out.xml");
+    let of_first =
+        format!("<system-out>ran in run {run}, with which this one goes on</system-out></testcase>");
+    let case = |name: &str| {
+        let from = junit
+            .split(&format!("<testcase name=\"[It] {name}\""))
+            .nth(1)
+            .unwrap_or_else(|| panic!("{junit}"));
+        from.split_inclusive("</testcase>").next().unwrap().to_owned()
+    };
+    assert!(case("[sig-a] a [Conformance]").ends_with(&format!(">{of_first}")), "{junit}");
+    assert!(
+        case("[sig-a] b [Conformance]")
+            .contains("<failure type=\"failed\" message=\"failed\">failed</failure>"),
+        "{junit}"
+    );
+    assert!(
+        case("[sig-a] b [Conformance]").ends_with(&of_first)
+            && case("[sig-b] c [Conformance]").contains("no luck"),
+        "{junit}"
+    );
+    assert_eq!((junit.matches("<testcase ").count(), junit.matches("ran in run").count()), (6, 2), "{junit}");
+    let tree = rest.text("plugins/e2e/sonobuoy_results.yaml");
+    assert_eq!(tree.matches(&format!("resumed: {run}")).count(), 2, "{tree}");
+    Sonobuoy::new("certify")
+        .arg(archive_in(&done.folder.join("out")))
+        .status(3)
+        .stdout_has("all tests have to run in one: run without `--resume`")
+        .run();
 
     let (again, _state) = resume("--e2e-focus x");
     again.status(1).stderr_has("--resume and --e2e-focus exclude each other").run_any();
     // One that came to its end has nothing to go on with.
-    let end = std::fs::read_dir(done.folder.join("out")).unwrap().map(|entry| entry.unwrap().path());
-    let end = end.into_iter().find(|path| path.extension().is_some_and(|end| end == "gz")).unwrap();
+    let end = archive_in(&done.folder.join("out"));
     Sonobuoy::new("run --local -p e2e.yaml --resume")
         .arg(end)
         .file("e2e.yaml", suite("/nowhere"))
         .status(1)
         .stderr_has("its tests have all been run; `--rerun-failed` runs those again that failed")
         .run_any();
+}
+
+#[test]
+fn tests_are_named_as_they_run_but_not_in_a_certified_run_or_against_anybodys_will() {
+    let words = "-v --poll-progress-after=1m --poll-progress-interval=10m";
+    for (flags, version, expected) in [
+        ("", "v1.33.1", Some(words.to_owned())),
+        ("--plugin-env e2e.E2E_EXTRA_ARGS_SEP=,", "v1.25.0", Some(words.replace(' ', ","))),
+        ("--plugin-env e2e.E2E_EXTRA_GINKGO_ARGS=--seed=7", "v1.33.1", Some("--seed=7".to_owned())),
+        ("--plugin-env e2e.E2E_EXTRA_GINKGO_ARGS=", "v1.33.1", None),
+        ("--mode Certified-Conformance", "v1.33.1", None),
+        ("", "v1.24.17", None),
+    ] {
+        let (api, _folder, config) = cluster();
+        api.raw("/version", 200, format!(r#"{{"gitVersion": "{version}"}}"#));
+        let run = Sonobuoy::new(&format!("run --kubeconfig {config} --rbac Enable -p e2e {flags}"));
+        run.stderr_has("create request issued").run();
+        let plugins = api.get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-plugins-cm").unwrap();
+        let definition = plugins["data"]["plugin-0.yaml"].as_str().unwrap();
+        let name = definition.find("name: E2E_EXTRA_GINKGO_ARGS");
+        let value = name.map(|at| definition[at..].split("value: ").nth(1).unwrap().lines().next().unwrap());
+        assert_eq!(value.map(str::to_owned), expected, "{flags} {version}: {definition}");
+    }
 }

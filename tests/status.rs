@@ -81,6 +81,13 @@ fn the_test_that_runs_is_named_and_for_how_long() {
 }
 
 #[test]
+fn an_estimate_from_nothing_is_refused() {
+    let (api, _folder, config) = cluster();
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!([]))));
+    ask(&config, "--watch --estimate-from missing").status(1).stderr_has("--estimate-from missing").run();
+}
+
+#[test]
 fn json_is_valid_in_every_state() {
     let (api, _folder, config) = cluster();
     let container = |state: Value| json!({"phase": "Pending", "containerStatuses": [{"name": "kube-sonobuoy", "state": state}]});

@@ -6,13 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
+use crate::item::plain;
 use crate::report::is_suite_node;
 use base::xml::{Lexer, Token};
 
 /// What marks a required test in its name.
 const REQUIRED: &str = "[Conformance]";
-/// What Ginkgo puts before the names of tests.
-const TEST: &str = "[It] ";
 /// A JUnit file, read.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Junit {
@@ -104,12 +103,6 @@ impl Junit {
         };
         set.insert(name.to_owned());
     }
-}
-
-/// The name without what Ginkgo puts before it.
-pub(super) fn plain(name: &str) -> &str {
-    let name = name.trim();
-    name.strip_prefix(TEST).unwrap_or(name)
 }
 
 /// What the elements inside the test say that was just opened.

@@ -20,10 +20,11 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::image::lists::listed;
+use crate::item::plain;
 use crate::layout;
 use crate::report::{Files, Source};
 use client::protocol::GLOBAL;
-use junit::{Junit, plain};
+use junit::Junit;
 use log::Log;
 
 /// The plugin that runs the tests.

@@ -141,7 +141,8 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     let plugins: Vec<Definition> =
         found.into_iter().map(|found| adopt(found, &run, own_logs, harden)).collect();
     if let Some(archive) = text(matches, "resume") {
-        run.resumes = interrupted(archive)?.run;
+        let before = interrupted(archive)?;
+        (run.resumes, run.resumed_tests) = (before.run, before.ran);
     }
     let ssh_key = text(matches, "ssh-key").map(read_file).transpose()?;
     if let Some(user) = text(matches, "ssh-user") {
@@ -405,6 +406,23 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
         }
     }
     Ok((env, changes))
+}
+
+/// Whether a test is one of those that the flags of a run choose; of a run that goes on elsewhere nobody knows.
+pub(super) fn chosen(matches: &ArgMatches) -> Result<impl Fn(&str) -> bool> {
+    let is_known = matches.try_contains_id("mode").is_ok();
+    let (env, _) = ordered(matches)?;
+    let mut e2e = builtin::named(builtin::E2E).context("the built-in e2e")?;
+    e2e.set_env(env.get(builtin::E2E).unwrap_or(&BTreeMap::new()));
+    let of = |variable| {
+        let text = e2e.env(variable).filter(|text| is_known && !text.is_empty());
+        text.map(pattern::compile).transpose().map_err(|why| usage::error(format!("{variable}: {why}")))
+    };
+    let (focus, skip) = (of(FOCUS)?, of(SKIP)?);
+    Ok(move |name: &str| {
+        focus.as_ref().is_none_or(|one| one.is_match(name))
+            && !skip.as_ref().is_some_and(|one| one.is_match(name))
+    })
 }
 
 /// The run that `--resume` names.

@@ -159,6 +159,12 @@ enum Made {
     ByGen,
 }
 
+/// `--estimate-from`.
+pub(super) fn estimate() -> Arg {
+    let help = "Archive of an earlier run, by whose durations the board tells how long the tests will take";
+    text("estimate-from", "ARCHIVE", help)
+}
+
 fn shared(made: Made) -> Vec<Arg> {
     let mut flags = Vec::with_capacity(64);
     let mut add = |heading: &'static str, args: Vec<Arg>| {
@@ -170,9 +176,7 @@ fn shared(made: Made) -> Vec<Arg> {
     add("The run", the_run(made));
     add("Waiting", waiting("Wait for the end, at most this long; a day when bare", "1440").into());
     if matches!(made, Made::ByRun) {
-        let estimate =
-            "Archive of an earlier run, by whose durations the board tells how long the tests will take";
-        add("Waiting", vec![output(), text("estimate-from", "ARCHIVE", estimate)]);
+        add("Waiting", vec![output(), estimate()]);
     }
     add("Cluster", preflight());
     flags.extend(cluster());

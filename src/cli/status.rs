@@ -35,11 +35,16 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     };
     if matches.get_flag("watch") {
         shown::stop_on_interrupt(client.stop())?;
+        let about = About {
+            title: format!("run in namespace {namespace}"),
+            hint: "Ctrl-C ends the watch, not the run".into(),
+            per_test: waiting::per_test(matches)?,
+            ..About::default()
+        };
+        let shown = |board: Option<&Board>| watch(&client, namespace, form, board, &about);
         return match shown::or_original(matches) {
-            Some(output) if !form.json => {
-                shown::with(output, Plain::Stdout, |board| watch(&client, namespace, form, Some(board)))
-            }
-            _ => watch(&client, namespace, form, None),
+            Some(output) if !form.json => shown::with(output, Plain::Stdout, |board| shown(Some(board))),
+            _ => shown(None),
         };
     }
     if let State::Told(run) = &state {
@@ -139,16 +144,17 @@ fn code(state: &State) -> ExitCode {
 }
 
 /// Shows every change until the run is over: on a board, else one below the other.
-fn watch(client: &kube::Client, namespace: &str, form: Form, board: Option<&Board>) -> Result<ExitCode> {
-    let about = About {
-        title: format!("run in namespace {namespace}"),
-        hint: "Ctrl-C ends the watch, not the run".into(),
-        ..About::default()
-    };
+fn watch(
+    client: &kube::Client,
+    namespace: &str,
+    form: Form,
+    board: Option<&Board>,
+    about: &About,
+) -> Result<ExitCode> {
     let (mut shown, mut outcome, mut last) = (String::new(), Ok(()), None);
     state::follow(client, namespace, |state| {
         outcome = match board {
-            Some(board) => board.show(waiting::scene(&state, &about)),
+            Some(board) => board.show(waiting::scene(&state, about)),
             None => form.text(&state).and_then(|text| {
                 let new = text != shown;
                 let printed = match form.json {

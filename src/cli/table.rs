@@ -10,7 +10,7 @@ use super::flag::{
     kubernetes_version, list, namespace, number, output, plugin_env, rbac, redaction, repositories, switch,
     text, waiting,
 };
-use super::run_flag;
+use super::run_flag::{self, estimate};
 use crate::names;
 
 /// Groups: without one of their commands they only print help.
@@ -170,6 +170,7 @@ fn status() -> Command {
         .arg(switch("json", "Print the status document as JSON"))
         .arg(switch("watch", "Keep showing changes until the run is over"))
         .arg(output())
+        .arg(estimate())
         .arg(credentials())
         .args(cluster())
 }

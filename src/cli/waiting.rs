@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
 use super::shown::{self, Plain, time};
-use super::{output, status_table};
+use super::{output, request, status_table};
 use crate::board::{self, About, Board, Output, Scene};
 use crate::plugin::builtin;
 use crate::remote::authority::Authorities;
@@ -125,15 +125,15 @@ pub(crate) fn verdict(run: &status::Run, code: ExitCode) -> ExitCode {
     if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code }
 }
 
-/// How long a test took on average in the archive of `--estimate-from`.
+/// How long a test takes on average by the archive of `--estimate-from`.
 pub(super) fn per_test(matches: &ArgMatches) -> Result<Option<Duration>> {
     let given = matches.try_get_one::<String>("estimate-from").ok().flatten();
     let Some(archive) = given.filter(|path| !path.is_empty()) else {
         return Ok(None);
     };
-    let each =
-        report::per_test(archive, builtin::E2E).with_context(|| format!("--estimate-from {archive}"))?;
-    Ok(Some(each))
+    let chosen = request::chosen(matches)?;
+    let each = report::per_test(archive, builtin::E2E, &chosen);
+    each.map(Some).with_context(|| format!("--estimate-from {archive}"))
 }
 
 /// On, unless its own variable says otherwise.

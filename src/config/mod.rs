@@ -119,6 +119,9 @@ pub(crate) struct Run {
     /// The interrupted run whose remaining tests this one runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resumes: String,
+    /// The tests that run has run: why each failed, nothing for those that passed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub resumed_tests: BTreeMap<String, String>,
 }
 
 /// More attempts than this hide what is broken.
@@ -267,6 +270,7 @@ impl Run {
             plugin_accounts: false,
             retry_failed: 0,
             resumes: String::new(),
+            resumed_tests: BTreeMap::new(),
         }
     }
 

@@ -54,6 +54,7 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
         "identity" => set_identity(&mut run.identity, path, node),
         "pluginaccounts" => run.plugin_accounts.overlay(path, node),
         "resumes" => run.resumes.overlay(path, node),
+        "resumedtests" => run.resumed_tests.overlay(path, node),
         "retryfailed" => {
             run.retry_failed.overlay(path, node)?;
             if (0..=MAX_ATTEMPTS).contains(&run.retry_failed) {

@@ -46,6 +46,15 @@ pub(crate) const FAILURE: &str = "failure";
 /// of objects with a `status` and, unless that is passed, a [`FAILURE`].
 pub(crate) const ATTEMPTS: &str = "attempts";
 
+/// The detail with the run that a test ran in, if that is the interrupted one before this.
+pub(crate) const RESUMED: &str = "resumed";
+
+/// The name of a test without what its framework puts before it.
+pub(crate) fn plain(name: &str) -> &str {
+    let name = name.trim();
+    name.strip_prefix("[It]").unwrap_or(name).trim()
+}
+
 /// Whether a status is known or empty.
 pub(crate) fn is_known(status: &str) -> bool {
     matches!(status, PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | FLAKY | "")

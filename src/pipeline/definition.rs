@@ -10,6 +10,7 @@ use crate::aggregator::Aggregator;
 use crate::config;
 use crate::driver::Plugin;
 use crate::layout;
+use crate::plugin::builtin;
 use crate::process::Rules;
 use base::json::json;
 
@@ -27,6 +28,7 @@ pub(super) fn rules(
     plugin: &Plugin<'_>,
     plugins: &[Plugin<'_>],
     attempts: &[Plugin<'_>],
+    config: &config::Run,
 ) -> Rules {
     let name = plugin.definition.name();
     let own = |plugins: &[Plugin<'_>]| {
@@ -34,7 +36,12 @@ pub(super) fn rules(
         let own = definitions.filter(|one| one.config.part_of.as_deref() == Some(name));
         own.map(|one| one.name().to_owned()).filter(|one| aggregator.expects(one)).collect::<Vec<_>>()
     };
-    Rules { parts: own(plugins), attempts: own(attempts), ..(&plugin.definition.config).into() }
+    let mut rules =
+        Rules { parts: own(plugins), attempts: own(attempts), ..(&plugin.definition.config).into() };
+    if name == builtin::E2E {
+        rules.resumed = (config.resumes.clone(), config.resumed_tests.clone());
+    }
+    rules
 }
 
 /// A definition as in archives, with what it was started with.

@@ -26,7 +26,7 @@ fn process_one(aggregator: &Aggregator, plugin: &Plugin<'_>, retries: &Retries<'
     if plugin.definition.config.part_of.is_some() {
         return Ok(());
     }
-    let rules = definition::rules(aggregator, plugin, retries.plugins, retries.attempts);
+    let rules = definition::rules(aggregator, plugin, retries.plugins, retries.attempts, config);
     let outcome = match process::process_apart(&dir, &rules, &config.limits.processing) {
         Ok(outcome) => outcome,
         Err(error) => {

@@ -95,7 +95,7 @@ impl Retries<'_> {
         if !dir.is_dir() {
             return Ok(BTreeSet::new());
         }
-        let rules = definition::rules(aggregator, plugin, self.plugins, self.attempts);
+        let rules = definition::rules(aggregator, plugin, self.plugins, self.attempts, self.config);
         process::process_apart(&dir, &rules, &self.config.limits.processing)?;
         let tree = dir.join(layout::TREE);
         let file = File::open(&tree).with_context(|| format!("`{}`", tree.display()))?;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Files, Rules};
 use crate::item::read::Visit;
 use crate::item::tree::Tree;
-use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
+use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, TIMEOUT, plain};
 use crate::layout::RESULTS;
 use base::json::json;
 
@@ -54,6 +54,29 @@ impl Ledger {
             ledger.attempts.push((source.clone(), counts));
         }
         Ok(ledger)
+    }
+}
+
+impl Ledger {
+    /// What became of a test that failed, all attempts considered.
+    fn judge(&self, item: &mut Item) {
+        let Some(again) = self.again.get(&item.name).filter(|_| item.status == FAILED) else { return };
+        let all: Vec<Value> = std::iter::once(attempt(item)).chain(again.iter().cloned()).collect();
+        let has = |status: &str| again.iter().any(|attempt| attempt["status"] == status);
+        if has(PASSED) && !has(TIMEOUT) {
+            item.status = FLAKY.into();
+        }
+        item.details.insert(ATTEMPTS.into(), all.into());
+    }
+
+    /// Makes of a test that did not run what it came to in the run before this one.
+    pub(super) fn resume(&self, item: &mut Item, why: String, run: &str) {
+        item.status = if why.is_empty() { PASSED } else { FAILED }.into();
+        item.details = [(RESUMED.to_owned(), run.into())].into();
+        if !why.is_empty() {
+            item.details.insert(FAILURE.into(), why.into());
+        }
+        self.judge(item);
     }
 }
 
@@ -114,6 +137,8 @@ pub(super) struct Merged<'a> {
     pub(super) is_first: bool,
     /// What was taken from other parts: what a suite begins and ends with is in each of them.
     pub(super) told: &'a mut HashSet<String>,
+    /// The run before this one, and what that has run, unless it was told.
+    pub(super) resumed: (&'a str, &'a mut BTreeMap<String, String>),
     /// How many tests were taken, and how many left to others.
     pub(super) taken: usize,
     pub(super) left: usize,
@@ -140,15 +165,10 @@ impl Visit for Merged<'_> {
             self.left += 1;
             return Ok(());
         }
-        if item.status == FAILED
-            && let Some(again) = self.ledger.again.get(&item.name)
-        {
-            let all: Vec<Value> = std::iter::once(attempt(&item)).chain(again.iter().cloned()).collect();
-            let has = |status: &str| again.iter().any(|attempt| attempt["status"] == status);
-            if has(PASSED) && !has(TIMEOUT) {
-                item.status = FLAKY.into();
-            }
-            item.details.insert(ATTEMPTS.into(), all.into());
+        let (run, resumed) = &mut self.resumed;
+        match resumed.remove(plain(&item.name)).filter(|_| item.status == SKIPPED) {
+            Some(why) => self.ledger.resume(&mut item, why, run),
+            None => self.ledger.judge(&mut item),
         }
         if !self.ledger.ran.is_empty() {
             self.told.insert(item.name.clone());

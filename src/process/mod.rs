@@ -54,6 +54,8 @@ pub(crate) struct Rules {
     pub parts: Vec<String>,
     /// The folders beside it with further attempts at its failed tests, in their order.
     pub attempts: Vec<String>,
+    /// The interrupted run that this one goes on with, and what that has run: why each test failed, nothing for those that passed.
+    pub resumed: (String, BTreeMap<String, String>),
 }
 
 impl Rules {
@@ -108,6 +110,7 @@ pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
             nodes: Vec::new(),
             unreadable: 0,
             told: HashSet::new(),
+            resumed: rules.resumed.1.clone(),
         };
         run.everything(dir).with_context(|| format!("cannot process `{}`", dir.display()))?;
         if let more @ 1.. = run.unreadable.saturating_sub(MAX_TOLD) {
@@ -200,6 +203,8 @@ struct Run<'a> {
     unreadable: u64,
     /// The tests that were taken, if there are parts.
     told: HashSet<String>,
+    /// What the run before this one has run, unless it was told.
+    resumed: BTreeMap<String, String>,
 }
 
 /// What a walk looks for.
@@ -231,6 +236,12 @@ impl Run<'_> {
                 *count > 0
             });
             self.nodes.push((part.clone(), Outcome::of(counts)));
+        }
+        // Those that no file lists.
+        for (name, why) in std::mem::take(&mut self.resumed) {
+            let mut item = Item { name, ..Item::default() };
+            self.ledger.resume(&mut item, why, &self.rules.resumed.0);
+            self.tree.leaf(&item)?;
         }
         Ok(())
     }
@@ -320,9 +331,20 @@ impl Run<'_> {
         let mark = self.tree.mark();
         self.tree.enter(typed, PASSED)?;
         let is_first = self.files.prefix.is_empty();
-        let (ledger, tree) = (self.ledger, &mut self.tree);
-        let mut merged = Merged { tree, ledger, is_first, told: &mut self.told, taken: 0, left: 0 };
-        junit(file, &mut merged)?;
+        let (ledger, tree, before) = (self.ledger, &mut self.tree, self.resumed.clone());
+        let mut merged = Merged {
+            tree,
+            ledger,
+            is_first,
+            told: &mut self.told,
+            resumed: (&self.rules.resumed.0, &mut self.resumed),
+            taken: 0,
+            left: 0,
+        };
+        if let Err(error) = junit(file, &mut merged) {
+            self.resumed = before;
+            return Err(error);
+        }
         if merged.taken == 0 && merged.left > 0 {
             // All of it is told by others.
             return Ok(self.tree.back(mark)?);

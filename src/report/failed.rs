@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Depth, Overview, open};
 use crate::item::read::{Visit, Writer, read};
-use crate::item::{FAILED, Item, SKIPPED, TIMEOUT};
+use crate::item::{FAILED, Item, SKIPPED, TIMEOUT, plain};
 use crate::layout;
 
 /// What the test framework puts before the name of a test.
@@ -34,23 +34,30 @@ pub(crate) fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>>
     failed_in(content)
 }
 
-/// How long a test of a plugin took on average.
-pub(crate) fn per_test(archive: &str, plugin: &str) -> anyhow::Result<Duration> {
+/// How long a test of a plugin took on average: of those that are `chosen`, if the archive has any of them.
+pub(crate) fn per_test(
+    archive: &str,
+    plugin: &str,
+    chosen: &dyn Fn(&str) -> bool,
+) -> anyhow::Result<Duration> {
     let opened = open(archive, Some(plugin), Depth::Tests)?;
     let overview = Overview::read(&opened, None)?;
-    let (mut seconds, mut count) = (0.0, 0_u32);
+    let (mut of_chosen, mut of_all) = ((0.0, 0_u32), (0.0, 0));
     for plugin in &overview.plugins {
         overview.leaves(plugin, |leaf| {
             if leaf.status() != SKIPPED
                 && !is_suite_node(&leaf.item.name)
                 && let Some(took) = leaf.duration
             {
-                seconds += took;
-                count += 1;
+                of_all = (of_all.0 + took, of_all.1 + 1);
+                if chosen(plain(&leaf.item.name)) {
+                    of_chosen = (of_chosen.0 + took, of_chosen.1 + 1);
+                }
             }
             Ok(())
         })?;
     }
+    let (seconds, count) = if of_chosen.1 > 0 { of_chosen } else { of_all };
     anyhow::ensure!(count > 0, "it tells of no test of the plugin `{plugin}` how long it took");
     Ok(Duration::try_from_secs_f64(seconds / f64::from(count))?)
 }
@@ -60,11 +67,6 @@ pub(crate) fn failed_in(tree: impl Read + Seek) -> anyhow::Result<Vec<String>> {
     let mut names = Names::default();
     read(tree, Writer::Aggregator, &mut names)?;
     Ok(names.0)
-}
-
-/// The name of a test without what the framework puts before it.
-pub(super) fn plain(name: &str) -> &str {
-    name.strip_prefix(PREFIX).unwrap_or(name).trim()
 }
 
 /// Whether the framework lists this beside its tests; it always runs, and cannot be chosen.
@@ -95,5 +97,35 @@ impl Visit for Names {
             self.0.push(name.to_owned());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_take_as_long_as_those_that_are_chosen_took() {
+        let folder = base::temp::Folder::new().unwrap();
+        let plugin = folder.join(layout::plugin("e2e"));
+        std::fs::create_dir_all(plugin.join("results/global")).unwrap();
+        let tests =
+            [("a", 10, "passed"), ("b", 20, "failed"), ("slow", 600, "passed"), ("not", 7, "skipped")];
+        let (mut tree, mut junit) =
+            (String::from("name: e2e\nstatus: failed\nitems:\n"), String::from("<testsuite>"));
+        tree.push_str("- name: junit_01.xml\n  status: failed\n  meta:\n    file: results/global/junit_01.xml\n  items:\n");
+        for (name, seconds, status) in tests {
+            tree.push_str(&format!("  - name: '[It] {name}'\n    status: {status}\n"));
+            junit.push_str(&format!("<testcase name='[It] {name}' time='{seconds}'/>"));
+        }
+        tree.push_str("  - name: '[BeforeSuite]'\n    status: passed\n");
+        junit.push_str("<testcase name='[BeforeSuite]' time='900'/></testsuite>");
+        std::fs::write(plugin.join(layout::TREE), tree).unwrap();
+        std::fs::write(plugin.join("results/global/junit_01.xml"), junit).unwrap();
+        let archive = folder.display().to_string();
+        let of = |chosen: &dyn Fn(&str) -> bool| per_test(&archive, "e2e", chosen).unwrap().as_secs();
+        assert_eq!(of(&|name| name.len() == 1), 15);
+        assert_eq!(of(&|_| true), 210);
+        assert_eq!(of(&|name| name == "not"), 210, "none of them has run");
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::causes::Failure;
 use crate::item::read::Visit;
-use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, UNKNOWN};
+use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, RESUMED, UNKNOWN};
 use crate::layout;
 
 /// A leaf and its place.
@@ -59,8 +59,9 @@ impl Leaf<'_> {
         if !known.is_empty() {
             return known.join("\n");
         }
-        let aside =
-            |key: &str| key.starts_with("system-") || [ATTEMPTS, DURATION, REMEDY, LINK].contains(&key);
+        let aside = |key: &str| {
+            key.starts_with("system-") || [ATTEMPTS, DURATION, REMEDY, LINK, RESUMED].contains(&key)
+        };
         let rest = details.iter().filter(|(key, _)| !aside(key));
         let lines = rest.map(|(key, value)| match value {
             Value::String(text) => format!("{key}: {text}"),

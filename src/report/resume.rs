@@ -1,14 +1,14 @@
 //! What is known of a run that was interrupted: which tests it was to run, and which of them have run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::failed::{is_suite_node, plain};
+use super::failed::is_suite_node;
 use super::source::Source;
 use crate::item::read::{Visit, Writer, read};
-use crate::item::{Item, SKIPPED, UNKNOWN};
+use crate::item::{FAILED, FAILURE, Item, SKIPPED, TIMEOUT, UNKNOWN, plain};
 use crate::layout;
 use crate::plugin::focus::{FOCUS, SKIP};
 
@@ -21,9 +21,13 @@ pub(crate) struct Interrupted {
     pub focus: String,
     /// See `focus`.
     pub skip: String,
-    /// The tests that have run.
-    pub ran: BTreeSet<String>,
+    /// The tests that have run: why each failed, nothing for those that passed.
+    pub ran: BTreeMap<String, String>,
 }
+
+/// So much of why a test failed goes on to the next run, and of all tests together.
+const MAX_FAILURE_BYTES: usize = 1 << 10;
+const MAX_FAILURES_BYTES: usize = 64 << 10;
 
 /// What an archive tells of a plugin whose run was interrupted.
 pub(crate) fn interrupted(archive: &str, plugin: &str) -> anyhow::Result<Interrupted> {
@@ -44,7 +48,7 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> anyhow::Result<Interru
     let json = |path: &str| -> anyhow::Result<Value> {
         Ok(files.small(path)?.and_then(|bytes| base::json::from_slice(&bytes).ok()).unwrap_or_default())
     };
-    let (mut focuses, mut skip, mut ran, mut is_whole) = (Vec::new(), String::new(), BTreeSet::new(), true);
+    let (mut focuses, mut skip, mut ran, mut is_whole) = (Vec::new(), String::new(), BTreeMap::new(), true);
     for name in files.folders(layout::PLUGINS)? {
         let definition = json(&format!("{}/{}", layout::plugin(&name), layout::DEFINITIONS[0]))?;
         let whole = definition.pointer("/Definition/sonobuoy-config/part-of").and_then(Value::as_str);
@@ -60,27 +64,36 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> anyhow::Result<Interru
         skip = env(SKIP).unwrap_or(skip);
         is_whole &= !failed.contains(&name);
         if let Some(told) = files.small(&layout::ran(&name))? {
-            ran.extend(
-                String::from_utf8_lossy(&told)
-                    .lines()
-                    .filter_map(|line| layout::ran_test(line).map(str::to_owned)),
-            );
+            let told = String::from_utf8_lossy(&told).into_owned();
+            ran.extend(told.lines().filter_map(|line| {
+                let why = if line.starts_with(layout::FAILED_TEST) { FAILED } else { "" };
+                Some((layout::ran_test(line)?.to_owned(), why.to_owned()))
+            }));
         }
     }
     ensure!(!focuses.is_empty(), "it has no plugin `{plugin}`");
     ensure!(!is_whole, "its tests have all been run; `--rerun-failed` runs those again that failed");
     if let Some(tree) = files.open(&layout::tree(plugin))? {
-        let mut seen = Ran(&mut ran);
+        let mut seen = Ran { ran: &mut ran, room: MAX_FAILURES_BYTES };
         read(tree, Writer::Aggregator, &mut seen)?;
     }
+    let config = json(layout::CONFIG)?;
+    // It may have gone on with another one itself.
+    for (name, why) in config["ResumedTests"].as_object().into_iter().flatten() {
+        ran.entry(name.clone()).or_insert_with(|| why.as_str().unwrap_or_default().to_owned());
+    }
     ensure!(!ran.is_empty(), "it does not tell of any test that it has run; start anew");
-    let run = json(layout::CONFIG)?["UUID"].as_str().map(str::to_owned);
+    let run = config["UUID"].as_str().map(str::to_owned);
     let run = run.context("it does not tell which run it is of")?;
     Ok(Interrupted { run, focus: focuses.join("|"), skip, ran })
 }
 
-/// The names of tests that ran.
-struct Ran<'r>(&'r mut BTreeSet<String>);
+/// The tests that ran.
+struct Ran<'r> {
+    ran: &'r mut BTreeMap<String, String>,
+    /// What is left for why they failed, in bytes.
+    room: usize,
+}
 
 impl Visit for Ran<'_> {
     fn enter(&mut self, _: Item) -> anyhow::Result<()> {
@@ -99,7 +112,18 @@ impl Visit for Ran<'_> {
             && ![SKIPPED, UNKNOWN, ""].contains(&item.status.as_str())
             && !item.meta.contains_key("file")
         {
-            self.0.insert(name.to_owned());
+            let mut why = String::new();
+            if [FAILED, TIMEOUT].contains(&item.status.as_str()) {
+                let told = item.details.get(FAILURE).and_then(Value::as_str).unwrap_or(FAILED);
+                let end = (0..=MAX_FAILURE_BYTES.min(self.room).min(told.len())).rev();
+                let end = end.into_iter().find(|at| told.is_char_boundary(*at)).unwrap_or_default();
+                self.room -= end;
+                told[..end].clone_into(&mut why);
+                if why.trim().is_empty() {
+                    FAILED.clone_into(&mut why);
+                }
+            }
+            self.ran.insert(name.to_owned(), why);
         }
         Ok(())
     }

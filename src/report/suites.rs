@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::leaf::Leaf;
 use super::overview::{Counts, Overview, Plugin, columns};
-use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
+use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN};
 use base::xml::escape;
 use client::protocol::GLOBAL;
 
@@ -189,6 +189,9 @@ fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Res
         }
         // Neither good nor bad, and JUnit knows nothing between.
         custom => write!(out, "<skipped message=\"{}\"/>", attribute(&format!("status: {custom}")))?,
+    }
+    if let Some(run) = item.details.get(RESUMED).and_then(Value::as_str) {
+        write!(out, "<system-out>ran in run {}, with which this one goes on</system-out>", content(run))?;
     }
     for name in ["system-out", "system-err"] {
         if let Some(text) = item.details.get(name).and_then(Value::as_str) {
