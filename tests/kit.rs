@@ -190,3 +190,38 @@ fn what_is_not_a_kit_or_lacks_something_is_named() {
             .run_any();
     }
 }
+
+#[test]
+fn several_platforms_are_taken_and_no_others() {
+    let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
+    fill(&from, "tool", false);
+    // A third platform, whose image is that of the first.
+    let mut index: Value = serde_json::from_slice(&from.manifest("tool", "1").unwrap()).unwrap();
+    let mut third = index["manifests"][0].clone();
+    third["platform"]["architecture"] = "s390x".into();
+    index["manifests"].as_array_mut().unwrap().push(third);
+    let media = index["mediaType"].as_str().unwrap().to_owned();
+    from.put_manifest("tool", "3", &media, index.to_string().as_bytes());
+    let image = format!("{}/tool:3", from.host());
+    let download = |platform: &str, image: &str| {
+        let call = Sonobuoy::new("images download -p p.yaml -o images.tar --platform").arg(platform);
+        call.file("p.yaml", plugin(image))
+    };
+    let done = download("linux/arm64,s390x", &image).stdout("images.tar\n").run_any();
+    let push = Sonobuoy::new("images push --archive").arg(done.folder.join("images.tar"));
+    push.arg("--custom-registry").arg(to.host()).stdout_has("/tool:3\n").run_any();
+    let pushed: Value = serde_json::from_slice(&to.manifest("tool", "3").unwrap()).unwrap();
+    let entries = pushed["manifests"].as_array().unwrap();
+    let platforms: Vec<_> =
+        entries.iter().map(|entry| entry["platform"]["architecture"].as_str().unwrap()).collect();
+    assert_eq!(platforms, ["arm64", "s390x"]);
+    for entry in entries {
+        assert!(to.manifest("tool", entry["digest"].as_str().unwrap()).is_some(), "{entry}");
+    }
+    download("arm64,riscv64", &image)
+        .status(1)
+        .stderr_has("is not available for linux/riscv64, only for")
+        .run();
+    let one = format!("{}/tool:amd64", from.host());
+    download("amd64,arm64", &one).status(1).stderr_has("is for one platform only, and 2 are wanted").run();
+}

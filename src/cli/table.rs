@@ -301,7 +301,7 @@ fn images() -> Command {
     };
     let transfer = || {
         [
-            text("platform", "OS/ARCH", "Platform of the images, or `all` [default: this machine's]"),
+            text("platform", "OS/ARCH,...", "Platforms of the images, or `all` [default: this machine's]"),
             switch("plain-http", "Use HTTP instead of HTTPS for registries"),
         ]
     };

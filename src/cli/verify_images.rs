@@ -92,7 +92,9 @@ fn text<'m>(matches: &'m ArgMatches, id: &str) -> Option<&'m str> {
 /// What images have to be built for: what a flag says, else the nodes' architectures, if they can be asked.
 fn architectures(matches: &ArgMatches, nodes: Result<&Nodes, &anyhow::Error>) -> Result<BTreeSet<String>> {
     Ok(match text(matches, "platform").map(Platform::parse).transpose()? {
-        Some(Platform::One(_, architecture)) => BTreeSet::from([architecture]),
+        Some(Platform::Of(platforms)) => {
+            platforms.into_iter().map(|(_, architecture)| architecture).collect()
+        }
         Some(Platform::All) => BTreeSet::new(),
         None => nodes.map_or_else(
             |error| {

@@ -20,30 +20,33 @@ const MAX_DEPTH: usize = 3;
 pub enum Platform {
     /// All of them.
     All,
-    /// Operating system and architecture, such as `linux` and `arm64`.
-    One(String, String),
+    /// These: operating system and architecture, such as `linux` and `arm64`.
+    Of(Vec<(String, String)>),
 }
 
 impl Platform {
-    /// Parses `linux/amd64`, `arm64` or `all`.
+    /// Parses `linux/amd64`, `arm64`, several with commas between them, or `all`.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut parts = text.split('/');
-        match (parts.next(), parts.next(), parts.next()) {
-            (Some("all"), None, None) => Ok(Self::All),
-            (Some(arch), None, None) if !arch.is_empty() => Ok(Self::One("linux".into(), arch.into())),
-            (Some(os), Some(arch), None) if !os.is_empty() && !arch.is_empty() => {
-                Ok(Self::One(os.into(), arch.into()))
-            }
-            _ => bail!("`{text}` is not a platform; write linux/amd64, linux/arm64 or all"),
+        let one = |part: &str| {
+            let (os, arch) = part.split_once('/').unwrap_or(("linux", part));
+            let is_one = !os.is_empty() && !arch.is_empty() && !arch.contains('/') && part != "all";
+            ensure!(
+                is_one,
+                "`{part}` is not a platform; write linux/amd64, linux/arm64, both with a comma, or all"
+            );
+            Ok((os.to_owned(), arch.to_owned()))
+        };
+        match text {
+            "all" => Ok(Self::All),
+            _ => text.split(',').map(|part| one(part.trim())).collect::<Result<_>>().map(Self::Of),
         }
     }
 
-    /// Whether an entry of an index is for this platform.
+    /// Whether an entry of an index is for one of these platforms.
     fn fits(&self, entry: &Value) -> bool {
-        let platform = &entry["platform"];
         match self {
             Self::All => true,
-            Self::One(os, arch) => platform["os"] == **os && platform["architecture"] == **arch,
+            Self::Of(wanted) => wanted.iter().any(|one| is_for(entry, one)),
         }
     }
 
@@ -54,8 +57,14 @@ impl Platform {
             "aarch64" => "arm64",
             other => other,
         };
-        Self::One("linux".into(), arch.into())
+        Self::Of(vec![("linux".into(), arch.into())])
     }
+}
+
+/// Whether an entry of an index is for a platform.
+fn is_for(entry: &Value, (os, arch): &(String, String)) -> bool {
+    let platform = &entry["platform"];
+    platform["os"] == **os && platform["architecture"] == **arch
 }
 
 /// An image in a store.
@@ -136,7 +145,7 @@ impl Store {
         Ok(Stored { name: name.clone(), root })
     }
 
-    /// The manifest of an image for a platform, or its index for all.
+    /// The manifest of an image for a platform, or an index for several: with these alone, or its own for all.
     pub(super) fn chosen(
         &self,
         client: &Client,
@@ -144,13 +153,15 @@ impl Store {
         platform: &Platform,
     ) -> Result<(Descriptor, Vec<u8>)> {
         let (root, bytes) = client.manifest(name, name.wanted())?;
-        let Platform::One(os, arch) = platform else { return Ok((root, bytes)) };
+        let Platform::Of(wanted) = platform else { return Ok((root, bytes)) };
         if !root.is_index() {
+            ensure!(wanted.len() == 1, "`{name}` is for one platform only, and {} are wanted", wanted.len());
             return Ok((root, bytes));
         }
-        let index: Value = json::from_slice(&bytes)?;
+        let mut index: Value = json::from_slice(&bytes)?;
         let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let Some(chosen) = all.iter().find(|entry| platform.fits(entry)).and_then(Descriptor::read) else {
+        let is_missing = |one: &&(String, String)| !all.iter().any(|entry| is_for(entry, one));
+        if let Some((os, arch)) = wanted.iter().find(is_missing) {
             let known: Vec<String> = all
                 .iter()
                 .filter_map(|entry| {
@@ -162,8 +173,17 @@ impl Store {
                 })
                 .collect();
             bail!("`{name}` is not available for {os}/{arch}, only for {}", known.join(", "));
-        };
-        client.manifest(name, &chosen.digest)
+        }
+        let chosen: Vec<Value> = all.iter().filter(|entry| platform.fits(entry)).cloned().collect();
+        if let ([_], [first, ..]) = (&wanted[..], &chosen[..]) {
+            let first =
+                Descriptor::read(first).with_context(|| format!("`{name}`: invalid entry in its index"))?;
+            return client.manifest(name, &first.digest);
+        }
+        index["manifests"] = chosen.into();
+        let bytes = index.to_string().into_bytes();
+        let digest = digest_of(&ring::digest::digest(&ring::digest::SHA256, &bytes));
+        Ok((Descriptor { digest, size: bytes.len() as u64, ..root }, bytes))
     }
 
     fn pull_manifest(
@@ -262,11 +282,15 @@ mod tests {
 
     #[test]
     fn platforms() {
-        let one = |os: &str, arch: &str| Platform::One(os.into(), arch.into());
+        let one = |os: &str, arch: &str| Platform::Of(vec![(os.into(), arch.into())]);
         assert_eq!(Platform::parse("all").unwrap(), Platform::All);
         assert_eq!(Platform::parse("arm64").unwrap(), one("linux", "arm64"));
         assert_eq!(Platform::parse("linux/amd64").unwrap(), one("linux", "amd64"));
-        for text in ["", "/", "a/b/c"] {
+        let both = Platform::Of(
+            [("linux", "amd64"), ("windows", "arm64")].map(|(os, arch)| (os.into(), arch.into())).into(),
+        );
+        assert_eq!(Platform::parse("amd64, windows/arm64").unwrap(), both);
+        for text in ["", "/", "a/b/c", "amd64,", "amd64,all"] {
             assert!(Platform::parse(text).is_err(), "{text}");
         }
     }
