@@ -116,8 +116,14 @@ fn an_archive_and_its_seal_are_uploaded_and_a_busy_store_is_asked_again() {
 
 /// A run without plugins, whose aggregator uploads there.
 fn uploading(url: &str) -> Cluster {
-    let mut cluster = Cluster::new(&["a"]);
+    let mut cluster =
+        Cluster::new(&["a"]).set("Resources", json!(["secrets"])).set("Redaction", json!({"Off": true}));
     cluster.env.insert("SONOBUOY_UPLOAD_URL".into(), url.into());
+    // The snapshot of somebody who wants all secrets as they are.
+    for (name, value) in [("sonobuoy-upload", url), ("other", "plain")] {
+        let secret = json!({"data": {"url": BASE64.encode(value)}});
+        cluster.api.put(&format!("/api/v1/namespaces/sonobuoy/secrets/{name}"), secret);
+    }
     cluster
 }
 
@@ -125,6 +131,8 @@ fn uploading(url: &str) -> Cluster {
 fn keeps_the_secret(cluster: &Cluster, said: &str) {
     let archive = cluster.archive();
     let files: Vec<String> = archive.names().map(|name| archive.text(name)).collect();
+    let secrets = archive.text(&archive.named("v1_secrets.json"));
+    assert!(secrets.contains(&BASE64.encode("plain")) && !secrets.contains("sonobuoy-upload"), "{secrets}");
     let pod = cluster.api.get(&cluster.path("sonobuoy")).unwrap().to_string();
     for text in files.iter().map(String::as_str).chain([said, &pod]) {
         assert!(!text.contains(SIGNATURE) && !text.contains("/runs/mine"), "{text}");

@@ -1,7 +1,6 @@
 //! What is expected, what stands where, and who was heard of when: the state of a run without any I/O.
 //!
-//! Every change is one method, made under the store's lock, which is never held longer. Waiters leave a [`Stop`]
-//! here that a change ends. What the state looks like from outside is the status document.
+//! Every change is one method, made under the store's lock, which is never held longer, and ends the [`Stop`] of each waiter.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,8 +10,8 @@ use super::attempt::Attempt;
 use super::budget::{self, Hit};
 use super::progress;
 use super::receipt::Receipt;
-use crate::item;
 use crate::status::{self, Archive, Entry, Run};
+use crate::{causes, item};
 use base::clock;
 use base::stop::Stop;
 use client::protocol::{FailureKind, Progress, ResultId};
@@ -410,7 +409,8 @@ impl Slot {
                 entry.message = self.trouble.clone().or_else(|| self.silent(silence, now)).or_else(limited);
             }
             Standing::Refused { reason, .. } => {
-                entry.message = Some(format!("the last upload was refused and may be sent again: {reason}"));
+                let refused = format!("the last upload was refused and may be sent again: {reason}");
+                entry.message = Some(causes::advised(&refused));
             }
             // Nothing went wrong: there is nobody who could send anything.
             Standing::Failed { error, kind: FailureKind::Skipped } => {
@@ -420,7 +420,7 @@ impl Slot {
             }
             Standing::Failed { error, kind } => {
                 entry.status = status::FAILED.into();
-                entry.message = Some(error.clone());
+                entry.message = Some(causes::advised(error));
                 entry.timed_out = *kind == FailureKind::TimedOut;
             }
             Standing::Accepted { identity } => {

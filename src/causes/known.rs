@@ -74,7 +74,7 @@ const KNOWN: &[Known] = &[
     Known {
         title: "the clock of a node is wrong",
         remedy: "let NTP or chrony keep the node's clock; `sonobuoy run -p network` measures it",
-        needles: &["clock skew", "not yet valid", "clock is", "clock offset"],
+        needles: &["clock skew", "not yet valid", "not valid yet", "clock is", "clock offset"],
     },
     Known {
         title: "the credentials are rejected",
@@ -133,6 +133,11 @@ const KNOWN: &[Known] = &[
         title: "memory ran out",
         remedy: "raise the container's memory limit, or find what uses the node's memory",
         needles: &["oomkilled", "out of memory", "exit code 137", "cannot allocate memory"],
+    },
+    Known {
+        title: "the aggregator's disk is full",
+        remedy: "free room on its node's disk, or give it a larger one with `--results-pvc`; workers try again for an hour",
+        needles: &["results disk is full"],
     },
     Known {
         title: "a disk is full",
@@ -211,6 +216,10 @@ mod tests {
             ("TLS: invalid peer certificate: Expired", "a certificate is not trusted"),
             ("x509: certificate has expired or is not yet valid", "the clock of a node is wrong"),
             ("the clock is 340 s ahead", "the clock of a node is wrong"),
+            (
+                "invalid peer certificate: certificate not valid yet: verification time 1",
+                "the clock of a node is wrong",
+            ),
             ("0/3 nodes are available: 3 Insufficient cpu", "no place for a pod"),
         ] {
             assert_eq!(known(text).map(|known| known.title), Some(title), "{text}");

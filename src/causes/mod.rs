@@ -36,6 +36,14 @@ pub(crate) fn remedy(text: &str) -> Option<&'static str> {
     known(text).map(|known| known.remedy)
 }
 
+/// A text with what helps, unless it says that itself: it does after a semicolon.
+pub(crate) fn advised(text: &str) -> String {
+    match remedy(text).filter(|_| !text.contains("; ")) {
+        Some(remedy) => format!("{text}; {remedy}"),
+        None => text.to_owned(),
+    }
+}
+
 /// One failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Failure<'a> {

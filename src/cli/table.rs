@@ -412,7 +412,7 @@ fn gather() -> Command {
                 .arg(format(&["json", "table", "csv"]))
                 .arg(switch(
                     "run-facts",
-                    "Run programs of `facts.d`, too, as whom this runs as [default: $RUN_FACTS]",
+                    "Run programs of `facts.d`, too, with the rights that this has [default: $RUN_FACTS]",
                 )),
         )
         .subcommand(

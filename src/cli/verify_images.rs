@@ -168,8 +168,7 @@ fn print(head: [&str; 4], rows: &[[String; 4]]) -> Result<()> {
 /// Says what is wrong with each image, and what helps.
 fn judge(trouble: &BTreeMap<String, String>) -> Result<()> {
     for (image, why) in trouble {
-        let remedy = causes::remedy(why).map_or_else(String::new, |remedy| format!("; {remedy}"));
-        log::error!("{image}: {why}{remedy}");
+        log::error!("{image}: {}", causes::advised(why));
     }
     match trouble.len() {
         0 => Ok(()),

@@ -110,11 +110,10 @@ impl Silences {
     pub(super) fn complaints(&self, now: SystemTime) -> Vec<(ResultId, Complaint)> {
         let Some(limit) = self.limit else { return Vec::new() };
         let complaint = |worker: &Worker| {
-            let cause = worker.cause.as_ref().map(|cause| {
-                let cause = causes::unreached(cause);
-                let remedy = causes::remedy(&cause).map(|remedy| format!("; {remedy}"));
-                format!("its worker {cause}{}", remedy.unwrap_or_default())
-            });
+            let cause = worker
+                .cause
+                .as_ref()
+                .map(|cause| format!("its worker {}", causes::advised(&causes::unreached(cause))));
             if passed(worker.since, limit, now) && passed(self.progress, limit / 4, now) {
                 let cause = cause.unwrap_or_else(|| "its worker does not say why in its log".into());
                 let said = format!("nothing was heard of it in {}: {cause}", clock::duration(limit));

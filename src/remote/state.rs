@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, SONOBUOY};
-use crate::status;
+use crate::{causes, status};
 use base::clock;
 use base::kube::{Client, Error, Event, Resource, Selector};
 
@@ -64,6 +64,7 @@ impl State {
             "Succeeded" => "the aggregator has ended without telling its status".to_owned(),
             _ => format!("the aggregator's pod is {phase}{because}"),
         };
+        let message = causes::advised(&message);
         let lost = matches!(&*phase, "Failed" | "Unknown");
         let failed = lost || no_image && phase == "Pending";
         Self::Silent { phase, message, lost, stuck, failed }
@@ -234,14 +235,16 @@ mod tests {
                 json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]}),
             ),
             "running",
-            "the aggregator's pod is Pending: Unschedulable: 0/1 nodes",
+            "the aggregator's pod is Pending: Unschedulable: 0/1 nodes; check the nodes' free CPU and memory, their taints and the \
+             pod's node selector",
             false,
         );
         let waiting = json!({"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]});
         check(
             &pod("Pending", waiting),
             "failed",
-            "the aggregator's pod is Pending: container c: ErrImagePull: no",
+            "the aggregator's pod is Pending: container c: ErrImagePull: no; check the image's name and tag, the registry and the \
+             pull secret; `sonobuoy images` lists what a run needs",
             false,
         );
         let waiting = json!({"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "CreateContainerConfigError"}}}]});
