@@ -1,6 +1,11 @@
 //! `--retry-failed`: failed tests are started again, in the same run, and what passes then is flaky.
 
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
 use super::board::at_terminal;
+use super::support::cluster::{Aggregator, Cluster, Worker};
 use super::support::{Archive, Folder, Sonobuoy};
 
 /// The tests of [`suite`].
@@ -203,4 +208,81 @@ fn an_attempt_that_brings_nothing_leaves_the_failures_as_they_were() {
     assert!(archive.text("plugins/suite-retry-1/errors/global/error.json").contains("exit code 7"));
     // Each attempt is made, since the next one may be luckier.
     assert_eq!(starts(&state).len(), 4);
+}
+
+/// What a suite of three tests sends: `.` passed, `F` failed, `-` did not run.
+fn sent(outcomes: &str) -> String {
+    let cases = ["a", "b", "c"].into_iter().zip(outcomes.chars()).map(|(name, outcome)| {
+        let inside = match outcome {
+            'F' => "<failure message='no'>no</failure>",
+            '-' => "<skipped/>",
+            _ => "",
+        };
+        format!("<testcase name='[It] {name}'>{inside}</testcase>")
+    });
+    format!("<testsuite>{}</testsuite>", cases.collect::<String>())
+}
+
+/// The same run goes on in another process.
+fn restarted(cluster: &Cluster, mut aggregator: Aggregator) -> Aggregator {
+    aggregator.child.kill().unwrap();
+    aggregator.child.wait().unwrap();
+    let aggregator = cluster.start("");
+    let server = &cluster.settings["Server"]["advertiseaddress"];
+    cluster.api.wait(|_| TcpStream::connect(server.as_str().unwrap()).is_ok());
+    aggregator
+}
+
+#[test]
+fn an_aggregator_that_is_restarted_goes_on_with_the_attempt_that_it_was_at() {
+    let definition = "sonobuoy-config: {driver: Job, plugin-name: suite, result-format: junit}\n\
+                      spec: {name: plugin, image: i, env: [{name: E2E_FOCUS, value: all}]}\n";
+    let cluster = Cluster::new(&["a"]).set("RetryFailed", json!(2));
+    cluster.folder.write("plugins.d/suite.yaml", definition);
+    let focus = |plugin: &str| {
+        let pod = cluster.pod_on(plugin, "global");
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        let env = containers.iter().find(|one| one["name"] == "plugin").unwrap()["env"].as_array().unwrap();
+        let focus = env.iter().find(|one| one["name"] == "E2E_FOCUS").unwrap();
+        focus["value"].as_str().unwrap().to_owned()
+    };
+    let pods = |attempt: &str| -> Vec<Value> {
+        cluster.pods(attempt).iter().map(|pod| pod["metadata"]["uid"].clone()).collect()
+    };
+    let send = |worker: &Worker, outcomes: &str| worker.send_file("global", "junit.xml", &sent(outcomes));
+
+    let aggregator = cluster.start("");
+    assert_eq!(send(&cluster.worker("suite"), "FF."), 200);
+    let first = cluster.worker("suite-retry-1");
+    assert_eq!(focus("suite-retry-1"), "(^| )(a|b)$");
+    let started = pods("suite-retry-1");
+    let aggregator = restarted(&cluster, aggregator);
+    // The same attempt, whose worker knows nothing of it.
+    assert_eq!(send(&first, ".F-"), 200);
+    let second = cluster.worker("suite-retry-2");
+    assert_eq!((pods("suite-retry-1"), started.len()), (started, 1), "the attempt is not started twice");
+    assert_eq!(focus("suite-retry-2"), "(^| )(b)$");
+    let aggregator = restarted(&cluster, aggregator);
+    assert_eq!(send(&first, "FF-"), 409, "it has been taken");
+    assert_eq!(send(&second, "-.-"), 200);
+    aggregator.ends_well();
+
+    let archive = cluster.archive();
+    let focused = |attempt: &str| {
+        let path = format!("plugins/{attempt}/definition.json");
+        let definition: Value = serde_json::from_str(&archive.text(&path)).unwrap();
+        definition["Definition"]["spec"]["env"][0]["value"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(["suite-retry-1", "suite-retry-2"].map(focused), ["(^| )(a|b)$", "(^| )(b)$"]);
+    let tree = archive.text("plugins/suite/sonobuoy_results.yaml");
+    let attempts = |name: &str| {
+        let test = tree.split(&format!("[It] {name}'")).nth(1).unwrap_or_else(|| panic!("{tree}"));
+        let test = test.split("- name").next().unwrap();
+        assert_eq!(test.contains("status: flaky"), name != "c", "{test}");
+        ["status: failed", "status: passed"].map(|status| test.matches(status).count())
+    };
+    assert_eq!(["a", "b", "c"].map(attempts), [[1, 1], [2, 1], [0, 1]], "{tree}");
+    for (attempt, outcomes) in [("suite-retry-1", ".F-"), ("suite-retry-2", "-.-")] {
+        assert_eq!(archive.text(&format!("plugins/{attempt}/results/global/junit.xml")), sent(outcomes));
+    }
 }

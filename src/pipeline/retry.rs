@@ -7,11 +7,12 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::Context as _;
 
 use super::definition;
-use crate::aggregator::Aggregator;
+use crate::aggregator::{Aggregator, Waited};
 use crate::driver::Plugin;
 use crate::plugin::{Definition, focus};
 use crate::{config, layout, process, report};
@@ -55,6 +56,12 @@ impl Retries<'_> {
         for attempt in self.attempts.iter().filter(|attempt| attempt.definition.whole() == name) {
             if stop.stopped() {
                 return;
+            }
+            let own = attempt.definition.name();
+            if aggregator.expects(own) && aggregator.wait(own, Some(Instant::now()), stop) == Waited::Complete
+            {
+                // From before a restart: what it was to start has been started, and its definition says so.
+                continue;
             }
             let again = self.failed(aggregator, plugin).and_then(|failed| {
                 let Some(definition) = focused(attempt.definition, &failed) else { return Ok(false) };

@@ -367,12 +367,17 @@ pub struct Worker {
 impl Worker {
     /// Sends a result and gives the code of the answer.
     pub fn send(&self, node: &str) -> u16 {
-        let (plugin, body) = (&self.plugin, format!("of {node}\n"));
+        self.send_file(node, "r.txt", &format!("of {node}\n"))
+    }
+
+    /// The same with a file of this name.
+    pub fn send_file(&self, node: &str, name: &str, body: &str) -> u16 {
+        let plugin = &self.plugin;
         let place =
             if node == "global" { format!("global/{plugin}") } else { format!("by-node/{node}/{plugin}") };
         let answer = self.peer.say(format!(
             "PUT /api/v1/results/{place} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\
-             content-type: text/plain\r\ncontent-disposition: attachment; filename=\"r.txt\"\r\n\r\n{body}",
+             content-type: text/plain\r\ncontent-disposition: attachment; filename=\"{name}\"\r\n\r\n{body}",
             body.len()
         ));
         answer
