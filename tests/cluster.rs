@@ -82,7 +82,7 @@ fn a_log_that_cannot_be_read_does_not_hide_the_others() {
         .run();
     Sonobuoy::new(&format!("logs -p a --kubeconfig {config}"))
         .status(1)
-        .stderr_has("none of 2 logs can be read")
+        .stderr_has("none of the 2 logs can be read")
         .run();
 }
 

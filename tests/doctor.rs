@@ -242,7 +242,7 @@ fn what_the_network_does_not_let_through_is_told_by_node() {
 
     let cluster = Cluster::new(Ills { no_names: true, blocked: vec!["n2"], ..Ills::default() });
     let done = cluster.finds("--format text", &[blocked, "2 of 2 nodes: name server 10.96.0.10"]);
-    assert!(done.stdout.contains("check that the cluster's DNS pods run"), "{}", done.stdout);
+    assert!(done.stdout.contains("check that the cluster's DNS pods are running"), "{}", done.stdout);
 
     let cluster = Cluster::new(Ills { no_images: true, ..Ills::default() });
     cluster

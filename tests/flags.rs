@@ -141,10 +141,10 @@ fn flags_that_exclude_each_other_are_refused_before_anything_runs() {
         check(&format!("{command} --mode quick --e2e-focus x"), "--mode and --e2e-focus exclude each other");
         check(&format!("{command} -m quick --e2e-skip="), "--mode and --e2e-skip exclude each other");
     }
-    check("run --rerun-failed x --e2e-focus=x", "--rerun-failed and --e2e-focus exclude");
-    check("run --rerun-failed x --e2e-skip=x", "--rerun-failed and --e2e-skip exclude");
-    check("run --rerun-failed x -m quick", "--rerun-failed and --mode exclude");
-    check("gen --e2e-repo x --e2e-repo-config y", "--e2e-repo and --e2e-repo-config exclude");
+    check("run --rerun-failed x --e2e-focus=x", "--rerun-failed and --e2e-focus cannot be used together");
+    check("run --rerun-failed x --e2e-skip=x", "--rerun-failed and --e2e-skip cannot be used together");
+    check("run --rerun-failed x -m quick", "--rerun-failed and --mode cannot be used together");
+    check("gen --e2e-repo x --e2e-repo-config y", "--e2e-repo and --e2e-repo-config cannot be used together");
     check(
         "gen --e2e-docker-config-file x --kubernetes-version v1.26.9",
         "--e2e-docker-config-file needs Kubernetes 1.27",
@@ -160,18 +160,18 @@ fn wrong_values_are_named_with_what_would_be_right() {
     };
     check(
         "run --mode fast",
-        "it is one of certified-conformance, conformance-lite, non-disruptive-conformance, quick",
+        "it must be one of certified-conformance, conformance-lite, non-disruptive-conformance, quick",
     );
     check("run --wait=soon", "invalid argument \"soon\" for \"--wait\": write minutes, or a duration");
     check("run --wait 60", "did you mean `--wait=60`?");
     check(
         "query --redact x --no-redact",
-        "Error: --redact and --no-redact exclude each other; leave one out",
+        "Error: --redact and --no-redact cannot be used together; leave one out",
     );
     check("results one two", "could not process archive: one: ");
-    check("results one --mode detail", "it is one of summary, report, detailed, dump, readable");
-    check("run --rbac maybe", "it is one of Enable, Disable, Detect");
-    check("run --redact x -f y", "Error: --redact and --file exclude each other; leave one out");
+    check("results one --mode detail", "it must be one of summary, report, detailed, dump, readable");
+    check("run --rbac maybe", "it must be one of Enable, Disable, Detect");
+    check("run --redact x -f y", "Error: --redact and --file cannot be used together; leave one out");
     check("gen --file y --no-redact", "--file and --no-redact exclude each other");
     check("delete --all=perhaps", "write true or false");
     check("gen --e2e-focus=(", "Error: --e2e-focus: ");

@@ -237,7 +237,7 @@ fn a_worker_that_runs_and_is_never_heard_of_fails_with_what_its_log_says() {
     aggregator.ends_well();
     let error = cluster.error("p", "a");
     assert!(
-        error.contains("nothing was heard of it in 6s") && error.contains("Connection refused"),
+        error.contains("nothing was heard from it in 6s") && error.contains("Connection refused"),
         "{error}"
     );
     assert_eq!(cluster.archive().text("plugins/p/results/b/r.txt"), "of b\n");

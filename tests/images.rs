@@ -60,7 +60,10 @@ fn the_list_comes_from_definitions() {
         .stderr_has("would download registry.k8s.io/conformance:v1.30.0")
         .run();
     Sonobuoy::new("images push -p systemd-logs").stderr_has("nothing is pushed").run();
-    Sonobuoy::new("images push --kubernetes-version=v1.30.0").status(1).stderr_has("where to?").run();
+    Sonobuoy::new("images push --kubernetes-version=v1.30.0")
+        .status(1)
+        .stderr_has("no registry to push to")
+        .run();
     let own = format!("localhost/sonobuoy:v{version}\n");
     Sonobuoy::new("images list -p host-facts,network").stdout(&own).run();
     let own = format!("{own}reg.local/x:2\n");
@@ -74,7 +77,7 @@ fn a_download_that_is_cut_goes_on_and_is_pushed_elsewhere() {
     let (_, layer) = fill(&from, "team/tool", false);
     let image = format!("{}/team/tool:1", from.host());
     let call = Sonobuoy::new("images download -p p.yaml -o images.tar").file("p.yaml", plugin(&image));
-    let done = call.stderr_has("in no registry").stdout("images.tar\n").run();
+    let done = call.stderr_has("not in any registry").stdout("images.tar\n").run();
     assert!(from.log().iter().filter(|line| line.contains(&digest(&layer))).count() >= 3, "{:?}", from.log());
     assert!(!done.folder.join("images.blobs").exists());
 
@@ -133,7 +136,7 @@ fn inspect_says_what_is_there() {
     let call = |image: &str| Sonobuoy::new("images inspect -p p.yaml").file("p.yaml", plugin(image));
     call(&format!("{host}/tool:1"))
         .stdout(&format!("{host}/tool:1 found {root}\n"))
-        .stderr_has("in no registry")
+        .stderr_has("not in any registry")
         .run();
     let missing = format!("{host}/tool:9");
     call(&missing)
@@ -390,7 +393,7 @@ esac
         call(&format!("images pull {three}")).status(1).stdout("").stderr_has("failed with 1 image").run();
     assert!(
         done.stderr.contains("progress of docker")
-            && done.stderr.contains(&format!("{own} is in no registry"))
+            && done.stderr.contains(&format!("{own} is not in any registry"))
     );
     let pulled = |done: &super::support::command::Done| {
         let log = done.folder.read("log");

@@ -366,7 +366,7 @@ fn a_worker_that_is_told_to_end_is_not_waited_for() {
     let (archive, _) = archive(local(&plugin("p", "driver: Job", script)));
     let error = archive.text("plugins/p/errors/global/error.json");
     assert!(error.contains("the worker ended with exit code 1 and left no result"), "{error}");
-    assert!(error.contains("asked to end"), "{error}");
+    assert!(error.contains("asked to stop"), "{error}");
 }
 
 #[test]
@@ -411,7 +411,7 @@ fn a_later_interrupt_ends_at_once_and_leaves_no_process() {
     assert!(!runs(&folder.join("pid")), "the plugin is left");
     let left = std::fs::read_dir(folder.join("tmp")).unwrap().map(|entry| entry.unwrap().path());
     for path in left {
-        assert!(said.contains(&format!("stays in `{}`", path.display())), "{said}");
+        assert!(said.contains(&format!("remains in `{}`", path.display())), "{said}");
     }
 }
 
@@ -459,7 +459,7 @@ fn a_run_that_brings_nothing_says_why_in_its_archive_and_its_reports() {
     let file = std::fs::read_dir(done.folder.path()).unwrap().map(|entry| entry.unwrap().path());
     let file = file.into_iter().find(|path| path.to_string_lossy().ends_with(".tar.gz")).unwrap();
     let results = |words: &str| Sonobuoy::new("results").arg(&file).args(words).run_any().stdout;
-    let told = "The run failed as a whole: of 1 result none came.";
+    let told = "The run failed as a whole: its only result did not arrive.";
     assert!(results("--mode summary").contains(told), "{}", results("--mode summary"));
     let page = results("--format html");
     assert!(page.contains(told) && page.contains("It began with lost on global at"), "{page}");

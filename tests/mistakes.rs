@@ -27,10 +27,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("run systemd-logs", "did you mean `-p systemd-logs`?"),
     ("gen --kubernetes-version v1.30.0 -p systemd-log", "did you mean `systemd-logs`?"),
     ("run -p systemd-log", "did you mean `systemd-logs`?"),
-    (
-        "gen --kubernetes-version v1.11+",
-        "no tag of an image has a `+`; write v1.11.0, auto, ignore or latest",
-    ),
+    ("gen --kubernetes-version v1.11+", "a tag cannot contain `+`; write v1.11.0, auto, ignore or latest"),
     ("gen plugin --name A_b --image i", "starting and ending with a letter or digit"),
     ("run --timeout 1x", "write seconds, or a duration such as 90m or 1h30m"),
     ("run --wait=soon", "write minutes, or a duration such as 90m or 1h30m"),
@@ -49,7 +46,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("status --folow", "did you mean `--watch`?"),
     ("status mynamespace", "a namespace is named by `-n mynamespace`"),
     ("version --shrt", "did you mean `--short`?"),
-    ("completion tcsh", "for \"SHELL\": it is one of bash, zsh, fish, powershell"),
+    ("completion tcsh", "for \"SHELL\": it must be one of bash, zsh, fish, powershell"),
     ("completion zhs", "did you mean `zsh`?"),
     ("results --format htm x", "did you mean `html`?"),
     ("delete --al", "did you mean `--all`?"),
@@ -57,7 +54,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("run --rbac enabled", "did you mean `Enable`?"),
     ("plugin remove x", "did you mean `plugin uninstall`?"),
     ("plugin install x.yaml", "as in `plugin install disk disk.yaml`"),
-    ("gen plugin", "or `--example shell` for one that runs as it is"),
+    ("gen plugin", "or `--example shell` for one that works as it is"),
     ("results diff a", "write the earlier archive and the later one"),
     ("run --context prod", "there is no kubeconfig that could have it; name one with `--kubeconfig`"),
     ("frobnicate", "unknown command \"frobnicate\" for \"sonobuoy\""),
@@ -129,8 +126,10 @@ fn files_that_hold_nothing_are_called_empty() {
 #[test]
 fn a_plugin_that_does_not_depend_on_the_version_is_printed_without_a_cluster() {
     let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
-    let done =
-        Sonobuoy::new("gen --rbac Enable -p").arg(definition).stderr_has("do not get the version").run_any();
+    let done = Sonobuoy::new("gen --rbac Enable -p")
+        .arg(definition)
+        .stderr_has("are not told the version")
+        .run_any();
     assert!(done.stdout.contains("plugin-name: hello"), "{}", done.stdout);
     Sonobuoy::new("gen --rbac Enable -p e2e").status(1).stderr_has("--kubernetes-version").run_any();
 }
@@ -155,7 +154,7 @@ fn examples_run_as_they_are() {
     }
     Sonobuoy::new("gen plugin --example perl")
         .status(1)
-        .stderr_has("it is one of shell, python, go, rust")
+        .stderr_has("it must be one of shell, python, go, rust")
         .run_any();
     Sonobuoy::new("gen plugin --name x").status(1).stderr_has("missing: --image").run_any();
 }

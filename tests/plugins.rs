@@ -97,7 +97,7 @@ fn the_quick_start_of_v0_8_is_read_whole() {
     );
     let done = Sonobuoy::new(&format!("gen {VERSION} -p quick.yaml"))
         .file("quick.yaml", file)
-        .stderr_has("left out, since they define no plugin: Namespace `heptio-sonobuoy`, ConfigMap `settings`, Pod `sonobuoy`")
+        .stderr_has("ignored, since they do not define a plugin: Namespace `heptio-sonobuoy`, ConfigMap `settings`, Pod `sonobuoy`")
         .stderr_has("the volume `config` of `__SONOBUOY_CONFIGMAP__`, mounted at `/etc/sonobuoy` was dropped")
         .run_any();
     let logs = definition(&documents(&done.stdout), "systemd-logs");
@@ -130,7 +130,7 @@ fn a_selection_that_nothing_defines_is_refused_before_anything_is_made() {
     gen_with(r#"{"Plugins": [{"name": "c"}], "PluginSearchPath": ["/elsewhere"]}"#).run_any();
     gen_with(r#"{"Plugins": [{"name": "a-b"}, {"name": "c"}]}"#)
         .status(1)
-        .stderr_has("selects `c`, which nothing defines; this run has a-b: add `-p c`")
+        .stderr_has("selects `c`, which is not defined; this run has a-b: add `-p c`")
         .run();
 }
 

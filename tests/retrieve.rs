@@ -306,7 +306,7 @@ fn only_what_is_called_as_an_archive_is_taken() {
         run.api.on_exec(move |_| ExecAnswer::ok(sent.clone()));
         let mut retrieve = run.retrieve("").stdout(&format!("{}\n", run.home.join(NAME).display()));
         for name in evil {
-            retrieve = retrieve.stderr_has(&format!("left out `{name}`"));
+            retrieve = retrieve.stderr_has(&format!("skipped `{name}`"));
         }
         retrieve.run();
         assert_eq!(run.came(), [NAME]);
@@ -320,7 +320,7 @@ fn only_the_archive_that_the_status_names_is_taken_from_the_usual_folder() {
     run.there.write("202401020000_sonobuoy_b.tar.gz", b"other");
     run.retrieve("")
         .stdout(&format!("{}\n", run.home.join(NAME).display()))
-        .stderr_has(&format!("left out `202401020000_sonobuoy_b.tar.gz`: the archive of the run is `{NAME}`"))
+        .stderr_has(&format!("skipped `202401020000_sonobuoy_b.tar.gz`: the archive of the run is `{NAME}`"))
         .run();
     assert_eq!(run.came(), [NAME]);
     // Who names a folder means what is in it.
@@ -381,7 +381,7 @@ fn a_seal_is_verified_and_comes_along() {
     own().stdout(&line).stderr_has("is sealed by the authority of run 11111111").run();
     // Without any, what the seal states is compared.
     run.api.remove("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority");
-    run.retrieve("").stdout(&line).stderr_has("who sealed it cannot be told").run();
+    run.retrieve("").stdout(&line).stderr_has("who sealed it is unknown").run();
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn an_archive_whose_seal_is_wrong_or_missing_does_not_come() {
         run.there.write(&format!("{NAME}.sig"), key.sign(statement.as_bytes()).unwrap());
         std::fs::write(path, statement).unwrap();
     });
-    check("makes no statement about an archive", |run, _| {
+    check("does not describe an archive", |run, _| {
         run.there.write(&format!("{NAME}.sha256"), "nonsense");
     });
     check("arrived without its seal", |run, _| {

@@ -254,7 +254,7 @@ fn objects_without_a_namespace_may_be_there_and_others_may_not() {
     api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm", json!({}));
     run(&config, "--skip-preflight")
         .status(1)
-        .stderr_has("it is there already, from an earlier run or somebody else")
+        .stderr_has("it exists already, from an earlier run or somebody else")
         .stderr_has("nothing was created")
         .run();
     assert_eq!(created(&api), [""; 0]);
@@ -290,7 +290,7 @@ fn a_manifest_comes_from_a_file_or_from_standard_input() {
         .stderr_has("namespace `mine` exists already")
         .run();
     for (text, complaint) in [
-        ("", "there is no object in it"),
+        ("", "it contains no objects"),
         ("a: [", "standard input"),
         (
             "apiVersion: x/v1\nkind: Odd\nmetadata: {name: x, namespace: mine}\n",

@@ -106,7 +106,7 @@ fn what_is_wrong_with_an_archive_or_its_seal_is_said() {
         let text = std::fs::read_to_string(own.path(".sha256")).unwrap().replace(&size, "# size 1");
         std::fs::write(own.path(".sha256"), text).unwrap();
     });
-    check("makes no statement about an archive", |own, _| own.change(".sha256", |part| part.truncate(60)));
+    check("does not describe an archive", |own, _| own.change(".sha256", |part| part.truncate(60)));
     check("larger than", |own, _| own.change(".sha256", |part| part.resize(1 << 20, b'x')));
     check("larger than", |own, _| own.change(".sig", |part| part.resize(1 << 20, 0)));
     // The whole seal of another run: its authority is the one that is asked for.

@@ -73,7 +73,7 @@ fn what_cannot_be_split_is_refused_before_anything_runs() {
         ),
         (
             "--split 2 --tests names --mode certified-conformance",
-            "certified conformance asks for tests that run one after the other",
+            "certified conformance requires tests that run one after the other",
         ),
     ] {
         let (run, state) = local_of(suite, words);
@@ -129,11 +129,10 @@ exit 9"#;
     let before = kept.text("meta/config.json");
     let run = before.split(r#""UUID":""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
     assert!(rest.text("meta/config.json").contains(&format!(r#""Resumes":"{run}""#)));
-    assert!(done.folder.read("out.html").contains(&format!("<dt>Goes on with run</dt><dd>{run}</dd>")));
+    assert!(done.folder.read("out.html").contains(&format!("<dt>Continues run</dt><dd>{run}</dd>")));
     // What both have run is one result, and says what is of the first.
     let junit = done.folder.read("out.xml");
-    let of_first =
-        format!("<system-out>ran in run {run}, with which this one goes on</system-out></testcase>");
+    let of_first = format!("<system-out>ran in run {run}, which this one continues</system-out></testcase>");
     let case = |name: &str| {
         let from = junit
             .split(&format!("<testcase name=\"[It] {name}\""))
@@ -158,18 +157,18 @@ exit 9"#;
     Sonobuoy::new("certify")
         .arg(archive_in(&done.folder.join("out")))
         .status(3)
-        .stdout_has("all tests have to run in one: run without `--resume`")
+        .stdout_has("but all tests must run in one: run without `--resume`")
         .run();
 
     let (again, _state) = resume("--e2e-focus x");
-    again.status(1).stderr_has("--resume and --e2e-focus exclude each other").run_any();
+    again.status(1).stderr_has("--resume and --e2e-focus cannot be used together").run_any();
     // One that came to its end has nothing to go on with.
     let end = archive_in(&done.folder.join("out"));
     Sonobuoy::new("run --local -p e2e.yaml --resume")
         .arg(end)
         .file("e2e.yaml", suite("/nowhere"))
         .status(1)
-        .stderr_has("its tests have all been run; `--rerun-failed` runs those again that failed")
+        .stderr_has("all of its tests have run; `--rerun-failed` runs the failed ones again")
         .run_any();
 }
 

@@ -99,17 +99,16 @@ impl Hit {
 impl fmt::Display for Hit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Dawdled => f.write_str("others were waiting and this brought next to nothing; come again"),
-            Self::Waiting => f.write_str("too many uploads of this plugin at once; come again"),
-            Self::Uploading => f.write_str("another upload of this result is under way; come again"),
+            Self::Dawdled => f.write_str("others were waiting and this one sent next to nothing; try again"),
+            Self::Waiting => f.write_str("too many uploads of this plugin at once; try again"),
+            Self::Uploading => f.write_str("another upload of this result is under way; try again"),
             Self::Update(most) => write!(f, "progress is larger than {most} bytes (`Limits.Progress.Bytes`)"),
             Self::Reading => {
-                f.write_str("too much is being read at once (`Limits.Progress.ReadingBytes`); come again")
+                f.write_str("too much is being read at once (`Limits.Progress.ReadingBytes`); try again")
             }
             Self::Kept(share) => write!(
                 f,
-                "its progress is not shown whole: {share} bytes are kept of that of one result \
-                 (`Limits.Progress.KeptBytes`)"
+                "its progress is shown in part: {share} bytes are kept for each result (`Limits.Progress.KeptBytes`)"
             ),
             Self::Sent(most) => {
                 write!(f, "the result is too large: more than {most} bytes (`Limits.Results.Bytes`)")
@@ -123,12 +122,11 @@ impl fmt::Display for Hit {
             }
             Self::Share(share, unit) => write!(
                 f,
-                "the results disk is full: its plugin has its part of {share} {unit}, and the rest may be needed by \
-                 others (`Limits.Plugin`)"
+                "the results disk is full: its plugin has used its share of {share} {unit}, and others may need the rest (`Limits.Plugin`)"
             ),
             Self::Run(most) => write!(
                 f,
-                "the results disk is full: the results of the run may have {most} bytes (half of `Limits.Run.Bytes`)"
+                "the results disk is full: the results of the run may take {most} bytes (half of `Limits.Run.Bytes`)"
             ),
             Self::Disk(left, reserve, unit) => {
                 write!(

@@ -94,7 +94,7 @@ impl Certifier {
     ) -> Result<Response, Response> {
         let address = request.peer.address.ip();
         if !self.failures.left(&address) {
-            return Err(busy("too many requests for certificates failed from this address", WINDOW / 5));
+            return Err(busy("too many requests for certificates from this address have failed", WINDOW / 5));
         }
         // What is wrong with it costs nobody else anything, and is counted all the same.
         let failed = |response| {
@@ -102,7 +102,7 @@ impl Certifier {
             response
         };
         let token = bearer(request.headers.get("authorization")).ok_or_else(|| {
-            failed(Response::text(401, "a certificate is given for `Authorization: Bearer TOKEN` only"))
+            failed(Response::text(401, "certificates are issued only for `Authorization: Bearer TOKEN`"))
         })?;
         let key = read_request(request).map_err(failed)?;
         let holder = self
@@ -111,17 +111,17 @@ impl Certifier {
         if store.lock().standing(&holder.id).is_none() {
             return Err(failed(Response::text(
                 403,
-                format_args!("this run expects nothing of `{}`", holder.id),
+                format_args!("this run expects nothing from `{}`", holder.id),
             )));
         }
         if !self.grants.left(&holder.pod) {
-            return Err(busy("this pod has got too many certificates", WINDOW / 5));
+            return Err(busy("this pod has received too many certificates", WINDOW / 5));
         }
         self.grants.count(&holder.pod);
         match authority.certify(&holder.id, &key, VALID) {
             Ok(certificate) => {
                 store.lock().hear(&holder.id, Instant::now());
-                log::debug!("`{}` got a certificate", holder.id);
+                log::debug!("`{}` received a certificate", holder.id);
                 Ok(Response::text(200, certificate.trim_end())
                     .header(RENEW_HEADER, RENEW_AFTER.as_secs().to_string()))
             }
@@ -135,7 +135,7 @@ impl Certifier {
     /// Who holds the token; else the refusal, and whether it counts against whoever asked.
     fn review(&self, store: &Store, token: &str, address: IpAddr) -> Result<Holder, (Response, bool)> {
         if !locked(&self.pace).take(Instant::now()) {
-            return Err((busy("too many ask for certificates at once", Duration::from_secs(1)), false));
+            return Err((busy("too many requests for certificates at once", Duration::from_secs(1)), false));
         }
         let Some(_seat) = Seat::take(&self.under_way) else {
             return Err((busy("too many tokens are being reviewed", Duration::from_secs(2)), false));

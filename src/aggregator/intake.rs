@@ -166,10 +166,10 @@ impl<'a, R: Read> Intake<'a, R> {
             let received = receive();
             drop(full);
             let helped =
-                helper.join().unwrap_or_else(|_| Err(io::Error::other("the thread that digests is gone")));
+                helper.join().unwrap_or_else(|_| Err(io::Error::other("the digesting thread has ended")));
             drop(flush);
             let flushed =
-                flusher.join().unwrap_or_else(|_| Err(io::Error::other("the thread that flushes is gone")));
+                flusher.join().unwrap_or_else(|_| Err(io::Error::other("the flushing thread has ended")));
             received.and(helped).and(flushed)
         });
         self.digest = digest;

@@ -90,7 +90,7 @@ fn lock(file: &File) -> anyhow::Result<()> {
             Ok(false) if Instant::now() < end => {
                 never.wait(Duration::from_millis(20));
             }
-            Ok(false) => bail!("another aggregator is at work on this run; end that one first"),
+            Ok(false) => bail!("another aggregator is working on this run; stop that one first"),
             Err(error) => {
                 log::warn!("the journal cannot be locked against a second aggregator: {error}");
                 return Ok(());
@@ -130,7 +130,7 @@ pub(super) fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
         match parse(&line) {
             Some(record) => records.push(record),
             None if line.trim_ascii().is_empty() => {}
-            None => log::warn!("a damaged record in the journal is left out"),
+            None => log::warn!("a damaged record in the journal was skipped"),
         }
     }
 }
@@ -165,7 +165,7 @@ mod tests {
         }
         let _first = Journal::open(&path).unwrap();
         let second = Journal::open(&path).map(|_| ()).unwrap_err();
-        assert!(format!("{second:#}").contains("another aggregator is at work"), "{second:#}");
+        assert!(format!("{second:#}").contains("another aggregator is working"), "{second:#}");
     }
 
     #[test]

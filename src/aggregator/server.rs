@@ -48,12 +48,12 @@ impl Desk<'_> {
             Ok(Action::Certify) => {
                 return match self.certifier {
                     Some(certifier) => certifier.answer(store, self.authority, request),
-                    None => Response::text(404, "this run gives out no certificates"),
+                    None => Response::text(404, "this run does not issue certificates"),
                 };
             }
             // Guests, whom only a run with a certifier lets in, hear nothing of what there is.
             _ if request.peer.certificate.is_none() => {
-                return Response::text(401, "a certificate of this run is needed");
+                return Response::text(401, "a certificate of this run is required");
             }
             Ok(action) => action,
             Err(refusal) => return refusal,
@@ -104,7 +104,7 @@ fn action(method: &str, path: &str, caller: Option<&Caller>) -> Result<Action, R
         && !caller.is_some_and(|caller| caller.may(id))
     {
         let caller = caller.map_or("nobody".into(), Caller::to_string);
-        return Err(Response::text(403, format_args!("`{id}` is not for the certificate of {caller}")));
+        return Err(Response::text(403, format_args!("the certificate of {caller} does not cover `{id}`")));
     }
     Ok(action)
 }
@@ -112,7 +112,7 @@ fn action(method: &str, path: &str, caller: Option<&Caller>) -> Result<Action, R
 fn submit(store: &Store, id: &ResultId, caller: Option<&Caller>, request: &mut Request) -> Response {
     let header = |name: &str| request.headers.get(name).map(str::to_owned);
     let Some(digest) = Wanted::read(request.headers.all(DIGEST_HEADER)) else {
-        return Response::text(400, format_args!("`{DIGEST_HEADER}` is not one `sha-256=:<base64>:`"));
+        return Response::text(400, format_args!("`{DIGEST_HEADER}` must be one `sha-256=:<base64>:`"));
     };
     let is_quick_wanted = header(WANT_DIGEST_HEADER).is_some_and(|wanted| wanted.contains(QUICK));
     let (kind, disposition) = (header("Content-Type"), header("Content-Disposition"));

@@ -320,7 +320,7 @@ impl State {
         };
         let entries = self.slots.iter().zip(run.plugins.iter_mut().flatten());
         for (_, entry) in entries.filter(|(slot, entry)| slot.waits() && entry.message.is_none()) {
-            let held_up = |why| format!("waits for its worker's certificate: {why}");
+            let held_up = |why| format!("waiting for its worker's certificate: {why}");
             entry.message = self.held_up.as_ref().map(held_up);
         }
         if !self.slots.is_empty() {
@@ -445,13 +445,10 @@ impl Slot {
             let seconds = quiet.as_secs();
             match self.heard {
                 None => format!(
-                    "the worker has not been heard of in {seconds} s since the plugin was started: its image may not \
-                     be there yet, it cannot reach the aggregator (name service, network policy, firewall), or it is \
-                     of a version without heartbeats"
+                    "the worker has not been heard from in the {seconds} s since the plugin was started: its image may not be there yet, it cannot reach the aggregator (DNS, network policy, firewall), or its version sends no heartbeats"
                 ),
                 Some(_) => format!(
-                    "the worker was last heard of {seconds} s ago: its node or the network to it may be down, or it \
-                     is of a version without heartbeats"
+                    "the worker was last heard from {seconds} s ago: its node or the network to it may be down, or its version sends no heartbeats"
                 ),
             }
         })
@@ -562,8 +559,10 @@ mod tests {
         };
         assert_eq!(messages(59), [None, None, None]);
         let [never, once, later] = &messages(65)[..] else { panic!() };
-        assert!(never.as_ref().unwrap().contains("not been heard of in 65 s since the plugin was started"));
-        assert!(once.as_ref().unwrap().contains("last heard of 60 s ago"));
+        assert!(
+            never.as_ref().unwrap().contains("not been heard from in the 65 s since the plugin was started")
+        );
+        assert!(once.as_ref().unwrap().contains("last heard from 60 s ago"));
         assert_eq!(*later, None, "what was not started is not missed");
         let entries = document(&state, start + Duration::from_secs(22)).plugins.unwrap();
         assert_eq!(entries.iter().map(|e| e.last_heartbeat).collect::<Vec<_>>(), [None, Some(17), None]);

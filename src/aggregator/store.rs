@@ -79,7 +79,7 @@ impl Store {
         for id in expected {
             ensure!(
                 is_name(&id.plugin) && is_name(&id.node),
-                "`{id}` cannot be expected: plugin and node must be usable as names of folders"
+                "`{id}` cannot be expected: plugin and node must be usable as folder names"
             );
         }
         let (plugins, state_dir) = (run_dir.join(layout::PLUGINS), layout::state_dir(run_dir));
@@ -158,7 +158,7 @@ impl Store {
 
     /// Expects one more result, of a node that has joined.
     pub(crate) fn expect(&self, id: &ResultId) -> anyhow::Result<()> {
-        ensure!(is_name(&id.node), "its node's name is not usable as that of a folder");
+        ensure!(is_name(&id.node), "its node's name cannot be the name of a folder");
         if self.lock().standing(id).is_none() {
             self.journal.append(&Record::Expected(vec![id.clone()])).context("journal")?;
             self.lock().expect(id.clone(), Instant::now());
@@ -176,7 +176,7 @@ impl Store {
         let at = clock::now();
         let record = Record::Started { plugin: plugin.to_owned(), at };
         if let Err(error) = self.journal.append(&record) {
-            log::warn!("the start of plugin `{plugin}` could not be noted: {error}");
+            log::warn!("the start of plugin `{plugin}` could not be recorded: {error}");
         }
         let mut state = self.lock();
         state.launched(plugin, Instant::now());
@@ -197,7 +197,11 @@ impl Store {
             all.filter(|id| state.standing(id).is_some_and(|standing| !standing.settled())).cloned().collect()
         };
         if ids.is_empty() {
-            log::info!("`{}` has its result or expects none; ignored: {}", failure.id, failure.error());
+            log::info!(
+                "`{}` already has its result or expects none; ignored: {}",
+                failure.id,
+                failure.error()
+            );
         }
         for id in ids {
             match self.put_error(&id, &failure.report, failure.kind) {
@@ -339,7 +343,7 @@ impl Store {
             let body = start.chain(intake.by_ref());
             let skipped = archive::unpack_within(body, place, &limits, room)?.skipped;
             if skipped > 0 {
-                log::warn!("`{id}`: {skipped} entries of its archive were left out");
+                log::warn!("`{id}`: {skipped} entries of its archive were skipped");
             }
             // The archive may end before the body does.
             io::copy(intake, &mut io::sink()).map_err(anyhow::Error::from)?;

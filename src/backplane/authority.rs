@@ -61,7 +61,7 @@ impl Authority {
         let issuer = Issuer::new(authority_params(&key), key);
         let not_after = not_after(&certificate).context("find the end of the authority's certificate")?;
         let authority = Self { certificate, issuer, not_after };
-        authority.prove().context("the authority's certificate and key do not belong together")?;
+        authority.prove().context("the authority's certificate and key do not match")?;
         Ok(authority)
     }
 
@@ -201,7 +201,7 @@ fn host_of(advertised: &str) -> anyhow::Result<SanType> {
         None => (text, ""),
     };
     if !port.bytes().all(|byte| byte.is_ascii_digit()) {
-        bail!("the advertised address `{advertised}` has no number for a port");
+        bail!("the advertised address `{advertised}` has no valid port");
     }
     let without_zone = host.split('%').next().unwrap_or_default();
     if let Ok(ip) = without_zone.parse::<IpAddr>() {

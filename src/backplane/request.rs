@@ -33,7 +33,7 @@ impl SigningRequest {
             .context("the body is not a PEM certificate request (`CERTIFICATE REQUEST`)")?;
         let parts = Parts::of(&whole).context("the certificate request is damaged")?;
         let key = parts.key.strip_prefix(P256_KEY).filter(|key| key.len() == 65 && key[0] == 4);
-        let key = key.context("the certificate request holds a key other than ECDSA P-256")?;
+        let key = key.context("the certificate request contains a key other than ECDSA P-256")?;
         ensure!(
             parts.algorithm == ECDSA_SHA256,
             "the certificate request is not signed with ECDSA and SHA-256"
@@ -41,7 +41,7 @@ impl SigningRequest {
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
             .verify(parts.signed, parts.signature)
             .ok()
-            .context("the certificate request is not signed with the key that it names")?;
+            .context("the certificate request is not signed with its own key")?;
         Ok(Self { key: key.to_vec() })
     }
 }
@@ -112,7 +112,7 @@ mod tests {
         let other = request(rcgen::CertificateParams::default(), &other);
         let longer = [good.as_slice(), &[0]].concat();
         for (der, words) in [
-            (&forged[..], "not signed with the key"),
+            (&forged[..], "not signed with its own key"),
             (&other, "other than ECDSA P-256"),
             (&good[..good.len() - 1], "damaged"),
             (&longer, "damaged"),

@@ -76,8 +76,7 @@ impl Authority {
 impl Seal {
     /// What it says of its archive, whoever has signed it.
     pub(crate) fn statement(&self) -> anyhow::Result<Statement> {
-        Statement::parse(&self.statement)
-            .context("the seal is damaged: it makes no statement about an archive")
+        Statement::parse(&self.statement).context("the seal is damaged: it does not describe an archive")
     }
 
     /// Checks that the authority with this certificate has signed the statement. How long the certificate is valid says
@@ -101,7 +100,7 @@ fn public_key(certificate: &str) -> anyhow::Result<Vec<u8>> {
     let mut info = anchor.subject_public_key_info.as_ref();
     let point = der::expect(&mut info, der::SEQUENCE).and_then(|_| der::expect(&mut info, der::BIT_STRING));
     // The first byte counts the bits that are left over.
-    let point = point.and_then(|bits| bits.strip_prefix(&[0])).context("it holds no key")?;
+    let point = point.and_then(|bits| bits.strip_prefix(&[0])).context("it contains no key")?;
     Ok(point.to_vec())
 }
 

@@ -242,7 +242,7 @@ fn an_authority_that_is_read_again_is_the_same() {
     for (text, part) in [
         ("", "authority's certificate"),
         (&first.certificate_pem(), "authority's key"),
-        (&mixed, "do not belong together"),
+        (&mixed, "do not match"),
     ] {
         let error = Authority::from_pem(text).err().map(|e| format!("{e:#}")).unwrap_or_default();
         assert!(error.contains(part), "{error}");

@@ -17,7 +17,7 @@ pub(super) struct Known {
 const KNOWN: &[Known] = &[
     Known {
         title: "a result cannot be read",
-        remedy: "look at the file that the plugin wrote: it was cut, or is not what `result-format` says",
+        remedy: "look at the file that the plugin wrote: it is truncated, or not in the format that `result-format` says",
         needles: &["xml syntax error", "scanner error", "eof while parsing", "unexpected end of json"],
     },
     Known {
@@ -58,7 +58,7 @@ const KNOWN: &[Known] = &[
     },
     Known {
         title: "a name cannot be resolved",
-        remedy: "check that the cluster's DNS pods run, that pods may reach them, and the name servers of the node",
+        remedy: "check that the cluster's DNS pods are running, that pods can reach them, and the name servers of the node",
         needles: &[
             "no such host",
             "server misbehaving",
@@ -78,7 +78,7 @@ const KNOWN: &[Known] = &[
     },
     Known {
         title: "the credentials are rejected",
-        remedy: "log in again, or take a kubeconfig whose token or certificate has not expired",
+        remedy: "log in again, or use a kubeconfig whose token or certificate has not expired",
         needles: &["credentials were rejected"],
     },
     Known {
@@ -98,13 +98,13 @@ const KNOWN: &[Known] = &[
         needles: &["connection refused"],
     },
     Known {
-        title: "no way leads there",
+        title: "there is no route to it",
         remedy: "check routes, network policies and firewalls between the node and the address",
         needles: &["no route to host", "network is unreachable", "host is unreachable"],
     },
     Known {
         title: "a connection was cut",
-        remedy: "look for a proxy, firewall or load balancer between both that closes connections",
+        remedy: "look for a proxy, firewall or load balancer in between that closes connections",
         needles: &["connection reset", "broken pipe", "unexpected eof"],
     },
     Known {
@@ -141,12 +141,12 @@ const KNOWN: &[Known] = &[
     },
     Known {
         title: "a disk is full",
-        remedy: "free room on the node's disk, or move what fills it",
+        remedy: "free space on the node's disk, or move what fills it",
         needles: &["no space left", "disk pressure", "diskpressure", "quota exceeded"],
     },
     Known {
         title: "too many files are open",
-        remedy: "raise the limit of open files or of inotify watches on the node",
+        remedy: "raise the limit on open files or inotify watches on the node",
         needles: &["too many open files"],
     },
     Known {
@@ -164,7 +164,7 @@ const KNOWN: &[Known] = &[
     },
     Known {
         title: "a program is missing",
-        remedy: "check the command of the container and what the image holds",
+        remedy: "check the command of the container and what the image contains",
         needles: &["executable file not found", "command not found", "no such file or directory"],
     },
     Known {
@@ -206,7 +206,7 @@ mod tests {
             ("XML syntax error on line 1: unexpected EOF", "a result cannot be read"),
             ("name server 10.0.0.1, asked for `x`: did not answer: timed out", "a name cannot be resolved"),
             (
-                "cannot reach the aggregator: small packets arrive, and 64 KiB do not: timed out",
+                "cannot reach the aggregator: small packets arrive, but 64 KiB do not: timed out",
                 "large packets are lost",
             ),
             (

@@ -72,8 +72,10 @@ impl Why {
 
     /// For people: what happened, the causes by count, each with what helps, and the first event.
     pub(crate) fn sentences(&self) -> Vec<String> {
-        let results = if self.results == 1 { "result" } else { "results" };
-        let mut told = vec![format!("The run failed as a whole: of {} {results} none came.", self.results)];
+        let mut told = vec![match self.results {
+            1 => "The run failed as a whole: its only result did not arrive.".to_owned(),
+            all => format!("The run failed as a whole: none of its {all} results arrived."),
+        }];
         for reason in self.causes.iter().take(MAX_TOLD) {
             let on = match reason.nodes {
                 0 => String::new(),
@@ -84,7 +86,7 @@ impl Why {
             told.push(format!("{} x{on}: {}{remedy}", reason.count, reason.cause));
         }
         if self.causes.len() > MAX_TOLD {
-            told.push(format!("There are {} causes more.", self.causes.len() - MAX_TOLD));
+            told.push(format!("There are {} more causes.", self.causes.len() - MAX_TOLD));
         }
         let Event { time, plugin, node, .. } = &self.first;
         told.push(format!("It began with {plugin} on {node} at {time}."));
@@ -111,7 +113,7 @@ mod tests {
             event("2026-01-01T00:00:04Z", "n2", refused),
         ]);
         let told = why.sentences();
-        assert_eq!(told[0], "The run failed as a whole: of 3 results none came.");
+        assert_eq!(told[0], "The run failed as a whole: none of its 3 results arrived.");
         assert!(
             told[1].starts_with("2 x on 2 nodes: cannot reach the aggregator: no connection to <ip>:8080"),
             "{told:?}"

@@ -89,7 +89,10 @@ pub(crate) fn examine(archive: &str, names: Option<&str>) -> anyhow::Result<Cand
         brought |= name.starts_with(&folder);
         Ok(())
     })?;
-    anyhow::ensure!(brought, "it holds no results of the plugin `{E2E}`, which runs the conformance tests");
+    anyhow::ensure!(
+        brought,
+        "it contains no results of the plugin `{E2E}`, which runs the conformance tests"
+    );
     junits.sort();
     let files = source.collect(
         |name| {
@@ -128,8 +131,7 @@ impl Candidate {
         let config = self.files.small(layout::CONFIG)?.unwrap_or_default();
         let config: Value = base::json::from_slice(&config).unwrap_or_default();
         if config["Resumes"].as_str().is_some_and(|run| !run.is_empty()) {
-            let what =
-                "the run went on with another one; all tests have to run in one: run without `--resume`";
+            let what = "the run continued another one, but all tests must run in one: run without `--resume`";
             self.find(layout::CONFIG, what);
         }
         for name in self.files.folders(layout::PLUGINS)? {
@@ -141,9 +143,9 @@ impl Candidate {
             }
             let what = match layout::is_attempt(&name, E2E) {
                 true => {
-                    "failed tests were started again; all have to pass at once: run without `--retry-failed`"
+                    "failed tests were run again, but all must pass the first time: run without `--retry-failed`"
                 }
-                false => "tests ran in several parts; all have to run in one: run without `--split`",
+                false => "tests ran in several parts, but all must run in one: run without `--split`",
             };
             self.find(&path, what);
         }
@@ -177,7 +179,7 @@ impl Candidate {
         ] {
             if !fine.contains(&of(name)) {
                 let what = format!(
-                    "{name} is `{}`: all tests have to run, one after the other; run with `--mode certified-conformance`",
+                    "{name} is `{}`: all tests must run, one after the other; run with `--mode certified-conformance`",
                     of(name)
                 );
                 self.find(&path, what);
@@ -215,11 +217,8 @@ impl Candidate {
         for (set, what) in [
             (&junit.skipped, "did not run"),
             (&junit.failed, "failed"),
-            (&junit.flaky, "passed only when tried again, which a certified run may not do"),
-            (
-                &junit.repeated,
-                "listed more than once: results of two runs are mixed, or tests were tried again",
-            ),
+            (&junit.flaky, "passed only when retried, which a certified run may not do"),
+            (&junit.repeated, "listed more than once: results of two runs are mixed, or tests were retried"),
         ] {
             if !set.is_empty() {
                 let what = format!("{} of {} required tests {what}", set.len(), junit.required());
@@ -246,7 +245,7 @@ impl Candidate {
             ("SkipFiles", "", "tests were skipped by files"),
             ("DryRun", "false", "no test ran at all"),
             ("ParallelTotal", "1", "tests ran in parallel"),
-            ("FlakeAttempts", "0", "failed tests were tried again"),
+            ("FlakeAttempts", "0", "failed tests were retried"),
         ] {
             if let Some(value) = junit.properties.get(key).filter(|value| *value != fine) {
                 self.find(
@@ -280,7 +279,10 @@ impl Candidate {
             [("tests", "e2e test version", &tests), ("server", "kube-apiserver version", &servers)]
         {
             if versions.is_empty() {
-                self.find(&path, format!("does not tell the version of the {who} (a line `{word}: vX.Y.Z`)"));
+                self.find(
+                    &path,
+                    format!("does not state the version of the {who} (a line `{word}: vX.Y.Z`)"),
+                );
             }
         }
         for (version, file) in tests
@@ -294,16 +296,16 @@ impl Candidate {
             }
         }
         if own.is_none() {
-            self.find(layout::SERVER_VERSION, "does not tell the cluster's version");
+            self.find(layout::SERVER_VERSION, "does not state the cluster's version");
         }
         match log.ends[..] {
-            [] => self.find(&path, "has no end: the tests did not finish (a line `Ran N of M Specs`)"),
+            [] => self.find(&path, "has no ending: the tests did not finish (a line `Ran N of M Specs`)"),
             [(ran, all)] => self.end(&path, &log, ran, all, junit),
-            _ => self.find(&path, format!("holds the ends of {} runs", log.ends.len())),
+            _ => self.find(&path, format!("contains the endings of {} runs", log.ends.len())),
         }
         let seed = junit.and_then(|junit| junit.properties.get("RandomSeed"));
         if seed.is_some_and(|seed| !log.seeds.is_empty() && !log.seeds.contains(seed)) {
-            self.find(&path, "is not of the run that wrote the JUnit file: their random seeds differ");
+            self.find(&path, "is not from the run that wrote the JUnit file: their random seeds differ");
         }
         Ok(())
     }
@@ -316,12 +318,14 @@ impl Candidate {
         }
         let Some(junit) = junit else { return };
         if all != junit.tests {
-            let what = format!("the suite has {all} tests, and the JUnit file lists {}", junit.tests);
+            let what = format!("the suite has {all} tests, but the JUnit file lists {}", junit.tests);
             self.find(path, what);
         }
         if ran != junit.ran {
-            let what =
-                format!("{ran} tests ran, and the JUnit file says {}: they are not of one run", junit.ran);
+            let what = format!(
+                "{ran} tests ran, but the JUnit file says {}: they are not from the same run",
+                junit.ran
+            );
             self.find(path, what);
         }
     }

@@ -41,7 +41,7 @@ impl Product {
             let name = key.text.as_str();
             if !NEEDED.contains(&name) && !OPTIONAL.contains(&name) {
                 let known = [&NEEDED[..], &OPTIONAL[..]].concat().join(", ");
-                wrong.push(key.place.error(format!("`{name}` is unknown; there are {known}")).to_string());
+                wrong.push(key.place.error(format!("`{name}` is unknown; use {known}")).to_string());
             } else {
                 match plain(name, value) {
                     Err(error) => wrong.push(error.to_string()),

@@ -61,7 +61,7 @@ All {required} conformance tests of {version} ran one after the other, in one ru
 
 ## How to reproduce
 
-1. Create a cluster with {name}, and have `kubectl get nodes` work.
+1. Create a cluster with {name}, and make sure that `kubectl get nodes` works.
 2. Run the conformance tests, which takes about two hours:
 
    ```sh
@@ -69,7 +69,7 @@ All {required} conformance tests of {version} ran one after the other, in one ru
    archive=$(sonobuoy retrieve)
    ```
 
-3. The two files of this folder are in the archive:
+3. Get the two result files of this folder out of the archive:
 
    ```sh
    tar -xzf \"$archive\" plugins/e2e/results/global/e2e.log plugins/e2e/results/global/{JUNIT}

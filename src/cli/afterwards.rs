@@ -42,7 +42,7 @@ impl<'a> Afterwards<'a> {
             |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
         if let Some(folder) = text("retrieve") {
             // Files may be asked for inside it.
-            fs::create_dir_all(folder).with_context(|| format!("cannot make `{folder}`"))?;
+            fs::create_dir_all(folder).with_context(|| format!("cannot create `{folder}`"))?;
         }
         let outputs = report::Outputs::open(matches)?;
         let reads = outputs.is_any();
@@ -72,7 +72,7 @@ impl<'a> Afterwards<'a> {
                 .is_none()
                 .then(temp::Folder::new)
                 .transpose()
-                .context("cannot make a temporary folder")?;
+                .context("cannot create a temporary folder")?;
             let into = passing.as_deref().or(self.retrieve.as_deref());
             let into = into.unwrap_or(Path::new("."));
             let service = status::service(self.matches, namespace);

@@ -20,7 +20,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let stop = Stop::new();
     let asked = stop.clone();
     sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || {
-        asked.stop_because("the container was told to end");
+        asked.stop_because("the container was told to stop");
     })?;
     if matches.get_flag("echo") {
         return doctor::serve(&stop).map(|()| ExitCode::SUCCESS);

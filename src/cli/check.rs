@@ -21,7 +21,7 @@ pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
     let excluded = |one: &str, others: &[&str]| -> anyhow::Result<()> {
         match others.iter().find(|other| given(one) && given(other)) {
             Some(other) => {
-                Err(usage::error(format!("--{one} and --{other} exclude each other; leave one out")))
+                Err(usage::error(format!("--{one} and --{other} cannot be used together; leave one out")))
             }
             None => Ok(()),
         }
@@ -47,7 +47,7 @@ pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
         }
         if given("kube-conformance-image") && versions.iter().any(|id| given(id)) {
             log::warn!(
-                "of --kube-conformance-image and the version flags the later one decides on the image of the e2e plugin"
+                "--kube-conformance-image and the version flags both set the image of the e2e plugin; the last one wins"
             );
         }
     }
@@ -69,7 +69,7 @@ pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
         && leaf.get_one::<String>("namespace").is_some_and(String::is_empty)
         && !given("file")
     {
-        anyhow::bail!("the namespace is empty; name that of the run with -n");
+        anyhow::bail!("the namespace is empty; name the run's namespace with -n");
     }
     for id in ["kubernetes-version", "kube-conformance-image-version"] {
         let version = leaf.try_get_one::<String>(id).ok().flatten().map_or("", String::as_str);

@@ -29,10 +29,10 @@ pub(super) fn check(matches: &ArgMatches) -> Result<()> {
     if !Mode::is_certified(matches.get_one("mode")) {
         return Ok(());
     }
-    for (flag, asks) in [("retry-failed", "pass at once"), ("split", "run one after the other")] {
+    for (flag, asks) in [("retry-failed", "pass the first time"), ("split", "run one after the other")] {
         if matches.get_one::<i64>(flag).is_some_and(|number| *number != 0) {
             return Err(usage::error(format!(
-                "--{flag}: certified conformance asks for tests that {asks}; leave the flag or the mode out"
+                "--{flag}: certified conformance requires tests that {asks}; leave out the flag or the mode"
             )));
         }
     }
@@ -97,6 +97,5 @@ pub(super) fn names(path: &str) -> Result<Vec<String>> {
 /// The pattern of the tests that an interrupted run had run.
 pub(super) fn had(before: &Interrupted) -> Result<String, String> {
     let pattern = focus::exactly(before.ran.keys().map(String::as_str));
-    pattern
-        .ok_or_else(|| format!("{} tests have run, too many to leave out by their names", before.ran.len()))
+    pattern.ok_or_else(|| format!("{} tests have run, too many to exclude by name", before.ran.len()))
 }

@@ -55,7 +55,7 @@ pub(crate) fn before(
     let text = doctor::show(&diagnosis, "text");
     text.lines().for_each(|line| log::info!("{line}"));
     if !diagnosis.is_fit() {
-        bail!("`--doctor` found what would fail: nothing was created");
+        bail!("`--doctor` found something that would fail: nothing was created");
     }
     Ok(())
 }
@@ -72,7 +72,7 @@ fn examine(
     let subject = Subject::new(objects, namespace)?;
     let diagnosis = doctor::examine(client, server, &subject, &preflight, &sample(matches)?)?;
     if client.stop().stopped() {
-        let said = "interrupted; what was made to try things is removed";
+        let said = "interrupted; everything that was created for the checks has been removed";
         return Err(shown::Interrupted(said.into()).into());
     }
     Ok(diagnosis)

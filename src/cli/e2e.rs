@@ -65,7 +65,7 @@ fn list(matches: &ArgMatches) -> anyhow::Result<Vec<String>> {
         "-" => Source::Stdin.whole("standard input", url),
         "offline" => bail!(
             "no lists are built into this program; save one where there is network (`sonobuoy e2e --version VERSION > FILE`) \
-             and use it with `--input FILE`, or name a server of yours with `--url`"
+             and use it with `--input FILE`, or name your own server with `--url`"
         ),
         "online" => Source::Online(url.unwrap_or(ONLINE)).whole(&version(matches)?, url),
         "image" => {
@@ -87,7 +87,7 @@ fn version(matches: &ArgMatches) -> anyhow::Result<String> {
             let client = cluster::client(matches, &Stop::new());
             client
                 .and_then(|client| cluster::release(&client))
-                .context("no --version, so the cluster is asked")
+                .context("no --version was given, so the cluster was asked")
         }
         Some(version) => release::parse(version).map_err(|why| usage::error(format!("--version: {why}"))),
     }

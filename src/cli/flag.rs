@@ -88,14 +88,14 @@ pub(crate) fn cluster() -> Vec<Arg> {
 
 /// `--rbac` with its default.
 pub(crate) fn rbac(default: &'static str) -> Arg {
-    choice("rbac", RBAC, "Whether RBAC objects are made; Detect asks the cluster").default_value(default)
+    choice("rbac", RBAC, "Whether to create RBAC objects; Detect asks the cluster").default_value(default)
 }
 
 /// `--wait` and `--wait-output`.
 pub(crate) fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
     [
         bare(number("wait", "MINUTES", wait), meaning).default_value("0").hide_default_value(true),
-        choice("wait-output", WAIT_OUTPUT, "What is printed while waiting").default_value("Progress"),
+        choice("wait-output", WAIT_OUTPUT, "What to print while waiting").default_value("Progress"),
     ]
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn output() -> Arg {
     choice(
         "output",
         super::shown::WORDS,
-        "How what goes on is told: a line for each change, a board drawn in place, or events in JSON [default: board at a terminal]",
+        "How to show progress: a line for each change, a board drawn in place, or events in JSON [default: board on a terminal]",
     )
 }
 
@@ -113,13 +113,14 @@ pub(crate) fn redaction() -> [Arg; 2] {
     [
         text("redact", "FILE", "Rules (YAML) for what else to hide in the snapshot")
             .conflicts_with("no-redact"),
-        switch("no-redact", "Keep secrets in the snapshot as they are"),
+        switch("no-redact", "Do not hide secrets in the snapshot"),
     ]
 }
 
 /// `--color`.
 pub(crate) fn color() -> Arg {
-    choice("color", &["auto", "always", "never"], "Colours of the report for people").default_value("auto")
+    choice("color", &["auto", "always", "never"], "Whether the report for people has colours")
+        .default_value("auto")
 }
 
 /// `--fail-on`.
@@ -137,7 +138,7 @@ pub(crate) fn credentials() -> Arg {
     text(
         "credentials",
         "FILE",
-        "Credentials of the run's own status service; - is stdout of `run`, else stdin [default: /tmp/sonobuoy.json]",
+        "File with the credentials of the run's status service; - is stdout for `run`, else stdin [default: /tmp/sonobuoy.json]",
     )
 }
 
@@ -146,7 +147,7 @@ pub(crate) fn kubernetes_version() -> Arg {
     text(
         "kubernetes-version",
         "VERSION",
-        "Version the images are for: v1.2.3, `auto` asks the cluster, `ignore` leaves it open, `latest` is the newest build",
+        "Kubernetes version of the images: v1.2.3; `auto` asks the cluster, `ignore` leaves it open, `latest` is the newest build",
     )
 }
 
@@ -158,7 +159,7 @@ pub(crate) fn plugin_env() -> Arg {
 /// `--e2e-repo` and `--e2e-repo-config`.
 pub(crate) fn repositories() -> [Arg; 2] {
     [
-        text("e2e-repo", "REGISTRY", "Registry that holds the images of the e2e tests"),
+        text("e2e-repo", "REGISTRY", "Registry with the images of the e2e tests"),
         text("e2e-repo-config", "FILE", "File that names registries for the images of the e2e tests"),
     ]
 }

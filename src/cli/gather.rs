@@ -154,7 +154,7 @@ fn chroot(matches: &ArgMatches) -> PathBuf {
 fn outbox(matches: &ArgMatches) -> Result<Option<Outbox>> {
     let given = matches.get_one::<String>("output").cloned();
     let folder = given.or_else(|| variable(env::OLD_RESULTS_DIR)).or_else(|| variable(env::RESULTS_DIR));
-    folder.map(|folder| Outbox::open(folder.as_ref()).context("no result can be left")).transpose()
+    folder.map(|folder| Outbox::open(folder.as_ref()).context("cannot leave a result")).transpose()
 }
 
 fn variable(name: &str) -> Option<String> {

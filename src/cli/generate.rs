@@ -41,7 +41,7 @@ fn manifest(matches: &ArgMatches) -> Result<String> {
     }
     if matches.get_one::<String>("status-service").is_some_and(|kind| kind != "none") {
         bail!(
-            "certificates of a status service are made by `run` alone, which keeps the way in; leave --status-service out"
+            "only `run` can create a status service, since it keeps the credentials; leave out --status-service"
         );
     }
     let objects = request::plan(matches, None)?.manifest()?;

@@ -25,7 +25,7 @@ const MAX_LIST_BYTES: u64 = 1 << 20;
 /// Where images are that no registry has.
 pub(super) const LOCAL: &str = "localhost/";
 pub(super) const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that \
-                                 image, by --images-from FILE, or leave them out by --dry-run or a list of plugins without e2e (-p)";
+                                 image, with --images-from FILE, or leave them out with --dry-run or a list of plugins without e2e (-p)";
 
 /// What the conformance image says of itself.
 pub(super) struct Lists {
@@ -103,7 +103,7 @@ pub(super) fn from_file(path: &str, env: &[(String, String)]) -> Result<Lists> {
     if let Some(kit) = Kit::read(path.as_ref())? {
         return Ok(Lists { images: kit.test_images, tests: kit.tests });
     }
-    let folder = temp::Folder::new().context("cannot make a temporary folder")?;
+    let folder = temp::Folder::new().context("cannot create a temporary folder")?;
     let store = Store::open(&folder)?;
     let images = oci::read_archive(path.as_ref(), &store)?;
     let image = images.iter().find(|image| is_conformance(&image.name));
@@ -178,7 +178,7 @@ pub(super) fn dry(matches: &ArgMatches, what: &str) -> bool {
 
 /// A folder for blobs on their way, gone at the end.
 pub(super) fn work() -> Result<temp::Folder> {
-    let folder = temp::Folder::new().context("cannot make a temporary folder")?;
+    let folder = temp::Folder::new().context("cannot create a temporary folder")?;
     // Who interrupts does not want gigabytes left behind.
     let gone = folder.to_owned();
     sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || {

@@ -83,10 +83,10 @@ fn push(matches: &ArgMatches) -> Result<()> {
         // The original asks for one because of e2e alone, and its own images stay where they are.
         let mut plugins = matches.get_many::<String>("plugin").into_iter().flatten();
         if archive.is_none() && plugins.all(|name| name == builtin::SYSTEMD_LOGS) {
-            log::warn!("no registry is named: nothing is pushed");
+            log::warn!("no registry was named: nothing is pushed");
             return Ok(());
         }
-        bail!("where to? name a registry with --custom-registry, or registries with --e2e-repo-config");
+        bail!("no registry to push to; name one with --custom-registry, or several with --e2e-repo-config");
     };
     let (client, work) = (client(matches)?, work()?);
     let store = Store::open(&work)?;
@@ -189,7 +189,7 @@ fn in_no_registry(image: &str) -> bool {
     let local = image.starts_with(LOCAL);
     if local {
         log::warn!(
-            "{image} is in no registry: `make image` and the kit have its archive, for `images push --archive` and runtimes"
+            "{image} is not in any registry: its archive comes with the kit or from `make image`, for `images push --archive` and runtimes"
         );
     }
     local

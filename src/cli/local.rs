@@ -27,9 +27,7 @@ const ONE_WISH: Duration = Duration::from_secs(1);
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if matches.get_many::<String>("plugin").is_none() {
-        bail!(
-            "--local runs nothing by itself; name a plugin whose command is on this machine with `-p FILE`"
-        );
+        bail!("--local needs a plugin whose command is on this machine; name it with `-p FILE`");
     }
     let plan = request::local_plan(matches)?;
     let definitions = plan.prepared()?;
@@ -46,7 +44,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     };
     let work = local.prepare()?;
     let uuid = local.config.uuid.clone();
-    std::fs::create_dir_all(&local.out).with_context(|| format!("cannot make `{}`", local.out.display()))?;
+    std::fs::create_dir_all(&local.out)
+        .with_context(|| format!("cannot create `{}`", local.out.display()))?;
     // Hours of work are not lost to a folder that could have been looked at before.
     sys::check_writable(&local.out).with_context(|| {
         format!(
@@ -63,12 +62,12 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let mut first: Option<Instant> = None;
     sys::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
         if first.get_or_insert_with(Instant::now).elapsed() >= ONE_WISH {
-            log::warn!("ended without an archive; what there is of the run stays in `{}`", work.display());
+            log::warn!("ended without an archive; what there is of the run remains in `{}`", work.display());
             driver::local::end_strays();
             std::process::exit(i32::from(INTERRUPTED));
         }
         log::warn!(
-            "interrupted: the plugins are ended, and what has arrived is packed; once more ends at once, without an archive"
+            "interrupted: stopping the plugins and packing what has arrived; interrupt again to exit at once, without an archive"
         );
         asked.stop_because("it was interrupted");
     })?;

@@ -77,7 +77,7 @@ fn print(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resul
     }
     printer.end()?;
     if failed > 0 && read == 0 {
-        bail!("none of {failed} logs can be read");
+        bail!("none of the {failed} logs can be read");
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resu
             for source in sources(&pod) {
                 let Some(instance) = instance(&pod, &source.container) else {
                     if noticed.insert(source.clone()) {
-                        log::info!("{} does not run yet: waiting", source.path());
+                        log::info!("{} is not running yet: waiting", source.path());
                     }
                     continue;
                 };
@@ -146,7 +146,7 @@ fn read_along(client: &Client, source: &Source, sender: &SyncSender<(Source, Vec
             Err(_) if client.stop().stopped() => return,
             Err(error) if error.downcast_ref::<Error>().is_some_and(Error::is_not_found) => return,
             Err(error) => {
-                log::info!("the log of {} broke off: {error:#}; trying again in {pause:?}", source.path());
+                log::info!("the log of {} was cut off: {error:#}; trying again in {pause:?}", source.path());
             }
         }
         if client.stop().wait(pause) {

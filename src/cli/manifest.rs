@@ -44,7 +44,7 @@ pub(super) fn skipped(matches: &ArgMatches) -> Result<Vec<String>> {
         |word: &&String| !CHECKS.contains(&word.as_str()) && !["true", "false", "*"].contains(&word.as_str());
     if let Some(word) = words.iter().find(unknown) {
         return Err(usage::error(format!(
-            "invalid argument {word:?} for \"--skip-preflight\": there are {}",
+            "invalid argument {word:?} for \"--skip-preflight\": it must be one of {}",
             CHECKS.join(", ")
         )));
     }

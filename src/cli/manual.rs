@@ -8,10 +8,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "sonobuoy run",
         &[
             ("sonobuoy run --local -p disk.yaml --local-nodes 3", "Try a plugin on this machine:"),
-            ("sonobuoy run --wait --mode quick", "One conformance test, as a first sign of life:"),
+            ("sonobuoy run --wait --mode quick", "One conformance test, to see whether it works:"),
             (
                 "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown",
-                "All that a pipeline needs:",
+                "Everything a pipeline needs:",
             ),
             (
                 "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json",
@@ -21,13 +21,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "sonobuoy wait",
-        &[("sonobuoy wait --wait=2h --retrieve .", "See a run through that was started elsewhere:")],
+        &[("sonobuoy wait --wait=2h --retrieve .", "Wait for a run that was started elsewhere:")],
     ),
     (
         "sonobuoy status",
         &[
             ("sonobuoy status --watch", "Watch a run until it is over:"),
-            ("sonobuoy status --json", "Ask for all there is to know, once:"),
+            ("sonobuoy status --json", "Print the whole status once:"),
         ],
     ),
     (
@@ -40,7 +40,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "sonobuoy results",
         &[
-            ("sonobuoy results latest", "What came of the newest archive here:"),
+            ("sonobuoy results latest", "Report on the newest archive here:"),
             ("sonobuoy results latest --format html", "A page to open in a browser:"),
             ("sonobuoy results diff before.tar.gz after.tar.gz", "What has changed between two runs:"),
         ],
@@ -48,7 +48,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "sonobuoy gen plugin",
         &[
-            ("sonobuoy gen plugin --example python", "A plugin that runs as it is:"),
+            ("sonobuoy gen plugin --example python", "An example that works as it is:"),
             (
                 "sonobuoy gen plugin --name disk --image registry.local/disk:v1 --type DaemonSet",
                 "From an image:",
@@ -66,27 +66,27 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("sonobuoy delete", &[("sonobuoy delete --wait", "Leave the cluster as it was:")]),
-    ("sonobuoy logs", &[("sonobuoy logs -p disk --follow", "What a plugin says, as it says it:")]),
+    ("sonobuoy logs", &[("sonobuoy logs -p disk --follow", "Follow what a plugin prints:")]),
 ];
 
 /// What the exit status means, by command; the first is for all others.
 const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
-    ("", &[("0", "It did what was asked."), ("1", "It did not; the last line on standard error says why.")]),
+    ("", &[("0", "It succeeded."), ("1", "It failed; the last line on standard error says why.")]),
     (
         "sonobuoy run",
         &[
-            ("0", "The run is there; with --wait, it is complete, whatever its tests say."),
-            ("1", "It could not be started, or has failed, or was not over in time."),
+            ("0", "The run was started; with --wait, it is complete, whatever its tests say."),
+            ("1", "It could not be started, failed, or did not finish in time."),
             ("2", "Its archive could not be fetched."),
-            ("3, 4", "--fail-on has found failed, or unknown or missing results."),
+            ("3, 4", "--fail-on found failed results (3), or unknown or missing ones (4)."),
             ("130", "Ctrl-C ended the waiting, or a run on this machine."),
         ],
     ),
     (
         "sonobuoy status",
         &[
-            ("0", "The run goes on, or is complete."),
-            ("1", "The run has failed, its aggregator cannot go on, or there is none."),
+            ("0", "The run is still going on, or complete."),
+            ("1", "The run has failed, its aggregator cannot continue, or there is no run."),
             ("130", "Ctrl-C ended the watching."),
         ],
     ),
@@ -103,27 +103,24 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("0", "The report was written."),
             ("1", "The archive could not be read."),
-            ("3, 4", "--fail-on has found failed, or unknown or missing results."),
+            ("3, 4", "--fail-on found failed results (3), or unknown or missing ones (4)."),
         ],
     ),
 ];
 
 /// What the environment changes.
 const ENVIRONMENT: &[(&str, &str)] = &[
-    ("KUBECONFIG", "Kubeconfig files, as kubectl takes them."),
+    ("KUBECONFIG", "Kubeconfig files, as for kubectl."),
     ("SONOBUOY_DIR", "Folder of installed plugins and of kept authorities, instead of ~/.sonobuoy."),
-    ("HTTPS_PROXY, NO_PROXY", "How servers are reached, as other programs take them."),
-    ("NO_COLOR", "Without colours, when it is not empty."),
+    ("HTTPS_PROXY, NO_PROXY", "How servers are reached, as for other programs."),
+    ("NO_COLOR", "No colours, if it is not empty."),
     ("TERM", "With \"dumb\", nothing is drawn in place."),
 ];
 
 /// Where things are.
 const FILES: &[(&str, &str)] = &[
     ("~/.kube/config", "The kubeconfig, unless another is named."),
-    (
-        "~/.sonobuoy",
-        "Installed plugins; authorities of runs, which the seals of their archives are checked by.",
-    ),
+    ("~/.sonobuoy", "Installed plugins; authorities of runs, which the seals of archives are checked with."),
 ];
 
 fn of<'t, T>(table: &'t [(&str, &'t [T])], name: &str) -> Option<&'t [T]> {

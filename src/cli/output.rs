@@ -18,7 +18,7 @@ struct Left;
 
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("nobody reads standard output any more")
+        f.write_str("standard output was closed by its reader")
     }
 }
 

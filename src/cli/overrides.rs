@@ -61,7 +61,7 @@ impl Field<'_> {
             Seconds(field) => {
                 **field = matches.get_one(id).copied().unwrap_or_default();
                 if **field < 0 {
-                    return Err(mistake::error(format!("--{id} is negative; 0 is for no limit")));
+                    return Err(mistake::error(format!("--{id} is negative; 0 means no limit")));
                 }
             }
             Attempts(field) => {

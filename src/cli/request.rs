@@ -156,7 +156,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         // Who asks the cluster anyway needs no advice, and who does not need the version need not ask.
         _ if is_run(matches) || plugins.iter().any(needs_version) => kubernetes_version(matches)?,
         _ => kubernetes_version(matches).unwrap_or_else(|error| {
-            log::warn!("plugins do not get the version of the cluster: {error:#}");
+            log::warn!("plugins are not told the version of the cluster: {error:#}");
             String::new()
         }),
     };
@@ -362,8 +362,8 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
                 _ => return Err(wrong(id, value, "write PLUGIN:IMAGE")),
             },
             "mode" => {
-                let mode = Mode::named(value)
-                    .ok_or_else(|| wrong(id, value, "`sonobuoy modes` shows those there are"))?;
+                let mode =
+                    Mode::named(value).ok_or_else(|| wrong(id, value, "`sonobuoy modes` lists them"))?;
                 set(builtin::E2E, FOCUS, mode.focus);
                 set(builtin::E2E, SKIP, &mode.skip());
                 set(builtin::E2E, PARALLEL, if mode.parallel { "true" } else { "false" });
@@ -490,7 +490,7 @@ pub(crate) fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
                 return cluster::release(&client?).context("cannot ask the cluster for its version");
             }
             client.and_then(|client| cluster::release(&client)).context(
-                "cannot ask the cluster for its version; without a cluster give it by --kubernetes-version",
+                "cannot ask the cluster for its version; without a cluster, name it with --kubernetes-version",
             )
         }
         "ignore" => Ok("ignore".into()),
@@ -533,7 +533,7 @@ pub(crate) fn rbac(matches: &ArgMatches) -> Result<bool> {
                     .iter()
                     .any(|group| group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"))
             };
-            ask().context("cannot ask the cluster whether it has RBAC; say so by --rbac Enable or Disable")
+            ask().context("cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable")
         }
         _ => Ok(true),
     }
@@ -567,7 +567,10 @@ pub(crate) fn read_text(path: &str) -> Result<String> {
 fn read_file(path: &str) -> Result<Vec<u8>> {
     match small::read(Path::new(path), MAX_FILE_BYTES) {
         Err(error) if error.kind() == ErrorKind::FileTooLarge => {
-            bail!("`{path}` has more than {} KiB, which is more than a ConfigMap holds", MAX_FILE_BYTES >> 10)
+            bail!(
+                "`{path}` has more than {} KiB, which is more than a ConfigMap can hold",
+                MAX_FILE_BYTES >> 10
+            )
         }
         read => read.with_context(|| format!("cannot read `{path}`")),
     }

@@ -73,7 +73,7 @@ fn newest(name: &str) -> anyhow::Result<String> {
     let newest = names.filter(|name| name.contains("_sonobuoy_") && name.ends_with(".tar.gz")).max();
     let newest = newest.with_context(|| {
         format!(
-            "could not process archive: `{}` holds none that is called …_sonobuoy_….tar.gz; `sonobuoy retrieve` fetches one",
+            "could not process archive: `{}` contains none that is called …_sonobuoy_….tar.gz; `sonobuoy retrieve` fetches one",
             folder.display()
         )
     })?;
@@ -97,7 +97,7 @@ pub(super) fn write_facts(facts: &Facts, format: &str, look: Look) -> anyhow::Re
         "json" => facts.write_json(&mut out)?,
         "csv" => facts.write_csv(&mut out)?,
         "text" | "table" => facts.write_text(look, &mut out)?,
-        other => return Err(usage::error(format!("facts are text, json or csv, not {other}"))),
+        other => return Err(usage::error(format!("facts are shown as text, json or csv, not {other}"))),
     }
     Ok(out.flush()?)
 }
@@ -126,7 +126,7 @@ fn many(matches: &ArgMatches, archives: &[String]) -> anyhow::Result<ExitCode> {
         None | Some("text") => many.write_text(report_look(matches), &mut out)?,
         Some(format) => {
             return Err(usage::error(format!(
-                "several archives are a table: --format is text or json, not {format}"
+                "several archives are shown as a table: --format must be text or json, not {format}"
             )));
         }
     }
@@ -149,7 +149,7 @@ fn mode(word: &str) -> anyhow::Result<Mode> {
     known.ok_or_else(|| {
         let names = MODES.map(|(name, _)| name).join(", ");
         let hint = base::near::hint(word, MODES.map(|(name, _)| name));
-        usage::error(format!("invalid argument {word:?} for \"--mode\": it is one of {names}{hint}"))
+        usage::error(format!("invalid argument {word:?} for \"--mode\": it must be one of {names}{hint}"))
     })
 }
 
@@ -189,14 +189,14 @@ fn export(
         (node, overview.plugins.iter().find_map(|plugin| plugin.error.as_ref()))
         && overview.plugins.iter().all(|plugin| plugin.error.is_some())
     {
-        anyhow::bail!("nothing is known of {node:?}: {error}");
+        anyhow::bail!("nothing is known about {node:?}: {error}");
     }
     match format {
         None => report::write_people(&overview, look, out)?,
         Some("json") => report::write_json(&overview, out)?,
         Some("html") => report::write_html(&overview, out)?,
         Some("junit") => report::write_junit(&overview, out)?,
-        Some(format) => return Err(usage::error(format!("--format {format} is for --facts"))),
+        Some(format) => return Err(usage::error(format!("--format {format} needs --facts"))),
     }
     out.flush()?;
     Ok(super::report::ending(overview.ending(fail_on)))

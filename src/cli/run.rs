@@ -98,7 +98,7 @@ fn service(matches: &ArgMatches, given: bool) -> Result<Option<Service>> {
         return Ok(None);
     }
     if given {
-        bail!("--status-service adds to a manifest that is made; a manifest of --file is taken as it is");
+        bail!("--status-service adds to a generated manifest, but the manifest of --file is used as it is");
     }
     Service::new(kind).map(Some)
 }

@@ -20,26 +20,24 @@ pub(crate) fn run() -> Command {
     command("run", "Run plugins, in a cluster or on this machine")
         .args(shared(Made::ByRun))
         .args(afterwards())
-        .arg(
-            switch("doctor", "First find out whether the cluster is fit for the run").help_heading("Cluster"),
-        )
+        .arg(switch("doctor", "First check whether the cluster is fit for the run").help_heading("Cluster"))
         .args(local.map(|arg| arg.help_heading(heading)))
 }
 
 /// `doctor`.
 pub(crate) fn doctor() -> Command {
-    command("doctor", "Find out whether a cluster is fit for a run")
+    command("doctor", "Check whether a cluster is fit for a run")
         .args(shared(Made::ByRun))
         .arg(
             list(
                 "nodes",
                 "N|all|NAME,...",
-                "Nodes to measure the network from: so many, all that are ready, or these [default: 10]",
+                "Nodes to measure the network from: a number, `all`, or names [default: 10]",
             )
             .help_heading("What is looked at"),
         )
         .arg(
-            choice("format", crate::doctor::FORMATS, "What is printed: a line for each cause, or all of it")
+            choice("format", crate::doctor::FORMATS, "What to print: a line for each cause, or everything")
                 .default_value("text")
                 .help_heading("What is looked at"),
         )
@@ -51,8 +49,7 @@ pub(crate) fn wait() -> Command {
 }
 
 /// How what is printed differs from what `run` creates.
-const OF_ORIGINAL: &str = "As the original does, this names the original's image for systemd-logs, which nodes have to \
-                           pull, and creates the aggregator's pod without limits. `run` collects journals with its own \
+const OF_ORIGINAL: &str = "Like the original, this names the original's image for systemd-logs, which nodes have to pull, and creates the aggregator's pod without limits. `run` collects journals with its own \
                            image; `gen --harden on -p systemd-logs-native` prints that.";
 
 /// `gen` and everything below it.
@@ -85,7 +82,7 @@ fn plugin() -> Command {
             choice(
                 "example",
                 crate::plugin::builtin::LANGUAGES,
-                "A plugin in this language, which runs as it is with `run --local`",
+                "Example in this language, which works as it is with `run --local`",
             )
             .conflicts_with_all(["image", "cmd", "arg", "env", "configmap", "node-selector"]),
         )
@@ -100,11 +97,11 @@ fn plugin() -> Command {
                 .default_value("raw"),
         )
         .arg(
-            repeated("cmd", "WORD", "Command of the container, a word at a time")
+            repeated("cmd", "WORD", "Command of the container, one word at a time")
                 .short('c')
                 .default_value("./run.sh"),
         )
-        .arg(repeated("arg", "WORD", "Argument of the command, a word at a time").short('a'))
+        .arg(repeated("arg", "WORD", "Argument of the command, one word at a time").short('a'))
         .arg(repeated("env", "NAME=VALUE", "Environment variable; without = it is removed").short('e'))
         .arg(list("node-selector", "KEY=VALUE", "Label of the nodes it runs on"))
         .arg(config_map())
@@ -161,7 +158,7 @@ enum Made {
 
 /// `--estimate-from`.
 pub(super) fn estimate() -> Arg {
-    let help = "Archive of an earlier run, by whose durations the board tells how long the tests will take";
+    let help = "Archive of an earlier run, from which the board estimates how long the tests will take";
     text("estimate-from", "ARCHIVE", help)
 }
 
@@ -174,7 +171,7 @@ fn shared(made: Made) -> Vec<Arg> {
     add("E2E tests", e2e());
     add("Images", images());
     add("The run", the_run(made));
-    add("Waiting", waiting("Wait for the end, at most this long; a day when bare", "1440").into());
+    add("Waiting", waiting("Wait for the end, at most this long; a day without a value", "1440").into());
     if matches!(made, Made::ByRun) {
         add("Waiting", vec![output(), estimate()]);
     }
@@ -195,7 +192,7 @@ fn plugins() -> Vec<Arg> {
         choice(
             "plugin-permissions",
             &["any", "declared"],
-            "Whether plugins run that do not say what they need, with all that the run may [default: any]",
+            "Whether to run plugins that do not say what they need, with all rights of the run [default: any]",
         ),
         repeated("plugin-image", "PLUGIN:IMAGE", "Image of a plugin"),
         show_default_pod_spec(),
@@ -220,17 +217,17 @@ fn e2e() -> Vec<Arg> {
         ),
         text("e2e-parallel", "VALUE", "Whether tests run in parallel").hide(true),
         text("rerun-failed", "ARCHIVE", "Only the tests that failed in this archive"),
-        text("resume", "ARCHIVE", "Go on with the tests that an interrupted run has not run"),
-        number("split", "N", "Run the tests as N plugins beside each other, with one result"),
+        text("resume", "ARCHIVE", "Run the tests that an interrupted run has not run"),
+        number("split", "N", "Run the tests as N plugins in parallel, with one result"),
         text(
             "tests",
             "FILE",
-            "With --split: names of all tests, one a line, or a kit [default: asked of the conformance image]",
+            "With --split: names of all tests, one per line, or a kit [default: ask the conformance image]",
         ),
         number(
             "retry-failed",
             "N",
-            "Start failed tests again, up to N times in the same run; those that pass then are flaky",
+            "Run failed tests again, up to N times in the same run; those that pass then are flaky",
         ),
         repo,
         repo_config,
@@ -251,8 +248,8 @@ fn images() -> Vec<Arg> {
         text("kube-conformance-image", "IMAGE", "Image of the e2e plugin"),
         text("systemd-logs-image", "IMAGE", "Image of the systemd-logs plugin"),
         text("sonobuoy-image", "IMAGE", "Image of aggregator and workers"),
-        text("registry", "REGISTRY", "Registry that holds every image of every plugin and of the e2e tests"),
-        text("kit", "FILE", "Kit that was loaded or pushed: its plugins, its version, its images"),
+        text("registry", "REGISTRY", "Registry with every image of every plugin and of the e2e tests"),
+        text("kit", "FILE", "Kit that was loaded or pushed: use its plugins, version and images"),
         text("image-pull-policy", "POLICY", "Pull policy of our own images and the built-in plugins"),
         switch("force-image-pull-policy", "Use that policy for all plugins"),
     ]
@@ -291,7 +288,7 @@ fn the_run(made: Made) -> Vec<Arg> {
         choice(
             "identity",
             &crate::config::Identity::WORDS,
-            "How workers prove who they are: each by a certificate of its own, or all of a plugin by one",
+            "How workers prove who they are: each with a certificate of its own, or all of a plugin with one",
         ),
         choice(
             "harden",
@@ -318,7 +315,7 @@ fn preflight() -> Vec<Arg> {
             list(
                 "skip-preflight",
                 "CHECK,...",
-                "Checks to leave out: dnscheck, versioncheck, existingnamespace; all when bare",
+                "Checks to skip: dnscheck, versioncheck, existingnamespace; all without a value",
             ),
             "true",
         )

@@ -99,7 +99,7 @@ pub(super) fn missing(path: &[String]) -> &'static str {
         ["plugin", "install"] => {
             "; write a name and where the definition is, as in `plugin install disk disk.yaml`"
         }
-        ["gen", "plugin"] => "; or `--example shell` for one that runs as it is",
+        ["gen", "plugin"] => "; or `--example shell` for one that works as it is",
         ["results"] => "; `results latest` takes the newest in this folder",
         ["results", "diff"] => "; write the earlier archive and the later one",
         _ => "",

@@ -46,7 +46,7 @@ pub(crate) fn shown() -> Command {
         .hide(true)
         .arg(path("dir", "DIR").required(true))
         .arg(number("offset", "BYTES", "Skip this many bytes").default_value("0"))
-        .arg(switch("partial", "Pack what has arrived so far of a run that is not over"))
+        .arg(switch("partial", "Pack what has arrived so far of an unfinished run"))
         .arg(switch("seals", "Write the seals of the archives instead"));
     let aggregator = command("aggregator", "Receive the results of a run (inside the cluster)")
         .hide(true)
@@ -54,7 +54,7 @@ pub(crate) fn shown() -> Command {
         .alias("master")
         .arg(switch("no-exit", "Keep running when the run is over, so that results can be fetched"))
         .args(cluster());
-    let aggregator = aggregator.arg(switch("echo", "Only answer those who try whether they reach it"));
+    let aggregator = aggregator.arg(switch("echo", "Only answer checks of the connection"));
     let post_process = command("post-process", "Write sonobuoy_results.yaml in an unpacked archive")
         .hide(true)
         .arg(path("dir", "DIR").required(true));
@@ -138,13 +138,11 @@ fn e2e() -> Command {
             .default_value("online"),
         )
         .arg(
-            text("mode", "WORD", "What is printed: tests, tags or tagCounts")
-                .short('m')
-                .default_value("tests"),
+            text("mode", "WORD", "What to print: tests, tags or tagCounts").short('m').default_value("tests"),
         )
         .arg(text("version", "VERSION", "Kubernetes version [default: that of the cluster]"))
         .arg(text("kube-conformance-image", "IMAGE", "With --input=image: the conformance image"))
-        .arg(text("url", "URL", "Where online lists are, one <version>.gz for each").hide(true))
+        .arg(text("url", "URL", "URL of online lists, one <version>.gz for each").hide(true))
         .args(cluster())
 }
 
@@ -212,18 +210,14 @@ fn certify() -> Command {
         .arg(text(
             "tests",
             "FILE",
-            "Names of tests, one a line: those with [Conformance] have to be in the archive",
+            "Names of tests, one per line: those with [Conformance] must be in the archive",
         ))
 }
 
 fn results() -> Command {
     let format = |values| {
-        choice(
-            "format",
-            values,
-            "What is printed: text for people, json, junit, or an html page; csv of facts",
-        )
-        .default_value("text")
+        choice("format", values, "What to print: text for people, json, junit, or an html page; csv of facts")
+            .default_value("text")
     };
     command("results", "Report on an archive")
         .args_conflicts_with_subcommands(true)
@@ -236,7 +230,7 @@ fn results() -> Command {
         )
         .arg(text("plugin", "NAME", "Only this plugin; `sonobuoy` is the health of the cluster").short('p'))
         .arg(
-            text("mode", "WORD", "How much: summary (the default on a terminal), report, detailed, dump or readable")
+            text("mode", "WORD", "How much to print: summary (the default on a terminal), report, detailed, dump or readable")
                 .short('m')
                 .default_value("report"),
         )
@@ -246,7 +240,7 @@ fn results() -> Command {
             choice(
                 "facts",
                 &["nodes", "all"],
-                "What nodes are made of, reach and log, a row each; with `all` every fact that differs",
+                "What nodes are made of, reach and log, a row for each; with `all`, every fact that differs",
             ),
             "nodes",
         ))
@@ -258,7 +252,7 @@ fn results() -> Command {
                 .arg(path("before", "BEFORE").required(true))
                 .arg(path("after", "AFTER").required(true))
                 .arg(text("plugin", "NAME", "Only this plugin").short('p'))
-                .arg(format(&["text", "json", "html"]).help("What is printed: text for people, json, or an html page"))
+                .arg(format(&["text", "json", "html"]).help("What to print: text for people, json, or an html page"))
                 .arg(color())
                 .arg(fail_on()),
         )
@@ -276,9 +270,9 @@ fn delete() -> Command {
     command("delete", "Remove a run from the cluster")
         .arg(namespace())
         .arg(rbac("Detect"))
-        .arg(switch("all", "Also what e2e tests and other runs left behind"))
+        .arg(switch("all", "Also remove what e2e tests and other runs left behind"))
         .arg(switch("dry-run", "Ask the cluster without removing anything"))
-        .args(waiting("Wait until all is gone, at most this long; 60 when bare", "60"))
+        .args(waiting("Wait until everything is gone, at most this long; 60 without a value", "60"))
         .args(cluster())
 }
 
@@ -350,7 +344,7 @@ fn images() -> Command {
                 .args(transfer()),
         )
         .subcommand(
-            one("kit", "Save all that a version's conformance tests need in one file")
+            one("kit", "Save everything that a version's conformance tests need in one file")
                 .arg(text("output", "FILE", "File to write [default: kit-VERSION.tar]").short('o'))
                 .arg(text(
                     "sonobuoy-image",
@@ -363,10 +357,10 @@ fn images() -> Command {
         .subcommand(
             one("verify", "Check that every image can be pulled, for the architectures of the nodes")
                 .args(repositories())
-                .arg(text("custom-registry", "REGISTRY", "Registry that is to hold all images"))
+                .arg(text("custom-registry", "REGISTRY", "Registry that should have all images"))
                 .arg(text("archive", "FILE", "Look into this archive instead of registries"))
                 .arg(text("config", "FILE", "Run configuration (JSON), for its namespace and pull secret"))
-                .arg(switch("on-nodes", "Have a node of each architecture really pull them"))
+                .arg(switch("on-nodes", "Have a node of each architecture pull them"))
                 .args(transfer()),
         )
         .subcommand(
@@ -388,8 +382,12 @@ fn get() -> Command {
 
 fn gather() -> Command {
     let sleep = || {
-        number("sleep", "SECONDS", "Stay this long after the result is written; negative is for ever")
-            .default_value("0")
+        number(
+            "sleep",
+            "SECONDS",
+            "Keep running this long after the result is written; negative means for ever",
+        )
+        .default_value("0")
     };
     let source = |name, about| {
         command(name, about)
@@ -441,13 +439,13 @@ fn gather() -> Command {
             .arg(sleep()),
         )
         .subcommand(
-            command("echo", "The same as the last words of a container, of pods that `doctor` starts")
+            command("echo", "The same as a termination message, in pods that `doctor` starts")
                 .hide(true)
-                .arg(text("to", "FILE", "File to write, instead of the container's last words")),
+                .arg(text("to", "FILE", "File to write instead of the termination message")),
         )
         .subcommand(
             // How the node's own programs are started, with the node's libraries.
-            command("inside", "Become a program below another root").hide(true).arg(
+            command("inside", "Run a program under another root").hide(true).arg(
                 Arg::new("call")
                     .value_names(["ROOT", "PROGRAM"])
                     .num_args(2..)
@@ -463,7 +461,7 @@ fn worker() -> Command {
         .subcommand(command("global", "For a plugin that runs once").alias("job"))
         .subcommand(
             command("single-node", "For a plugin that runs on every node").alias("daemonset").arg(
-                number("sleep", "SECONDS", "Stay this long after sending; negative is for ever")
+                number("sleep", "SECONDS", "Keep running this long after sending; negative means for ever")
                     .default_value("0"),
             ),
         )

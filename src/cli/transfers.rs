@@ -101,7 +101,7 @@ impl Transfers<'_> {
         };
         let mut tasks = vec![state.all.clone()];
         tasks.extend((!state.current.is_empty()).then_some(current));
-        let hint = "Ctrl-C ends it; the same command again sends only what is missing";
+        let hint = "Ctrl-C stops it; the same command then sends only what is missing";
         self.board.show(Scene {
             title: self.title.into(),
             state: (if state.all.over { "done" } else { "at work" }).into(),

@@ -124,7 +124,7 @@ pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> 
             None => {
                 let other = context(ContextKind::PriorArg).unwrap_or_default();
                 let other = other.split(['[', ' ']).next().unwrap_or_default();
-                format!("{flag} and {other} exclude each other; leave one out")
+                format!("{flag} and {other} cannot be used together; leave one out")
             }
         },
         ErrorKind::InvalidValue if value.is_empty() => {
@@ -135,8 +135,11 @@ pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> 
         ErrorKind::InvalidValue => {
             let known = context(ContextKind::ValidValue).unwrap_or_default();
             let known: Vec<&str> = known.split(' ').filter(|word| !word.is_empty()).collect();
-            let listed =
-                if known.is_empty() { String::new() } else { format!(": it is one of {}", known.join(", ")) };
+            let listed = if known.is_empty() {
+                String::new()
+            } else {
+                format!(": it must be one of {}", known.join(", "))
+            };
             format!("invalid argument {value:?} for {flag:?}{listed}{}", near::hint(&value, known))
         }
         ErrorKind::ValueValidation => {

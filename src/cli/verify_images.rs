@@ -98,7 +98,7 @@ fn architectures(matches: &ArgMatches, nodes: Result<&Nodes, &anyhow::Error>) ->
         Some(Platform::All) => BTreeSet::new(),
         None => nodes.map_or_else(
             |error| {
-                log::info!("the nodes' architectures are not known, so that none is compared: {error:#}");
+                log::info!("the nodes' architectures are unknown and not compared: {error:#}");
                 BTreeSet::new()
             },
             Nodes::architectures,
@@ -172,7 +172,7 @@ fn judge(trouble: &BTreeMap<String, String>) -> Result<()> {
     }
     match trouble.len() {
         0 => Ok(()),
-        1 => bail!("one image cannot be pulled, or nobody knows"),
-        count => bail!("{count} images cannot be pulled, or nobody knows"),
+        1 => bail!("one image cannot be pulled, or could not be checked"),
+        count => bail!("{count} images cannot be pulled, or could not be checked"),
     }
 }

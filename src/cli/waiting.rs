@@ -303,7 +303,7 @@ impl<'a> Follower<'a> {
             other => words(other),
         };
         format!(
-            "the run in namespace `{}` was not over within {limit}: {state}; it goes on, look with `sonobuoy status`",
+            "the run in namespace `{}` was not over within {limit}: {state}; it goes on, see `sonobuoy status`",
             self.namespace
         )
     }

@@ -54,7 +54,7 @@ fn leave(place: &Path, error: &anyhow::Error) {
     let file = std::fs::OpenOptions::new().write(true).open(place);
     let left = file.and_then(|mut file| write!(file, "{error:#}"));
     if let Err(error) = left {
-        log::debug!("`{}` is not written: {error}", place.display());
+        log::debug!("cannot write `{}`: {error}", place.display());
     }
 }
 
@@ -64,7 +64,7 @@ fn work(scope: Scope, variable: &dyn Fn(&str) -> Option<String>, term: &Stop) ->
     if let Some(path) = variable(env::OTHERS_ENDED_FILE) {
         let submitted = worker::run(&settings, &Others::Marker(path.into()), term)?;
         // They wait for the result, where Kubernetes looks for itself.
-        ensure!(submitted, "asked to end before there was a result");
+        ensure!(submitted, "asked to stop before there was a result");
     } else {
         // Ends after the worker, not with `term`: within the grace of a pod others may still end.
         let over = Stop::new();
@@ -98,7 +98,9 @@ impl Pod {
                 Some(Self { client: client.patience(ASK * 12), namespace, name, worker })
             }
             Err(error) => {
-                log::warn!("only a done file ends this plugin, its containers cannot be watched: {error}");
+                log::warn!(
+                    "only a done file ends this plugin, since its containers cannot be watched: {error}"
+                );
                 None
             }
         }

@@ -50,7 +50,7 @@ pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
         }
     }
     if objects.is_empty() {
-        bail!("there is no object in it");
+        bail!("it contains no objects");
     }
     Ok(objects)
 }
@@ -88,7 +88,7 @@ pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -
         let Some(found) = kinds.find(version, kind) else {
             let behind = kinds.failures.iter().find(|(group, _)| group == version);
             match behind {
-                Some((_, why)) => bail!("{kind} `{name}`: `{version}` cannot be asked: {why}"),
+                Some((_, why)) => bail!("{kind} `{name}`: `{version}` cannot be queried: {why}"),
                 None => bail!(
                     "{kind} `{name}`: the cluster has no `{kind}` in `{version}`; install what defines it, or correct \
                      the manifest"
@@ -208,7 +208,7 @@ impl Work<'_> {
                 ),
                 Err(error) if error.is_not_found() && made => drop(absent.insert(namespace)),
                 Err(error) if error.is_not_found() => bail!(
-                    "there is no namespace `{namespace}`, and this manifest does not make it: create it with `kubectl \
+                    "there is no namespace `{namespace}`, and this manifest does not create it: create it with `kubectl \
                      create namespace {namespace}`"
                 ),
                 Err(error) if !error.is_forbidden() => {
@@ -280,7 +280,7 @@ impl Work<'_> {
             why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
             request: None,
             lacks_right: false,
-            remedy: Some("make both before the run, and use --skip-preflight=existingnamespace".into()),
+            remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
         };
         absent.map(say).collect()
     }
@@ -330,7 +330,7 @@ impl Work<'_> {
 
     fn left_behind(&self) -> String {
         format!(
-            "these objects were created and exist now: {}; remove them with `sonobuoy delete -n {} --wait`",
+            "these objects were created and still exist: {}; remove them with `sonobuoy delete -n {} --wait`",
             self.made.join(", "),
             self.home
         )

@@ -91,7 +91,7 @@ fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Res
     let bytes: usize = entries.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if bytes > CONFIG_MAP_BYTES {
         bail!(
-            "the ConfigMap `{name}` would hold {bytes} bytes, Kubernetes takes {CONFIG_MAP_BYTES}; put large files \
+            "the ConfigMap `{name}` would have {bytes} bytes, but Kubernetes allows {CONFIG_MAP_BYTES}; put large files \
              into an image or shorten the config-map of a plugin"
         );
     }

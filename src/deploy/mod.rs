@@ -142,8 +142,7 @@ impl Plan {
         if let Some(config::Selection { name }) = selected.into_iter().find(unknown) {
             let known: Vec<_> = plugins.iter().map(Definition::name).collect();
             bail!(
-                "`Plugins` of the configuration selects `{name}`, which nothing defines; this run has {}: add `-p {name}`, or take \
-                 it out",
+                "`Plugins` of the configuration selects `{name}`, which is not defined; this run has {}: add `-p {name}`, or remove it",
                 if known.is_empty() { "no plugin".to_owned() } else { known.join(", ") }
             );
         }

@@ -45,7 +45,7 @@ impl Preflight<'_> {
                 Ok(()) => {}
                 Err(Failed::Check(why)) => failures.push(format!("{check}: {why}")),
                 Err(Failed::Asking(error)) if error.is_forbidden() => {
-                    log::warn!("{check} is left out, your account may not look: {error}");
+                    log::warn!("{check} is skipped, since your account lacks the rights for it: {error}");
                 }
                 Err(Failed::Asking(error)) => failures.push(format!("{check}: {error}")),
             }
@@ -64,13 +64,13 @@ impl Preflight<'_> {
             }
         }
         if labels.is_empty() {
-            log::info!("no labels of DNS pods are given; dnscheck is left out");
+            log::info!("no labels of DNS pods are given; dnscheck is skipped");
             return Ok(());
         }
         let labels = labels.iter().map(|label| label.as_str()).collect::<Vec<_>>().join("` or `");
         Err(Failed::Check(format!(
             "no pod in namespace `{}` has the label `{labels}`; say where DNS is with --dns-namespace and \
-             --dns-pod-labels, or leave the check out with --skip-preflight=dnscheck",
+             --dns-pod-labels, or skip the check with --skip-preflight=dnscheck",
             self.dns_namespace
         )))
     }
@@ -85,7 +85,7 @@ impl Preflight<'_> {
         let why = match found {
             None if self.makes_namespace => return Ok(()),
             None => format!(
-                "there is no namespace `{namespace}`, and a run with these permissions does not make it: create it \
+                "there is no namespace `{namespace}`, and a run with these permissions does not create it: create it \
                  with `kubectl create namespace {namespace}`"
             ),
             Some(_) if !self.makes_namespace => return Ok(()),
@@ -127,7 +127,7 @@ fn version(client: &Client) -> Result<(), Failed> {
         )));
     }
     if version > NEWEST {
-        log::warn!("the server is {text}, which is newer than any that was tried");
+        log::warn!("the server is {text}, which is newer than any that was tested");
     }
     Ok(())
 }

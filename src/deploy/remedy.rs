@@ -30,8 +30,7 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
             )
         }
         (Some(Obstacle::Escalation), _) => {
-            "your account may only pass on rights that it has: choose less with `--aggregator-permissions`, or have an \
-             account made that you name with `--rbac Disable --existing-service-account --service-account-name`"
+            "your account may only pass on rights that it has: choose fewer with `--aggregator-permissions`, or have somebody create an account, and name it with `--rbac Disable --existing-service-account --service-account-name`"
                 .into()
         }
         (None, 403) => format!(
@@ -40,7 +39,7 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
             if resource.namespaced { format!(" in namespace `{namespace}`") } else { String::new() }
         ),
         (None, 409) if error.already_exists() => format!(
-            "it is there already, from an earlier run or somebody else: remove it with `sonobuoy delete -n \
+            "it exists already, from an earlier run or somebody else: remove it with `sonobuoy delete -n \
              {namespace} --wait`, or use another namespace with `-n`"
         ),
         (None, 404) if resource.namespaced => {

@@ -208,7 +208,7 @@ impl Cluster<'_> {
             let known = expected.iter().filter(|id| !id.is_global()).map(|id| id.node.clone()).collect();
             let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, known, &nodes));
             if let Err(error) = pods.and(nodes) {
-                log::error!("plugin `{plugin}` is not followed closely: starting a thread: {error}");
+                log::error!("changes of plugin `{plugin}` are noticed late: starting a thread: {error}");
             }
             while !stop.stopped() {
                 match seen.recv_timeout(CHECK_INTERVAL) {

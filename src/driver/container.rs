@@ -86,8 +86,7 @@ pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
         let container = resolve(plugin, value, &facts, &[])?;
         let Some(program) = container.command.first() else {
             bail!(
-                "plugin `{plugin}`: container `{}` has no `command`; `--local` starts commands of this machine \
-                 and no images, so name one, or run the plugin in a cluster",
+                "plugin `{plugin}`: container `{}` has no `command`; `--local` starts commands of this machine, not images, so name one, or run the plugin in a cluster",
                 container.name
             );
         };
@@ -97,8 +96,7 @@ pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
         let path = container.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
         if find(program, path, container.dir.as_deref()).is_none() {
             bail!(
-                "plugin `{plugin}`: the command `{program}` of container `{}` is not on this machine; `--local` \
-                 starts commands of this machine and no images, so install it, or run the plugin in a cluster",
+                "plugin `{plugin}`: the command `{program}` of container `{}` is not on this machine; `--local` starts commands of this machine, not images, so install it, or run the plugin in a cluster",
                 container.name
             );
         }

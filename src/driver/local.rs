@@ -69,7 +69,7 @@ pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
 /// Begins to hold on to processes that plugins start and leave behind; [`end_strays`] ends them.
 pub(crate) fn adopt_strays() {
     if let Err(error) = sys::adopt_strays() {
-        log::debug!("processes that plugins leave behind go to another parent: {error}");
+        log::debug!("processes that plugins leave behind may not be found: {error}");
     }
 }
 
@@ -248,7 +248,7 @@ impl<'a> Pod<'a> {
         let logs = local.run_dir.join(layout::pod_logs(&local.namespace, &name));
         let pod = Self { local, plugin, id, node, name, dir, logs };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
-            fs::create_dir_all(dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
+            fs::create_dir_all(dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
         }
         if let Proof::Tokens(tokens) = &plugin.proof
             && let Some(token) = tokens.get(id)
@@ -465,7 +465,7 @@ impl<'a> Pod<'a> {
 
     fn said(&self, container: &str) -> String {
         let tail = process::tail(&self.log(container));
-        if tail.is_empty() { "it said nothing".into() } else { format!("it said last:\n{tail}") }
+        if tail.is_empty() { "it printed nothing".into() } else { format!("it printed last:\n{tail}") }
     }
 
     fn results(&self) -> PathBuf {

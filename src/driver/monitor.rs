@@ -262,7 +262,7 @@ impl Monitor {
         if matches!(verdict, Verdict::Fine | Verdict::Quiet(..)) && pod["status"]["phase"] == "Succeeded" {
             // The worker ends only after its result was accepted, or was told to give up.
             verdict = Verdict::Quiet(
-                "all containers ended well, but there is no result".into(),
+                "all containers succeeded, but there is no result".into(),
                 now + self.grace.ended,
             );
         }

@@ -116,7 +116,7 @@ impl Silences {
                 .map(|cause| format!("its worker {}", causes::advised(&causes::unreached(cause))));
             if passed(worker.since, limit, now) && passed(self.progress, limit / 4, now) {
                 let cause = cause.unwrap_or_else(|| "its worker does not say why in its log".into());
-                let said = format!("nothing was heard of it in {}: {cause}", clock::duration(limit));
+                let said = format!("nothing was heard from it in {}: {cause}", clock::duration(limit));
                 return Some(Complaint::Failure(said));
             }
             cause.map(Complaint::Trouble)
@@ -181,7 +181,7 @@ mod tests {
         let told = silences.complaints(at(185));
         let [(failed, Complaint::Failure(said))] = &told[..] else { panic!("{told:?}") };
         assert_eq!(*failed, id("a"));
-        assert!(said.starts_with("nothing was heard of it in 3m0s: its worker cannot reach"), "{said}");
+        assert!(said.starts_with("nothing was heard from it in 3m0s: its worker cannot reach"), "{said}");
     }
 
     #[test]

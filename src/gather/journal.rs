@@ -123,7 +123,7 @@ pub(crate) fn read(
         }
         Err(error) => format!("{error:#}"),
     };
-    log::warn!("there is no journal ({why}); /var/log and the kernel's messages are taken instead");
+    log::warn!("there is no journal ({why}); /var/log and the kernel's messages are used instead");
     files(node, wanted, &why, take)?;
     Ok(Origin::Files)
 }

@@ -154,7 +154,7 @@ fn write(node: &Node, wanted: &Wanted, form: &Form, path: &Path) -> Result<Optio
     })?;
     sink.close().with_context(shown)?;
     if truncated {
-        log::warn!("the log is longer than --max-size and was cut; what is newest is missing");
+        log::warn!("the log is longer than --max-size and was cut; the newest entries are missing");
     }
     fs::rename(&growing, path).with_context(shown)?;
     let mut details = details(origin);

@@ -105,7 +105,7 @@ pub(crate) fn host_facts(node: &Node) -> Value {
     let mut unread = node.unread();
     for folder in ["/proc", "/sys"] {
         if node.list(folder).is_empty() {
-            unread.insert(folder.into(), "there is nothing in it: mount the node's own".into());
+            unread.insert(folder.into(), "it is empty: mount the node's own".into());
         }
     }
     if node.live() {

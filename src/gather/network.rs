@@ -40,7 +40,7 @@ impl Source for Network {
             Vec::new()
         });
         if !node.live() {
-            node.note("addresses", "the node is not the running system, so its addresses are not known");
+            node.note("addresses", "the node is not the running system, so its addresses are unknown");
         }
         let mut interfaces: BTreeMap<String, (Option<u32>, Map<String, Value>)> = BTreeMap::new();
         for name in &names {

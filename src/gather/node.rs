@@ -35,7 +35,7 @@ impl Node {
         if !meta.is_dir() {
             bail!("`{shown}` is not a directory, so it cannot be a node's root");
         }
-        let root = root.canonicalize().with_context(|| format!("cannot find the way to `{shown}`"))?;
+        let root = root.canonicalize().with_context(|| format!("cannot resolve `{shown}`"))?;
         let any = |names: &[&str]| names.iter().any(|name| root.join(name).symlink_metadata().is_ok());
         if !any(&["etc", "proc", "usr"]) {
             bail!(

@@ -27,9 +27,8 @@ impl Outbox {
             bail!("cannot write results to `{}`: it is not a directory", folder.display());
         }
         // Links are followed once, here, so that the path in `done` stays valid.
-        let folder = folder
-            .canonicalize()
-            .with_context(|| format!("cannot find the way to `{}`", folder.display()))?;
+        let folder =
+            folder.canonicalize().with_context(|| format!("cannot resolve `{}`", folder.display()))?;
         Ok(Self { folder })
     }
 

@@ -328,7 +328,7 @@ fn speak((trust, identity): &(Trust, Identity), host: &str, port: u16) -> Result
     let (sent, came) = answer.between;
     details.insert("round_trip_ms".into(), millis(came.duration_since(sent).unwrap_or_default()));
     let mtu = retry(|| dial()?.echo(ECHO_BYTES))
-        .with_context(|| format!("small packets arrive, and {} KiB do not", ECHO_BYTES >> 10))?;
+        .with_context(|| format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10))?;
     details.extend(mtu.map(|mtu| ("path_mtu".to_owned(), json!(mtu))));
     Ok((details, Some(Skew::of_answer(&answer, "aggregator"))))
 }

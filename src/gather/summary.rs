@@ -39,7 +39,7 @@ const TROUBLES: &[Trouble] = &[
     },
     Trouble {
         name: "disk-error",
-        meaning: "a disk or its file system fails",
+        meaning: "a disk or its file system is failing",
         remedy: "back the disk up and replace it; `smartctl -a` says how bad it is",
         link: None,
         words: &[
@@ -63,8 +63,8 @@ const TROUBLES: &[Trouble] = &[
     },
     Trouble {
         name: "disk-full",
-        meaning: "there was no room to write",
-        remedy: "free room on the file system that is full, or give it more",
+        meaning: "there was no space left to write",
+        remedy: "free space on the file system that is full, or enlarge it",
         link: Some("https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/"),
         words: &["no space left on device", "disk quota exceeded"],
     },
@@ -146,8 +146,8 @@ const TROUBLES: &[Trouble] = &[
     },
     Trouble {
         name: "clock-step",
-        meaning: "the clock was set by a jump",
-        remedy: "let one time service keep the clock, and look why it was off",
+        meaning: "the clock was set in a jump",
+        remedy: "let one time service keep the clock, and find out why it was off",
         link: None,
         words: &["time has been changed", "clock was stepped", "time jump detected"],
     },
@@ -459,7 +459,7 @@ mod tests {
             (&disk.details["count"], &disk.details["last"]),
             (&json!(3), &json!("2026-11-21T02:00:00.000Z"))
         );
-        assert_eq!(disk.details[item::FAILURE], json!("a disk or its file system fails\nx: I/O error"));
+        assert_eq!(disk.details[item::FAILURE], json!("a disk or its file system is failing\nx: I/O error"));
         assert!(disk.details[item::REMEDY].as_str().unwrap().contains("smartctl"));
         let units: Vec<_> =
             whole.items[1].items.iter().map(|unit| (unit.name.as_str(), &unit.details["errors"])).collect();

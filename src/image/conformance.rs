@@ -46,7 +46,7 @@ impl Tests {
     }
 
     fn extract(image: &str, take: impl FnOnce(&Store, &mut File) -> Result<bool>) -> Result<Self> {
-        let folder = temp::Folder::new().context("cannot make a temporary folder")?;
+        let folder = temp::Folder::new().context("cannot create a temporary folder")?;
         let store = Store::open(&folder.join("image"))?;
         let path = folder.join("e2e.test");
         let mut out =

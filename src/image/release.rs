@@ -17,7 +17,7 @@ pub(crate) fn parse(version: &str) -> Result<String, String> {
     let wrong = || format!("`{version}` is not a Kubernetes version; write it as v1.31.2");
     let (numbers, rest) = version.strip_prefix('v').and_then(numbers).ok_or_else(wrong)?;
     if rest.contains('+') {
-        return Err(format!("`{version}`: no tag of an image has a `+`; write v{numbers}"));
+        return Err(format!("`{version}`: a tag cannot contain `+`; write v{numbers}"));
     }
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if !rest.bytes().all(fits) {

@@ -202,7 +202,7 @@ impl Cluster<'_> {
             let (path, archive) =
                 pack::pack(&aggregator, run_dir, &plugins, self.folder, &self.config.uuid, started)?;
             if let Err(error) = fs::write(self.folder.join(layout::COMPLETE), &driver.owner.1) {
-                log::warn!("cannot note that the run is over: {error}");
+                log::warn!("cannot record that the run is over: {error}");
             }
             log::info!("Results available at {}", path.display());
             Ok((archive, path))
@@ -282,7 +282,7 @@ impl Cluster<'_> {
                 Ok(_) => {}
                 Err(error) if error.is_forbidden() => {
                     let why = format!(
-                        "it runs on each node, and the run may not list the nodes: choose more with \
+                        "it runs on each node, but the run may not list the nodes: allow more with \
                          `--aggregator-permissions` ({error})"
                     );
                     log::warn!("plugins of the driver DaemonSet are skipped: {why}");
@@ -399,7 +399,7 @@ impl Cluster<'_> {
     /// Looks for a run that this pod started, or finished. A folder that outlives pods may contain those of others.
     fn begun(&self, pod: Option<&(String, String)>) -> anyhow::Result<Begun> {
         let folder = self.folder;
-        fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
         let uid = pod.map(|(_, uid)| uid.as_str()).filter(|uid| !uid.is_empty());
         if uid.is_some() && fs::read_to_string(folder.join(layout::COMPLETE)).ok().as_deref() == uid {
             return Ok(Begun::Complete);

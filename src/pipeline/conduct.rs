@@ -33,7 +33,7 @@ pub(super) struct Conduct<'a> {
 /// Creates the folder of a run, with its log and its settings.
 pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> {
     let meta = run_dir.join(layout::META);
-    fs::create_dir_all(&meta).with_context(|| format!("cannot make `{}`", meta.display()))?;
+    fs::create_dir_all(&meta).with_context(|| format!("cannot create `{}`", meta.display()))?;
     let log = run_dir.join(layout::RUN_LOG);
     logger::tee(&log).with_context(|| format!("cannot write `{}`", log.display()))?;
     let path = run_dir.join(layout::CONFIG);

@@ -17,7 +17,7 @@ use base::json::json;
 /// Writes the definition of a plugin into its folder, which this returns.
 pub(super) fn describe(plugin: &Plugin<'_>, config: &config::Run, run_dir: &Path) -> anyhow::Result<PathBuf> {
     let dir = run_dir.join(layout::plugin(plugin.definition.name()));
-    fs::create_dir_all(&dir).with_context(|| format!("cannot make `{}`", dir.display()))?;
+    fs::create_dir_all(&dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
     write_json(&dir.join(layout::DEFINITIONS[0]), &description(plugin, config))?;
     Ok(dir)
 }

@@ -82,9 +82,10 @@ fn last_order(plugins: &[Plugin<'_>], plugin: &Plugin<'_>) -> i64 {
 /// Records an error for every result that did not arrive before the stop.
 pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
     if stop.stopped() {
-        let reason = stop.reason().unwrap_or_else(|| "somebody stopped it".into());
+        let reason = stop.reason().unwrap_or_else(|| "it was stopped".into());
         for id in aggregator.outstanding() {
-            aggregator.record(&Failure::new(id, format!("the run ended before the result came: {reason}")));
+            aggregator
+                .record(&Failure::new(id, format!("the run ended before the result arrived: {reason}")));
         }
     }
 }

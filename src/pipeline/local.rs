@@ -78,12 +78,14 @@ impl Local<'_> {
         let started = SystemTime::now();
         self.config.version = VERSION.into();
         let work = self.work();
-        sys::dir_builder(0o700).create(&work).with_context(|| format!("cannot make `{}`", work.display()))?;
+        sys::dir_builder(0o700)
+            .create(&work)
+            .with_context(|| format!("cannot create `{}`", work.display()))?;
         let ended = self.run_in(&work, started, watch, stop);
         logger::untee();
         let keep = self.definitions.iter().any(|definition| definition.config.skip_cleanup);
         match &ended {
-            Err(_) => log::warn!("what there is of the run stays in `{}`", work.display()),
+            Err(_) => log::warn!("what there is of the run remains in `{}`", work.display()),
             Ok(_) if keep => log::info!("a plugin asks to skip cleanup: `{}` stays", work.display()),
             Ok(_) => {
                 if let Err(error) = fs::remove_dir_all(&work) {

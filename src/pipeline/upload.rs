@@ -28,7 +28,7 @@ fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
         layout::SEAL.iter().zip(layout::seal(path)).filter(|(_, file)| file.exists()).collect();
     if url.contains('?') {
         if !seal.is_empty() {
-            log::warn!("a signed URL is for one file: the archive's seal is not uploaded");
+            log::warn!("a presigned URL is for one file: the archive's seal is not uploaded");
         }
         return Ok(());
     }

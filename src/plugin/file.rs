@@ -43,6 +43,6 @@ pub(super) fn parse(bytes: &[u8], origin: &str) -> Result<Vec<Loaded>> {
 pub(super) fn only(mut all: Vec<Loaded>, origin: &str) -> Result<Loaded> {
     match (all.pop(), all.len()) {
         (Some(loaded), 0) => Ok(loaded),
-        (_, more) => bail!("`{origin}` must hold one definition, not {}", more + 1),
+        (_, more) => bail!("`{origin}` must contain one definition, not {}", more + 1),
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
     let mut all = read_all(text)?;
     if all.len() > 1 {
         let names: Vec<_> = all.iter().map(|loaded| loaded.definition.name()).collect();
-        let message = format!("must hold one definition, not {} ({})", names.len(), names.join(", "));
+        let message = format!("must contain one definition, not {} ({})", names.len(), names.join(", "));
         return Err(yaml::Place { line: 1, column: 1 }.error(message));
     }
     all.pop().ok_or_else(|| yaml::Place { line: 1, column: 1 }.error("there is no plugin definition"))
@@ -41,7 +41,7 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
         None => Err(first.place.error(format!("there is no plugin definition; it has {others}"))),
         Some(_) if others.is_empty() => Ok(all),
         Some(loaded) => {
-            loaded.notes.push(format!("left out, since they define no plugin: {others}"));
+            loaded.notes.push(format!("ignored, since they do not define a plugin: {others}"));
             Ok(all)
         }
     }
@@ -372,7 +372,7 @@ config-map:
         let names: Vec<_> =
             read_all(&two).unwrap().iter().map(|loaded| loaded.definition.name().to_owned()).collect();
         assert_eq!(names, ["a", "b"]);
-        check(&two, 1, 1, "must hold one definition, not 2 (a, b)");
+        check(&two, 1, 1, "must contain one definition, not 2 (a, b)");
         assert_eq!(
             read(&wrapped(&entry("a.yml", "a"))).unwrap().notes,
             ["taken from `a.yml` of the ConfigMap `cm`"]

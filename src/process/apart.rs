@@ -47,7 +47,7 @@ pub(crate) fn process_apart(dir: &Path, rules: &Rules, limits: &Processing) -> a
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            log::warn!("results are processed without a process of their own: {error}");
+            log::warn!("results are not processed in a process of their own: {error}");
             return process(dir, rules);
         }
     };
@@ -86,7 +86,7 @@ pub(crate) fn child(
 ) -> anyhow::Result<()> {
     if let Err(error) = sys::bound_memory(limits.memory_bytes) {
         // What cannot be bounded here is bounded by the container.
-        log::debug!("the memory cannot be bounded: {error}");
+        log::debug!("the memory cannot be limited: {error}");
     }
     let time = limits.time;
     let started =
@@ -94,7 +94,7 @@ pub(crate) fn child(
             Stop::new().wait(time);
             std::process::exit(TIMED_OUT);
         });
-    started.context("cannot bound the time")?;
+    started.context("cannot limit the time")?;
     let mut text = Vec::new();
     rules.read_to_end(&mut text)?;
     let rules: Rules = serde_json::from_slice(&text).context("no rules")?;

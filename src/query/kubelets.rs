@@ -151,7 +151,7 @@ impl Kubelets {
                 None => {
                     let limit = self.times.map(|times| clock::duration(times.limit)).unwrap_or_default();
                     format!(
-                        "{questions} skipped: the {limit} of the snapshot were over (`Limits.Snapshot.Time`)"
+                        "{questions} skipped: the {limit} for the snapshot were up (`Limits.Snapshot.Time`)"
                     )
                 }
             };
@@ -226,7 +226,7 @@ mod tests {
         let told: Vec<_> =
             kubelets.troubles().into_iter().map(|trouble| (trouble.name, trouble.error)).collect();
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[1].1.contains("the 2m0s of the snapshot were over"), "{told:?}");
+        assert!(told[1].1.contains("the 2m0s for the snapshot were up"), "{told:?}");
     }
 
     #[test]

@@ -292,7 +292,7 @@ impl Log {
                     ));
                 }
                 Ok(_) => {}
-                Err(error) => break Some(format!("the log broke off: {error}")),
+                Err(error) => break Some(format!("the log was cut off: {error}")),
             }
         };
         file.flush().map_err(writing)?;

@@ -131,7 +131,7 @@ enum Came {
 }
 
 /// What is said of questions that are not about a node when the time was over before they were answered.
-const OVERDUE: &str = "skipped: the time of the snapshot was over (`Limits.Snapshot.Time`)";
+const OVERDUE: &str = "skipped: the time for the snapshot was up (`Limits.Snapshot.Time`)";
 
 /// One line of `meta/query-time.json`.
 #[derive(Serialize)]
@@ -239,7 +239,7 @@ impl Query<'_> {
             loop {
                 if told.elapsed() >= PROGRESS_INTERVAL {
                     told = Instant::now();
-                    log::info!("{count} of {total} questions are answered");
+                    log::info!("{count} of {total} queries were answered");
                 }
                 let (index, time, outcome) = match done.recv_timeout(PROGRESS_INTERVAL) {
                     Ok(answer) => answer,

@@ -55,7 +55,7 @@ pub(super) fn download(
     let seal = match (statement, signature) {
         (Ok(statement), Ok(signature)) => Some(Seal { statement, signature }),
         (Err(error), _) | (_, Err(error)) => {
-            log::debug!("the status service gives no seal: {error:#}");
+            log::debug!("the status service provides no seal: {error:#}");
             None
         }
     };

@@ -32,7 +32,7 @@ impl PartialFile {
         let own =
             path.file_name().with_context(|| format!("`{name}` does not name a file"))?.to_string_lossy();
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("cannot make `{}`", parent.display()))?;
+            fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
         }
         let partial = |number| {
             let name = format!(".{own}.{}-{number}.partial", std::process::id());

@@ -73,7 +73,7 @@ impl Retrieval<'_> {
             .map_err(|error| Failure::NotReady(error.into()))?
             .ok_or_else(|| Failure::Transfer(absent(self.namespace)))?;
         fs::create_dir_all(self.into)
-            .with_context(|| format!("cannot make `{}`", self.into.display()))
+            .with_context(|| format!("cannot create `{}`", self.into.display()))
             .map_err(Failure::Transfer)?;
         // Who names another folder wants what was packed there, whatever the run's status says.
         let known = promised(&pod).filter(|_| self.from == RUNS_DIR);
@@ -216,7 +216,7 @@ impl Retrieval<'_> {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = read {
-            log::debug!("the aggregator gives no seal: {error:#}");
+            log::debug!("the aggregator provides no seal: {error:#}");
         }
         seals
     }
@@ -359,7 +359,7 @@ impl Landing<'_> {
             entries += 1;
             if entries > MAX_ENTRIES {
                 let why = format!(
-                    "the aggregator sends more than {MAX_ENTRIES} entries, but a run leaves one archive"
+                    "the aggregator sends more than {MAX_ENTRIES} entries, but a run has one archive"
                 );
                 return Err(archive::Error::TooLarge(why).into());
             }
@@ -368,11 +368,11 @@ impl Landing<'_> {
                 continue;
             }
             let Some(name) = archive_name(&name).filter(|_| entry.kind == Kind::File) else {
-                log::warn!("left out `{name}`: not an archive, or not a name for one");
+                log::warn!("skipped `{name}`: not an archive, or not a name for one");
                 continue;
             };
             if let Some(known) = self.known.filter(|known| known.name != name) {
-                log::warn!("left out `{name}`: the archive of the run is `{}`", known.name);
+                log::warn!("skipped `{name}`: the archive of the run is `{}`", known.name);
                 continue;
             }
             let target = self.name.map_or_else(|| name.to_owned(), |wanted| numbered(wanted, landed.len()));

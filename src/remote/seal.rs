@@ -27,8 +27,7 @@ impl Checked {
             log::info!("`{name}` is sealed by the authority of run {run}: name, size and SHA-256 are right");
         } else {
             log::warn!(
-                "`{name}` has the size and SHA-256 that its seal states; who sealed it cannot be told, since the \
-                 certificate of the authority of run {run} is not known here"
+                "`{name}` has the size and SHA-256 that its seal states; who sealed it is unknown, since the certificate of the authority of run {run} is not kept here"
             );
         }
     }

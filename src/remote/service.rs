@@ -286,7 +286,7 @@ fn trusted(about: &fs::Metadata) -> Result<()> {
         None => Ok(()),
         Some(Exposed::Owner) => bail!("it belongs to somebody else; name another file with --credentials"),
         Some(Exposed::Mode) => {
-            bail!("others may read or write it; remove it, or allow it to its owner alone with `chmod 600`")
+            bail!("others may read or write it; remove it, or restrict it to its owner with `chmod 600`")
         }
     }
 }

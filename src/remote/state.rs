@@ -61,7 +61,7 @@ impl State {
         let because = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
         let message = match &*phase {
             "Running" => format!("the aggregator is running but has not published its status yet{because}"),
-            "Succeeded" => "the aggregator has ended without telling its status".to_owned(),
+            "Succeeded" => "the aggregator has ended without reporting its status".to_owned(),
             _ => format!("the aggregator's pod is {phase}{because}"),
         };
         let message = causes::advised(&message);
@@ -270,7 +270,7 @@ mod tests {
             true,
         );
         check(&pod("Unknown", json!({})), "failed", "the aggregator's pod is Unknown", true);
-        let words = "the aggregator has ended without telling its status";
+        let words = "the aggregator has ended without reporting its status";
         check(&pod("Succeeded", json!({})), "failed", words, true);
     }
 

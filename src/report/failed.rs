@@ -30,7 +30,8 @@ pub(crate) fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>>
     let opened = open(archive, Some(plugin), Depth::Trees)?;
     let tree = layout::tree(plugin);
     let content = opened.files.open(&tree)?;
-    let content = content.ok_or_else(|| anyhow::anyhow!("it holds no results of the plugin `{plugin}`"))?;
+    let content =
+        content.ok_or_else(|| anyhow::anyhow!("it contains no results of the plugin `{plugin}`"))?;
     failed_in(content)
 }
 
@@ -58,7 +59,7 @@ pub(crate) fn per_test(
         })?;
     }
     let (seconds, count) = if of_chosen.1 > 0 { of_chosen } else { of_all };
-    anyhow::ensure!(count > 0, "it tells of no test of the plugin `{plugin}` how long it took");
+    anyhow::ensure!(count > 0, "it does not say how long any test of the plugin `{plugin}` took");
     Ok(Duration::try_from_secs_f64(seconds / f64::from(count))?)
 }
 

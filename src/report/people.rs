@@ -94,9 +94,7 @@ impl Page {
             Some(overview.kubernetes.clone())
                 .filter(|version| !version.is_empty())
                 .map(|v| format!("Kubernetes {v}")),
-            Some(&overview.resumes)
-                .filter(|run| !run.is_empty())
-                .map(|run| format!("goes on with run {run}")),
+            Some(&overview.resumes).filter(|run| !run.is_empty()).map(|run| format!("continues run {run}")),
         ];
         let rest = rest.into_iter().flatten().collect::<Vec<_>>().join(" · ");
         let word = self.paint(&format!("{BOLD};{}", colour(verdict)), &verdict.word().to_uppercase());

@@ -72,7 +72,7 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> anyhow::Result<Interru
         }
     }
     ensure!(!focuses.is_empty(), "it has no plugin `{plugin}`");
-    ensure!(!is_whole, "its tests have all been run; `--rerun-failed` runs those again that failed");
+    ensure!(!is_whole, "all of its tests have run; `--rerun-failed` runs the failed ones again");
     if let Some(tree) = files.open(&layout::tree(plugin))? {
         let mut seen = Ran { ran: &mut ran, room: MAX_FAILURES_BYTES };
         read(tree, Writer::Aggregator, &mut seen)?;
@@ -82,9 +82,9 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> anyhow::Result<Interru
     for (name, why) in config["ResumedTests"].as_object().into_iter().flatten() {
         ran.entry(name.clone()).or_insert_with(|| why.as_str().unwrap_or_default().to_owned());
     }
-    ensure!(!ran.is_empty(), "it does not tell of any test that it has run; start anew");
+    ensure!(!ran.is_empty(), "it does not say which tests have run; start a new run");
     let run = config["UUID"].as_str().map(str::to_owned);
-    let run = run.context("it does not tell which run it is of")?;
+    let run = run.context("it does not say which run it belongs to")?;
     Ok(Interrupted { run, focus: focuses.join("|"), skip, ran })
 }
 

@@ -191,7 +191,7 @@ fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Res
         custom => write!(out, "<skipped message=\"{}\"/>", attribute(&format!("status: {custom}")))?,
     }
     if let Some(run) = item.details.get(RESUMED).and_then(Value::as_str) {
-        write!(out, "<system-out>ran in run {}, with which this one goes on</system-out>", content(run))?;
+        write!(out, "<system-out>ran in run {}, which this one continues</system-out>", content(run))?;
     }
     for name in ["system-out", "system-err"] {
         if let Some(text) = item.details.get(name).and_then(Value::as_str) {

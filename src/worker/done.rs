@@ -214,7 +214,9 @@ impl Place<'_> {
     /// The path that a done file holds, if there is something at it that may be sent. A relative one is looked for
     /// in the results folder when it is not in the current one.
     fn named(&self, content: &[u8]) -> Result<Named, String> {
-        let text = std::str::from_utf8(content).map_err(|_| "the done file holds no text".to_owned())?.trim();
+        let text = std::str::from_utf8(content)
+            .map_err(|_| "the done file does not contain text".to_owned())?
+            .trim();
         if text.is_empty() {
             return Err("the done file is empty; it must contain the path of the result".into());
         }

@@ -35,7 +35,7 @@ pub(super) fn run(client: &Client, aggregator: &str, stop: &Stop) {
         match client.heartbeat() {
             Ok(()) => contact.made(),
             Err(Error::Refused { status: 404 | 405, .. }) => {
-                log::debug!("this aggregator knows no heartbeats");
+                log::debug!("this aggregator does not support heartbeats");
                 return;
             }
             // It is there, and has too much to do.
@@ -55,7 +55,7 @@ struct Contact {
 impl Contact {
     fn made(&mut self) {
         if !std::mem::replace(&mut self.made, true) && !self.said.is_empty() {
-            log::info!("the aggregator is within reach");
+            log::info!("the aggregator is reachable");
         }
     }
 

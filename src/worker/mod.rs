@@ -45,7 +45,7 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
             spawn("grace").spawn_scoped(scope, || {
                 asked.wait_forever();
                 if !over.stopped() {
-                    log::info!("asked to end: continuing for {:?}", settings.grace);
+                    log::info!("asked to stop: continuing for {:?}", settings.grace);
                     over.wait(settings.grace);
                     over.stop();
                 }
@@ -96,7 +96,7 @@ fn wait_and_submit(
         }
         Found::Unusable(why) => return report(client, &why),
         Found::Stopped => {
-            log::warn!("ended before the plugin was done: submitting nothing");
+            log::warn!("stopped before the plugin was done: submitting nothing");
             return Ok(false);
         }
     };
@@ -142,6 +142,6 @@ fn submit(
 fn report(client: &Client, why: &str) -> anyhow::Result<bool> {
     match client.submit_error(why) {
         Ok(_) => bail!("{why} (reported to the aggregator)"),
-        Err(error) => bail!("{why} (and the aggregator could not be told: {error})"),
+        Err(error) => bail!("{why} (and reporting it to the aggregator failed: {error})"),
     }
 }

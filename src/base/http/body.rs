@@ -225,8 +225,8 @@ impl Read for Body<'_> {
 pub(super) fn describe(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::InvalidData => "the body is malformed",
-        io::ErrorKind::TimedOut => "the body came too slowly",
-        _ => "the connection ended within the body",
+        io::ErrorKind::TimedOut => "the body arrived too slowly",
+        _ => "the connection ended inside the body",
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn serve(
         }
         Ok(_) => None,
         Err(error) => {
-            log::debug!("lost the connection of {address} within an answer: {error}");
+            log::debug!("lost the connection from {address} during an answer: {error}");
             session.input.wire.close(false);
             None
         }
@@ -159,11 +159,11 @@ fn answer(
     }
     if body.failure().is_some() && turn.meter.dismissed() {
         turn.refused(peer, &request.path);
-        response = Response::text(503, "others were waiting and this brought next to nothing; come again")
+        response = Response::text(503, "others were waiting and this one sent next to nothing; try again")
             .header("retry-after", "5");
     }
     if response.is_file() && !turn.becomes_large() {
-        response = Response::text(503, "too many downloads at once; come again").header("retry-after", "5");
+        response = Response::text(503, "too many downloads at once; try again").header("retry-after", "5");
     }
     // A worker uploads once; its connection makes room for the next worker's.
     let go_on = keep_alive && sound && !is_upload && body.can_drain(DRAIN) && !turn.closing();

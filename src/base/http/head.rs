@@ -92,7 +92,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Head, Refusal> {
             return Err(Refusal { status: 431, reason: "too many header lines" });
         }
         Err(httparse::Error::Version) => {
-            return Err(Refusal { status: 505, reason: "only HTTP/1.1 and HTTP/1.0 are spoken here" });
+            return Err(Refusal { status: 505, reason: "only HTTP/1.1 and HTTP/1.0 are supported" });
         }
         Err(_) => return Err(bad("a malformed head")),
     }

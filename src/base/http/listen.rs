@@ -16,7 +16,7 @@ pub(super) fn listen(address: &str) -> io::Result<TcpListener> {
         // A kernel without IPv6, or one whose half of the port is somebody else's.
         Err(error) => {
             let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
-            log::info!("port {port} is open over IPv4 alone: {error}");
+            log::info!("port {port} is open over IPv4 only: {error}");
             Ok(listener)
         }
     }

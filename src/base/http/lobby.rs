@@ -399,7 +399,7 @@ impl<'a> Lobby<'a> {
                     Ok(()) => true,
                     Err(Job { session, .. }) => {
                         self.lock().known += 1;
-                        let busy = Response::text(503, "too many uploads at once; come again")
+                        let busy = Response::text(503, "too many uploads at once; try again")
                             .header("retry-after", "5");
                         // It is not polled any more, and its id is its own still.
                         let _ = self.poller.add(&*session.socket, guest.id);
@@ -445,7 +445,7 @@ impl<'a> Lobby<'a> {
                 let what = if session.head.is_some() { "body" } else { "head" };
                 let guest =
                     Guest { id, address, stage: Stage::Farewell(Arc::clone(&session.socket)), waited, since };
-                let late = Response::text(408, format_args!("the {what} came too slowly"));
+                let late = Response::text(408, format_args!("the {what} arrived too slowly"));
                 self.answer_and_leave(guest, *session, late);
             }
             stage => {

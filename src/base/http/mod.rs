@@ -220,7 +220,7 @@ impl Server {
             Err(error) => return Err(error).with_context(|| format!("cannot listen at `{address}`")),
         };
         sys::listen(&listener, BACKLOG).with_context(|| format!("cannot listen at `{address}`"))?;
-        let address = listener.local_addr().context("find out the port")?;
+        let address = listener.local_addr().context("get the port")?;
         Ok(Self {
             listener,
             address,

@@ -479,7 +479,7 @@ pub(super) fn oversized(request: &Request) -> Error {
 pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
     let what = request.to_string();
     if why.is_io() || why.is_eof() {
-        Error::Transport { what, why: format!("the response broke off: {why}"), stage: Stage::Sent }
+        Error::Transport { what, why: format!("the response was cut off: {why}"), stage: Stage::Sent }
     } else {
         Error::Decode(format!("`{what}`: unexpected response: {why}"))
     }

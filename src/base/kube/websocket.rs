@@ -124,8 +124,10 @@ impl Socket {
                 }
                 None => match self.stream.read(&mut self.buffer) {
                     Ok(0) => {
-                        return Err(self
-                            .failed(&io::Error::new(io::ErrorKind::UnexpectedEof, "the stream broke off")));
+                        return Err(self.failed(&io::Error::new(
+                            io::ErrorKind::UnexpectedEof,
+                            "the stream was cut off",
+                        )));
                     }
                     Ok(length) => self.frames.feed(&self.buffer[..length]),
                     Err(why) if why.kind() == io::ErrorKind::TimedOut => {

@@ -50,7 +50,7 @@ impl Opened {
             let std::path::Component::Normal(name) = part else { return Err(climbs()) };
             path.push(name);
             if path.symlink_metadata()?.is_symlink() {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads over a link"));
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads through a link"));
             }
         }
         Ok(if path.metadata()?.is_dir() { Self::Folder(Folder(path)) } else { Self::File(File::open(path)?) })
@@ -146,7 +146,7 @@ fn flags() -> OFlags {
 }
 
 fn climbs() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "the path climbs")
+    io::Error::new(io::ErrorKind::InvalidInput, "the path leads upwards")
 }
 
 #[cfg(test)]

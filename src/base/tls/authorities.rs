@@ -49,7 +49,7 @@ fn among(
         Some(path) => {
             let shown = || format!("certificates in `{}` (SSL_CERT_FILE)", path.display());
             let found = certificates(&fs::read(path).with_context(shown)?).with_context(shown)?;
-            ensure!(!found.is_empty(), "{}: there are none; the file must be PEM", shown());
+            ensure!(!found.is_empty(), "{}: it contains none; the file must be PEM", shown());
             found
         }
         None => bundles.iter().find_map(|path| readable(path)).unwrap_or_default(),

@@ -243,8 +243,7 @@ fn card(
         text.push_str(&format!("<p class=\"key\">{}</p>", escape(&leaf.group().join(" › "))));
     }
     text.push_str(
-        &details(leaf, room)
-            .unwrap_or_else(|| "<p class=\"soft\">The plugin says no more about it.</p>".into()),
+        &details(leaf, room).unwrap_or_else(|| "<p class=\"soft\">The plugin gave no details.</p>".into()),
     );
     let links: Vec<String> = logs
         .of_pod(plugin, leaf.node)

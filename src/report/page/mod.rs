@@ -84,7 +84,7 @@ fn about(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
         ("Kubernetes", &overview.kubernetes),
         ("Sonobuoy", &overview.version),
         ("Run", &overview.run),
-        ("Goes on with run", &overview.resumes),
+        ("Continues run", &overview.resumes),
     ] {
         if !text.is_empty() {
             write!(out, "<div><dt>{term}</dt><dd>{}</dd></div>", escape(text))?;

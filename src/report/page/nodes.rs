@@ -140,7 +140,11 @@ pub(super) fn odd(plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
     for (nodes, one, many) in [
         (&failed, "failed", "failed"),
         (&unknown, "is unknown", "are unknown"),
-        (&others, "passed, but with other results than most", "passed, but with other results than most"),
+        (
+            &others,
+            "passed, but with different results than most",
+            "passed, but with different results than most",
+        ),
     ] {
         if !nodes.is_empty() {
             let words = if nodes.len() == 1 { one } else { many };
