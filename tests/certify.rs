@@ -78,13 +78,13 @@ fn a_submission_has_four_files_and_overwrites_nothing() {
 #[test]
 fn a_run_that_went_on_with_another_one_is_not_one_run() {
     let run = certify(ALL, "", "", "").file("run/meta/config.json", r#"{"UUID": "b", "Resumes": "a"}"#);
-    run.status(3).stdout_has("meta/config.json: the run went on with another one").run_any();
+    run.status(3).stdout_has("meta/config.json: the run continued another one").run_any();
 }
 
 #[test]
 fn tests_that_ran_in_another_plugin_do_not_count() {
     for (name, words) in [
-        ("e2e-retry-1", "plugins/e2e-retry-1/definition.json: failed tests were started again"),
+        ("e2e-retry-1", "plugins/e2e-retry-1/definition.json: failed tests were run again"),
         ("e2e-part-2", "plugins/e2e-part-2/definition.json: tests ran in several parts"),
     ] {
         let definition = r#"{"Definition": {"sonobuoy-config": {"part-of": "e2e"}}}"#;
@@ -159,7 +159,7 @@ fn what_keeps_a_run_from_its_submission_is_said_before_it() {
         (
             "--certify out --product product.yaml --mode certified-conformance --retry-failed 1",
             "",
-            "--retry-failed: certified conformance asks",
+            "--retry-failed: certified conformance requires",
         ),
     ] {
         let product =
@@ -195,7 +195,7 @@ fn what_is_wrong_is_named_and_nothing_is_written() {
             DEFINITION,
             r#""E2E_SKIP""#,
             r#""E2E_SKIP", "value": "Disruptive""#,
-            "E2E_SKIP is `Disruptive`: all tests have to run",
+            "E2E_SKIP is `Disruptive`: all tests must run",
         ),
         (DEFINITION, r#""value": "false""#, r#""value": "true""#, "E2E_PARALLEL is `true`"),
         (

@@ -73,8 +73,8 @@ fn a_plugin_speaks_for_itself_with_curl_and_openssl() {
 #[test]
 fn a_plugin_without_a_worker_that_sends_nothing_fails_at_once() {
     for (script, words) in [
-        ("echo nothing to say", "left no result; it said last:\\nnothing to say"),
-        ("echo broken; exit 3", "it said last:\\nbroken"),
+        ("echo nothing to say", "left no result; its last output:\\nnothing to say"),
+        ("echo broken; exit 3", "its last output:\\nbroken"),
     ] {
         let (archive, _) = archive(local(&plugin("mute", "driver: Job\n  worker: none", script)));
         let error = archive.text("plugins/mute/errors/global/error.json");

@@ -188,7 +188,7 @@ fn in_a_new_namespace_rights_are_asked_for_and_what_was_made_is_told() {
     });
     run(&config, "")
         .status(1)
-        .stderr_has("exist now: Namespace `sonobuoy`, ServiceAccount `sonobuoy-serviceaccount`")
+        .stderr_has("still exist: Namespace `sonobuoy`, ServiceAccount `sonobuoy-serviceaccount`")
         .stderr_has("sonobuoy delete -n sonobuoy --wait")
         .run();
     assert_eq!(created(&api), ["namespaces", "serviceaccounts", "serviceaccounts"]);

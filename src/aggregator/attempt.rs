@@ -3,9 +3,10 @@
 //! A worker whose connection died without a word begins again, and shall not wait for the dead one; nor shall an honest
 //! one for somebody who holds the place of its result. Starts no thread.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io;
 use std::time::{Duration, Instant};
+
+use base::http::{Meter, Waits};
 
 /// Who was waited for so long in vain makes room. Older workers try three times within two seconds.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -19,54 +20,36 @@ pub(super) const TURN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An upload under way.
 #[derive(Default)]
-pub(super) struct Attempt {
-    meter: Mutex<Meter>,
-    superseded: AtomicBool,
-}
-
-#[derive(Default)]
-struct Meter {
-    since: Option<Instant>,
-    waited: Duration,
-    bytes: u64,
-}
+pub(super) struct Attempt(Meter);
 
 impl Attempt {
     /// Notes how long `read` waits for the sender, and what it brings.
-    pub(super) fn reading(&self, read: impl FnOnce() -> std::io::Result<usize>) -> std::io::Result<usize> {
-        let begun = Instant::now();
-        self.meter().since = Some(begun);
-        let read = read();
-        let mut meter = self.meter();
-        meter.since = None;
-        meter.waited += begun.elapsed();
-        meter.bytes += read.as_ref().map_or(0, |&count| count as u64);
-        read
+    pub(super) fn reading(&self, read: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+        self.0.time(false, read)
     }
 
     /// Whether another took its place.
     pub(super) fn is_superseded(&self) -> bool {
-        self.superseded.load(Ordering::Relaxed)
+        self.0.dismissed()
     }
 
     /// Lets another take its place, if its sender keeps us waiting; what has come whole stays.
     pub(super) fn yields(&self, now: Instant) -> bool {
-        let meter = self.meter();
-        let Some(since) = meter.since else { return false };
-        let silent = now.saturating_duration_since(since);
-        let waited = meter.waited + silent;
-        let least = u128::from(LEAST_RATE) * waited.as_millis() / 1_000;
-        let yields =
-            silent >= SILENCE_TIMEOUT || waited >= SILENCE_TIMEOUT && u128::from(meter.bytes) < least;
+        let yields = is_in_vain(&self.0.waits(), now);
         if yields {
-            self.superseded.store(true, Ordering::Relaxed);
+            self.0.dismiss();
         }
         yields
     }
+}
 
-    fn meter(&self) -> MutexGuard<'_, Meter> {
-        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Whether a sender that is waited for brings next to nothing.
+fn is_in_vain(waits: &Waits, now: Instant) -> bool {
+    let Some(since) = waits.since else { return false };
+    let waited = waits.until(now);
+    let least = u128::from(LEAST_RATE) * waited.as_millis() / 1_000;
+    now.saturating_duration_since(since) >= SILENCE_TIMEOUT
+        || waited >= SILENCE_TIMEOUT && u128::from(waits.bytes) < least
 }
 
 #[cfg(test)]
@@ -93,11 +76,11 @@ mod tests {
 
     #[test]
     fn who_trickles_loses_it_and_who_pours_does_not() {
+        let now = Instant::now();
         for (bytes, yields) in [(5 * LEAST_RATE - 1, true), (6 * LEAST_RATE, false)] {
-            let attempt = Attempt::default();
-            *attempt.meter() = Meter { since: None, waited: SILENCE_TIMEOUT * 5, bytes };
-            attempt.meter().since = Some(Instant::now());
-            assert_eq!(attempt.yields(Instant::now() + SILENCE_TIMEOUT / 20), yields, "{bytes}");
+            let mut waits = Waits::default();
+            (waits.since, waits.before, waits.bytes) = (Some(now), SILENCE_TIMEOUT * 5, bytes);
+            assert_eq!(is_in_vain(&waits, now + SILENCE_TIMEOUT / 20), yields, "{bytes}");
         }
     }
 }

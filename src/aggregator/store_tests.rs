@@ -320,7 +320,7 @@ fn a_plugin_that_takes_all_leaves_the_part_of_the_others() {
     check(put(&store, &ids[1], "f", &body), 507);
     let entries = store.lock().document(Duration::MAX, std::time::Instant::now()).plugins.unwrap();
     let message = entries[1].message.clone().unwrap();
-    assert!(message.contains("its part of 524288 bytes") && message.contains("Limits.Plugin"), "{message}");
+    assert!(message.contains("its share of 524288 bytes") && message.contains("Limits.Plugin"), "{message}");
     assert_eq!(scratch.leftovers(), 0);
     drop(store);
     // What was taken is known after a restart, too.

@@ -106,6 +106,11 @@ pub fn parse_http_date(text: &str) -> Option<SystemTime> {
     parse_rfc3339(&format!("{year}-{month:02}-{day:0>2}T{time}Z"))
 }
 
+/// Whether so much time had passed between both.
+pub fn passed(since: SystemTime, span: Duration, now: SystemTime) -> bool {
+    now.duration_since(since).is_ok_and(|elapsed| elapsed >= span)
+}
+
 /// How far this clock is ahead of another, in seconds, and the margin of error. The other reported its time, in whole
 /// seconds, somewhere between `sent` and `received`.
 pub fn offset(theirs: SystemTime, sent: SystemTime, received: SystemTime) -> (f64, f64) {

@@ -465,7 +465,7 @@ impl<'a> Pod<'a> {
 
     fn said(&self, container: &str) -> String {
         let tail = process::tail(&self.log(container));
-        if tail.is_empty() { "it printed nothing".into() } else { format!("it printed last:\n{tail}") }
+        if tail.is_empty() { "it printed nothing".into() } else { format!("its last output:\n{tail}") }
     }
 
     fn results(&self) -> PathBuf {

@@ -13,6 +13,7 @@ use super::silence::{Complaint, Silences};
 use super::verdict::{Verdict, judge};
 use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
+use base::clock::passed;
 use client::protocol::{Failure, FailureKind, Finding, ResultId};
 
 /// Something a watch saw.
@@ -369,10 +370,6 @@ fn target(pod: &Value) -> String {
     let name =
         fields.find(|field| field["key"] == "metadata.name").and_then(|field| field["values"][0].as_str());
     name.unwrap_or_default().to_owned()
-}
-
-fn passed(since: SystemTime, grace: Duration, now: SystemTime) -> bool {
-    now.duration_since(since).is_ok_and(|elapsed| elapsed >= grace)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::causes;
 use crate::names::WORKER_CONTAINER;
-use base::clock;
+use base::clock::{self, passed};
 use client::protocol::ResultId;
 
 /// A worker that has found its way is heard of by then.
@@ -123,10 +123,6 @@ impl Silences {
         };
         self.workers.values().filter_map(|worker| Some((worker.id.clone(), complaint(worker)?))).collect()
     }
-}
-
-fn passed(since: SystemTime, span: Duration, now: SystemTime) -> bool {
-    now.duration_since(since).is_ok_and(|elapsed| elapsed >= span)
 }
 
 #[cfg(test)]

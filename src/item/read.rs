@@ -23,9 +23,15 @@ const HELD_LIMIT: usize = 512 << 10;
 /// Receives a tree, depth first. An item with children is entered and left, one without is a leaf.
 pub(crate) trait Visit {
     /// A group starts; its fields are those that precede its children.
-    fn enter(&mut self, item: Item) -> anyhow::Result<()>;
+    fn enter(&mut self, _: Item) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// The innermost group ends.
-    fn leave(&mut self) -> anyhow::Result<()>;
+    fn leave(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// An item without children.
     fn leaf(&mut self, item: Item) -> anyhow::Result<()>;
 }

@@ -98,14 +98,6 @@ fn each(dir: &Path, source: &str, rules: &Rules, visit: &mut dyn Visit) -> Resul
 struct Ran<F>(F);
 
 impl<F: FnMut(Item)> Visit for Ran<F> {
-    fn enter(&mut self, _: Item) -> Result<()> {
-        Ok(())
-    }
-
-    fn leave(&mut self) -> Result<()> {
-        Ok(())
-    }
-
     fn leaf(&mut self, item: Item) -> Result<()> {
         if item.status != SKIPPED {
             (self.0)(item);

@@ -79,14 +79,6 @@ pub(crate) fn is_suite_node(name: &str) -> bool {
 struct Names(Vec<String>);
 
 impl Visit for Names {
-    fn enter(&mut self, _item: Item) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn leave(&mut self) -> anyhow::Result<()> {
-        Ok(())
-    }
-
     fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
         let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
         // What stands for a result that never came, or cannot be read, names its file; a test has that of its group.

@@ -96,14 +96,6 @@ struct Ran<'r> {
 }
 
 impl Visit for Ran<'_> {
-    fn enter(&mut self, _: Item) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn leave(&mut self) -> anyhow::Result<()> {
-        Ok(())
-    }
-
     fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
         let name = plain(&item.name);
         let is_test = name != layout::ERROR_FILE && !is_suite_node(name) && !name.is_empty();

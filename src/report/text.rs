@@ -169,10 +169,6 @@ impl Visit for Report {
         Ok(())
     }
 
-    fn leave(&mut self) -> anyhow::Result<()> {
-        Ok(())
-    }
-
     fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
         self.root.get_or_insert_with(|| (item.name.clone(), item.status.clone()));
         self.total += 1;
@@ -223,14 +219,6 @@ struct Wanted<'a> {
 }
 
 impl Visit for Wanted<'_> {
-    fn enter(&mut self, _: Item) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn leave(&mut self) -> anyhow::Result<()> {
-        Ok(())
-    }
-
     fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
         if let Some(file) = file_of(self.plugin, &item) {
             *self.files.entry(file).or_default() += 1;

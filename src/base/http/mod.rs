@@ -45,6 +45,7 @@ use connection::Handler;
 use guest::Session;
 pub use head::Headers;
 use lobby::Lobby;
+pub use meter::{Meter, Waits};
 pub use response::Response;
 #[cfg(any(fuzzing, test))]
 pub use script::consistent;

@@ -190,7 +190,7 @@ impl<'a> Slots<'a> {
             for (rate, running) in slow.into_iter().take(queue.len()) {
                 let who = running.principal.as_deref().unwrap_or("a peer");
                 log::debug!("{who} brings {rate} bytes a second while others wait");
-                running.meter.dismiss(&running.socket);
+                running.meter.end(&running.socket);
             }
         }
     }
