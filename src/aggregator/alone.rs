@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
 
-use super::{Aggregator, Doubt, Holder, Reviewer, Settings};
+use super::{Aggregator, Holder, ReviewError, Reviewer, Settings};
 use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::config;
 use base::http::{Limits, Server};
@@ -109,8 +109,9 @@ struct Told<F> {
 }
 
 impl<F: Fn(&str) -> Option<String> + Send + Sync> Reviewer for Told<F> {
-    fn review(&self, token: &str, _: IpAddr) -> Result<Holder, Doubt> {
-        let node = (self.node_of)(token).ok_or_else(|| Doubt::Unknown("the token was rejected".into()))?;
+    fn review(&self, token: &str, _: IpAddr) -> Result<Holder, ReviewError> {
+        let node =
+            (self.node_of)(token).ok_or_else(|| ReviewError::Unknown("the token was rejected".into()))?;
         Ok(Holder { id: ResultId::on_node(&self.plugin, node), pod: token.to_owned() })
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Holder {
 
 /// Why nobody is known to hold a token.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Doubt {
+pub(crate) enum ReviewError {
     /// It is not believed; another one might be.
     Unknown(String),
     /// It is believed, and its holder has no business here.
@@ -58,13 +58,13 @@ pub(crate) enum Doubt {
 /// Tells whose tokens are.
 pub(crate) trait Reviewer: Send + Sync {
     /// Who holds `token`, which came from `address`.
-    fn review(&self, token: &str, address: IpAddr) -> Result<Holder, Doubt>;
+    fn review(&self, token: &str, address: IpAddr) -> Result<Holder, ReviewError>;
 }
 
 /// The office that certifies workers.
 pub(super) struct Certifier {
     reviewer: Box<dyn Reviewer>,
-    pace: Mutex<Pace>,
+    pace: Mutex<ReviewRate>,
     failures: Tries<IpAddr>,
     grants: Tries<String>,
     under_way: AtomicUsize,
@@ -137,19 +137,19 @@ impl Certifier {
         if !locked(&self.pace).take(Instant::now()) {
             return Err((busy("too many requests for certificates at once", Duration::from_secs(1)), false));
         }
-        let Some(_seat) = Seat::take(&self.under_way) else {
+        let Some(_seat) = ReviewSlot::take(&self.under_way) else {
             return Err((busy("too many tokens are being reviewed", Duration::from_secs(2)), false));
         };
         let reviewed = self.reviewer.review(token, address);
         let unavailable = match &reviewed {
-            Err(Doubt::Unavailable(why)) => Some(why.clone()),
+            Err(ReviewError::Unavailable(why)) => Some(why.clone()),
             _ => None,
         };
         store.lock().certificates_held_up(unavailable);
         reviewed.map_err(|doubt| match doubt {
-            Doubt::Unknown(why) => (Response::text(401, why), true),
-            Doubt::Stranger(why) => (Response::text(403, why), true),
-            Doubt::Unavailable(why) => {
+            ReviewError::Unknown(why) => (Response::text(401, why), true),
+            ReviewError::Stranger(why) => (Response::text(403, why), true),
+            ReviewError::Unavailable(why) => {
                 log::warn!("a token could not be reviewed: {why}");
                 (Response::text(503, why).header("retry-after", "2"), false)
             }
@@ -186,16 +186,16 @@ fn read_request(request: &mut Request<'_>) -> Result<SigningRequest, Response> {
 }
 
 /// A place among the reviews that are under way.
-struct Seat<'a>(&'a AtomicUsize);
+struct ReviewSlot<'a>(&'a AtomicUsize);
 
-impl<'a> Seat<'a> {
+impl<'a> ReviewSlot<'a> {
     fn take(under_way: &'a AtomicUsize) -> Option<Self> {
         let more = |taken| (taken < MAX_REVIEWS_AT_ONCE).then_some(taken + 1);
         under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(under_way))
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for ReviewSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -203,9 +203,9 @@ impl Drop for Seat<'_> {
 
 /// When the last reviews began, no more of which begin within a second.
 #[derive(Default)]
-struct Pace(VecDeque<Instant>);
+struct ReviewRate(VecDeque<Instant>);
 
-impl Pace {
+impl ReviewRate {
     fn take(&mut self, now: Instant) -> bool {
         let over = |begun: &Instant| now.saturating_duration_since(*begun) >= Duration::from_secs(1);
         while self.0.front().is_some_and(over) {
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn reviews_keep_their_pace() {
         let start = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = ReviewRate::default();
         let mut begun = |ms: u64| (0..200).filter(|_| pace.take(start + Duration::from_millis(ms))).count();
         assert_eq!([begun(0), begun(999)], [50, 0]);
         assert_eq!([begun(1_000), begun(1_999)], [50, 0]);
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn any_second_sees_no_more_than_its_reviews() {
         let start = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = ReviewRate::default();
         let begun: Vec<u64> = (0..5_000).filter(|ms| pace.take(start + Duration::from_millis(*ms))).collect();
         assert!(begun.windows(51).all(|some| some[50] - some[0] >= 1_000), "{begun:?}");
         assert_eq!(begun.len(), 250);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::fixture::Scratch;
 use super::wire_fixture::{Connection, Running, access, certifying, serving};
-use super::{Doubt, Holder, Reviewer, Settings};
+use super::{Holder, ReviewError, Reviewer, Settings};
 use crate::backplane::Authority;
 use client::protocol::ResultId;
 use client::{Access, Client, Error, Retry, Submitted};
@@ -21,15 +21,15 @@ struct ByWord {
 }
 
 impl Reviewer for ByWord {
-    fn review(&self, token: &str, _: IpAddr) -> Result<Holder, Doubt> {
+    fn review(&self, token: &str, _: IpAddr) -> Result<Holder, ReviewError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if self.away.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
-            return Err(Doubt::Unavailable("the API server does not answer".into()));
+            return Err(ReviewError::Unavailable("the API server does not answer".into()));
         }
         match token.split_once('.') {
             Some((node, plugin)) => Ok(Holder { id: ResultId::on_node(plugin, node), pod: token.to_owned() }),
-            None if token == "stranger" => Err(Doubt::Stranger("not a pod of this run".into())),
-            None => Err(Doubt::Unknown("the token was rejected".into())),
+            None if token == "stranger" => Err(ReviewError::Stranger("not a pod of this run".into())),
+            None => Err(ReviewError::Unknown("the token was rejected".into())),
         }
     }
 }

@@ -56,7 +56,7 @@ use anyhow::Context;
 pub use self::alone::{serve_alone, serve_certifying, serve_shared};
 pub(crate) use self::budget::connections;
 use self::certify::Certifier;
-pub(crate) use self::certify::{Doubt, Holder, Reviewer};
+pub(crate) use self::certify::{Holder, ReviewError, Reviewer};
 pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
 use self::store::Store;
 use crate::backplane::Authority;
@@ -171,8 +171,8 @@ impl Aggregator {
                 .spawn_scoped(scope, move || self.take_findings(server, &findings, stop))
                 .context("starting a thread")?;
             let certifier = self.certifier.as_ref();
-            let desk = server::Desk { store: &self.store, authority: &self.authority, certifier };
-            server.run(stop, |request| desk.answer(request))
+            let endpoints = server::Endpoints { store: &self.store, authority: &self.authority, certifier };
+            server.run(stop, |request| endpoints.answer(request))
         })
     }
 

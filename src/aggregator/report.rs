@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::budget;
 
 /// So much of a body tells whether it can be such a report.
-pub(super) const TELLING: u64 = 512;
+pub(super) const REPORT_START_BYTES: u64 = 512;
 
 /// Whether a nameless body that begins so may be the report of an older worker.
 pub(super) fn may_be_bare(start: &[u8]) -> bool {

@@ -32,14 +32,14 @@ enum Action {
 }
 
 /// What answers requests.
-pub(super) struct Desk<'a> {
+pub(super) struct Endpoints<'a> {
     pub(super) store: &'a Store,
     pub(super) authority: &'a Authority,
     /// Who makes certificates for workers, if they may ask for any.
     pub(super) certifier: Option<&'a Certifier>,
 }
 
-impl Desk<'_> {
+impl Endpoints<'_> {
     /// Answers one request.
     pub(super) fn answer(&self, request: &mut Request<'_>) -> Response {
         let store = self.store;

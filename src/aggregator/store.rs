@@ -364,12 +364,12 @@ impl Store {
             intake.by_ref().take(most).read_to_end(&mut start).map_err(anyhow::Error::from)?;
             Ok(start.clone())
         };
-        let first = read(report::TELLING)?;
+        let first = read(report::REPORT_START_BYTES)?;
         if !report::may_be_bare(&first) {
             return Ok(first);
         }
         let _share = self.reading(budget::ERROR_REPORT)?;
-        read(budget::ERROR_REPORT - report::TELLING)
+        read(budget::ERROR_REPORT - report::REPORT_START_BYTES)
     }
 
     /// Renames the folder `place` to where the result of `id` belongs, unless another upload was faster.
@@ -427,11 +427,11 @@ impl Store {
     }
 
     /// Waits until nobody else puts files in place for `id`, and is then the one who does.
-    fn claim<'a>(&'a self, id: &'a ResultId) -> Result<Busy<'a>, Refusal> {
+    fn claim<'a>(&'a self, id: &'a ResultId) -> Result<SlotGuard<'a>, Refusal> {
         let mut state = self.lock();
         loop {
             match state.take(id) {
-                Ok(()) => return Ok(Busy { store: self, id, settled: false }),
+                Ok(()) => return Ok(SlotGuard { store: self, id, settled: false }),
                 // Renames and a line of journal: this is over in moments.
                 Err(Taken::Busy) => state = self.free.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Err(taken) => return Err(taken.into()),
@@ -517,13 +517,13 @@ impl Store {
 }
 
 /// The right to change the files of one result; given back on every way out.
-struct Busy<'a> {
+struct SlotGuard<'a> {
     store: &'a Store,
     id: &'a ResultId,
     settled: bool,
 }
 
-impl Busy<'_> {
+impl SlotGuard<'_> {
     fn settle(mut self, standing: Standing) {
         self.settled = true;
         let mut state = self.store.lock();
@@ -536,7 +536,7 @@ impl Busy<'_> {
     }
 }
 
-impl Drop for Busy<'_> {
+impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         if !self.settled {
             self.store.lock().release(self.id);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::sys;
 
 /// What a terminal has that does not say how large it is.
-const USUAL: Size = Size { columns: 80, rows: 24 };
+const DEFAULT_SIZE: Size = Size { columns: 80, rows: 24 };
 /// More redraws help nobody.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -45,7 +45,7 @@ pub fn possible() -> bool {
 pub fn size() -> Size {
     let (columns, rows) = sys::stderr_size().unwrap_or_default();
     let or = |found: usize, usual: usize| if found == 0 { usual } else { found };
-    Size { columns: or(columns, USUAL.columns), rows: or(rows, USUAL.rows) }
+    Size { columns: or(columns, DEFAULT_SIZE.columns), rows: or(rows, DEFAULT_SIZE.rows) }
 }
 
 /// Draws these lines in place of those before; no lines are the end of it.

@@ -24,7 +24,7 @@ const FOLDERS: &str = ":16\n";
 
 /// Words for flags that take others, too, so that the table cannot hold them: the flag, its command if others have one of
 /// that name, the words.
-const USUAL: &[(&str, &str, &[&str])] = &[
+const USUAL_VALUES: &[(&str, &str, &[&str])] = &[
     ("aggregator-permissions", "", &["clusterAdmin", "clusterRead", "namespaceAdmin"]),
     ("format", "", &["raw", "junit", "gojson", "manual"]),
     ("image-pull-policy", "", &["Always", "IfNotPresent", "Never"]),
@@ -214,7 +214,7 @@ fn values(command: &Command, arg: &Arg, kept: &str, answer: &mut Answer) {
         let about = mode.and_then(|mode| mode.description.split(". ").next()).unwrap_or_default();
         answer.offer([kept, value.get_name()], about);
     }
-    for (flag, its, words) in USUAL {
+    for (flag, its, words) in USUAL_VALUES {
         if only.is_empty() && *flag == id && (its.is_empty() || *its == command.get_name()) {
             words.iter().for_each(|word| answer.offer([kept, word], ""));
         }
@@ -249,7 +249,7 @@ mod tests {
     fn usual_words_are_those_of_flags_that_exist() {
         let mut table = table::parsed();
         table.build();
-        for (flag, its, words) in USUAL {
+        for (flag, its, words) in USUAL_VALUES {
             let command = if its.is_empty() { &table } else { table.find_subcommand(its).unwrap() };
             let free = |arg: &Arg| arg.get_long() == Some(*flag) && arg.get_possible_values().is_empty();
             assert!(usage::flag(command, command, &free).is_some(), "{flag} {its} {words:?}");

@@ -22,7 +22,7 @@ use base::stop::Stop;
 use base::sys::{self, Signal};
 
 /// Signals so close together are one wish: `timeout`, for one, asks a program and then its whole group.
-const ONE_WISH: Duration = Duration::from_secs(1);
+const SIGNAL_MERGE_TIME: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -61,7 +61,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let asked = stop.clone();
     let mut first: Option<Instant> = None;
     sys::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
-        if first.get_or_insert_with(Instant::now).elapsed() >= ONE_WISH {
+        if first.get_or_insert_with(Instant::now).elapsed() >= SIGNAL_MERGE_TIME {
             log::warn!("ended without an archive; what there is of the run remains in `{}`", work.display());
             driver::local::end_strays();
             std::process::exit(i32::from(INTERRUPTED));

@@ -11,7 +11,7 @@ use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use ureq::tls::TlsConfig;
 
 use super::request::Key;
-use super::retry::{self, Outcome, Wish};
+use super::retry::{self, Outcome, RetryAdvice};
 use super::{Access, Error, answer};
 use crate::protocol::{CERTIFICATE_PATH, RENEW_HEADER};
 
@@ -160,11 +160,11 @@ impl Requested {
             .build()
             .send(self.key.request_pem.as_bytes());
         let response = sent.map_err(|error| retry::judge_error(&self.url, error))?;
-        let wish = Wish::of(response.headers());
+        let advice = RetryAdvice::of(response.headers());
         let renew = response.headers().get(RENEW_HEADER).and_then(|text| text.to_str().ok()?.parse().ok());
         let answer = answer(response, MAX_CERTIFICATE_BYTES);
         if answer.status != 200 {
-            return Err(retry::judge_certificate(&self.url, answer, wish));
+            return Err(retry::judge_certificate(&self.url, answer, advice));
         }
         let access =
             Access { client_cert: answer.text, client_key: self.key.key_pem.clone(), ..self.access.clone() };

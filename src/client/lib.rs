@@ -311,14 +311,14 @@ impl Client {
         }
         let outcome = match response {
             Ok(response) => {
-                let wish = retry::Wish::of(response.headers());
+                let advice = retry::RetryAdvice::of(response.headers());
                 let stored = response.headers().get(DIGEST_HEADER).and_then(|text| text.to_str().ok());
                 let damaged =
                     sent.as_ref().zip(stored).is_some_and(|(sent, stored)| source.differs(sent, stored));
                 if damaged && response.status().is_success() {
                     return Outcome::Final(Error::Damaged { url: url.into() });
                 }
-                retry::judge_answer(url, answer(response, MAX_ANSWER_BYTES), wish, || source.changed())
+                retry::judge_answer(url, answer(response, MAX_ANSWER_BYTES), advice, || source.changed())
             }
             Err(error) => match trouble {
                 Some(why) => Outcome::Again { why: format!("`{}` {why}", source.name()), after: None },

@@ -71,14 +71,14 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// What the headers of a response say about retrying.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Wish {
+pub(super) struct RetryAdvice {
     /// No earlier than this.
     after: Option<Duration>,
     /// Never with the same bytes.
     never: bool,
 }
 
-impl Wish {
+impl RetryAdvice {
     /// Reads the headers. `Retry-After` counts in seconds; its other form, a date, is ignored.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let seconds = headers.get("retry-after").and_then(|text| text.to_str().ok()?.trim().parse().ok());
@@ -91,26 +91,31 @@ impl Wish {
 
 /// Judges a response. `changed` tells whether what was sent has changed since its digest was taken: then a refusal of the
 /// body is worth another attempt.
-pub(super) fn judge_answer(url: &str, answer: Answer, wish: Wish, changed: impl Fn() -> bool) -> Outcome {
+pub(super) fn judge_answer(
+    url: &str,
+    answer: Answer,
+    advice: RetryAdvice,
+    changed: impl Fn() -> bool,
+) -> Outcome {
     match answer.status {
         200..=299 => Outcome::Done(Submitted::Accepted),
         409 => Outcome::Done(Submitted::AlreadyThere),
-        status @ (408 | 425 | 429 | 500..=599) if !wish.never => {
-            Outcome::Again { why: format!("`{url}` answered {status} {}", answer.text), after: wish.after }
+        status @ (408 | 425 | 429 | 500..=599) if !advice.never => {
+            Outcome::Again { why: format!("`{url}` answered {status} {}", answer.text), after: advice.after }
         }
         400 | 500..=599 if changed() => {
-            Outcome::Again { why: "the file changed while it was sent".into(), after: wish.after }
+            Outcome::Again { why: "the file changed while it was sent".into(), after: advice.after }
         }
         status => Outcome::Final(Error::Refused { what: "result".into(), status, text: answer.text }),
     }
 }
 
 /// Judges a response that is not a certificate. After a token that was rejected there may be a newer one.
-pub(super) fn judge_certificate(url: &str, answer: Answer, wish: Wish) -> Outcome {
+pub(super) fn judge_certificate(url: &str, answer: Answer, advice: RetryAdvice) -> Outcome {
     match answer.status {
         401 | 408 | 425 | 429 | 500..=599 => Outcome::Again {
             why: format!("`{url}` answered {} {}", answer.status, answer.text),
-            after: wish.after,
+            after: advice.after,
         },
         status => Outcome::Final(Error::Refused {
             what: "request for a certificate".into(),
@@ -176,9 +181,9 @@ mod tests {
     #[test]
     fn responses_are_done_retried_or_final() {
         let check = |status, never, changed, expected: &str| {
-            let wish = Wish { after: None, never };
+            let advice = RetryAdvice { after: None, never };
             let answer = Answer { status, text: String::new() };
-            let seen = match judge_answer("https://a", answer, wish, || changed) {
+            let seen = match judge_answer("https://a", answer, advice, || changed) {
                 Outcome::Done(Submitted::Accepted) => "accepted",
                 Outcome::Done(Submitted::AlreadyThere) => "there",
                 Outcome::Again { .. } => "again",
@@ -233,7 +238,7 @@ mod tests {
         let check = |text: &str, seconds: Option<u64>| {
             let mut headers = HeaderMap::new();
             headers.insert("retry-after", text.parse().unwrap());
-            assert_eq!(Wish::of(&headers).after, seconds.map(Duration::from_secs), "{text}");
+            assert_eq!(RetryAdvice::of(&headers).after, seconds.map(Duration::from_secs), "{text}");
         };
         check("7", Some(7));
         check("999999999", Some(600));

@@ -45,7 +45,7 @@ pub(crate) const MAX_REQUESTS_PER_SECOND: f64 = 20.0;
 pub(crate) const SAMPLE: usize = 10;
 
 /// A request that fails is repeated for so long.
-const PATIENCE: Duration = Duration::from_secs(3);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The run that the cluster is to be fit for.
 pub(crate) struct Subject<'a> {
@@ -156,7 +156,7 @@ pub(crate) fn examine(
     sample: &Sample,
 ) -> Result<Diagnosis> {
     // What does not go now is a finding.
-    let client = &client.clone().rate(MAX_REQUESTS_PER_SECOND, 1).patience(PATIENCE).hopeless(&[500]);
+    let client = &client.clone().rate(MAX_REQUESTS_PER_SECOND, 1).patience(RETRY_TIMEOUT).hopeless(&[500]);
     let (nodes, seen) = match Nodes::read(client) {
         Ok(nodes) => {
             let seen = nodes.check(subject);

@@ -14,7 +14,7 @@ use base::clock::{self, passed};
 use client::protocol::ResultId;
 
 /// A worker that has found its way is heard of by then.
-const USUAL: Duration = Duration::from_secs(10);
+const USUAL_CONTACT_TIME: Duration = Duration::from_secs(10);
 /// Between two looks at the log of the same worker.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// So many logs are looked at in one go.
@@ -88,7 +88,7 @@ impl Silences {
         }
         let Some(limit) = self.limit else { return Vec::new() };
         let due = |worker: &Worker| {
-            passed(worker.since, USUAL.min(limit / 3), now)
+            passed(worker.since, USUAL_CONTACT_TIME.min(limit / 3), now)
                 && worker.looked.is_none_or(|then| passed(then, LOOK_INTERVAL, now))
         };
         let workers = self.workers.iter_mut().filter(|(_, worker)| due(worker));

@@ -13,7 +13,7 @@ use base::json::json;
 pub(crate) struct Network;
 
 /// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
-const FAR: [(&str, [u16; 8]); 2] = [
+const PROBE_ADDRESSES: [(&str, [u16; 8]); 2] = [
     ("ipv4", [0, 0, 0, 0, 0, 0xffff, 0x0808, 0x0808]),
     ("ipv6", [0x2404, 0x6800, 0x400a, 0x800, 0, 0, 0, 0x1012]),
 ];
@@ -51,7 +51,7 @@ impl Source for Network {
             give_addresses(&mut interface, name, &own);
             interfaces.insert(name.clone(), (index, interface));
         }
-        for (name, far) in FAR {
+        for (name, far) in PROBE_ADDRESSES {
             let default = if node.live() { default_way(far, &interfaces, &addresses) } else { Map::new() };
             facts.set(&format!("default_{name}"), default);
         }

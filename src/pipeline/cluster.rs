@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use ring::digest;
 use serde_json::Value;
 
-use super::conduct::{self, Conduct};
+use super::conduct::{self, ReadyRun};
 use super::retry::{self, Retries};
 use super::status_service::StatusService;
 use super::{launch, pack, process, review, upload};
@@ -185,7 +185,7 @@ impl Cluster<'_> {
         let attempts = attempts.collect::<Result<Vec<_>, _>>()?;
         let retries = Retries { run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
         let conduct =
-            Conduct { aggregator: &aggregator, server: &server, driver: &driver, retries: &retries };
+            ReadyRun { aggregator: &aggregator, server: &server, driver: &driver, retries: &retries };
         let finish = || {
             if stop.stopped() {
                 bail!("the run was interrupted; it resumes when this container is started again");

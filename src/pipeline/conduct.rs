@@ -23,7 +23,7 @@ use base::stop::Stop;
 const FINDINGS: usize = 64;
 
 /// A run that is ready to start.
-pub(super) struct Conduct<'a> {
+pub(super) struct ReadyRun<'a> {
     pub(super) aggregator: &'a Aggregator,
     pub(super) server: &'a Server,
     pub(super) driver: &'a dyn Driver,
@@ -40,7 +40,7 @@ pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> 
     fs::write(&path, config.to_json()).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-impl Conduct<'_> {
+impl ReadyRun<'_> {
     /// Runs the plugins, then `finish`, which creates the archive and returns what the status should say about it. The last
     /// status is published before this returns.
     pub(super) fn run<T>(

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 
-use super::conduct::{self, Conduct};
+use super::conduct::{self, ReadyRun};
 use super::retry::{self, Retries};
 use super::{launch, pack, process, review};
 use crate::aggregator::{Aggregator, Settings, connections};
@@ -152,7 +152,7 @@ impl Local<'_> {
 
         driver::local::adopt_strays();
         let conduct =
-            Conduct { aggregator: &aggregator, server: &server, driver: &driver, retries: &retries };
+            ReadyRun { aggregator: &aggregator, server: &server, driver: &driver, retries: &retries };
         let publish = |status: &status::Run| {
             watch(status);
             Ok(())

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use ring::rand::SecureRandom as _;
 use serde_json::Value;
 
-use crate::aggregator::{Doubt, Holder, Reviewer};
+use crate::aggregator::{Holder, ReviewError, Reviewer};
 use crate::driver::roster::{Roster, Seat, is_own};
 use base::json::json;
 use base::kube::{self, Resource};
@@ -64,15 +64,15 @@ impl Cluster {
     }
 
     /// The pod that holds a token, as the watches have seen it, else from the server.
-    fn seat(&self, claims: &Claims) -> Result<Seat, Doubt> {
+    fn seat(&self, claims: &Claims) -> Result<Seat, ReviewError> {
         if let Some(seat) = self.roster.seat(&claims.uid).filter(|seat| !seat.node.is_empty()) {
             return Ok(seat);
         }
-        let gone = || Doubt::Stranger(format!("the pod `{}` is gone", claims.pod));
+        let gone = || ReviewError::Stranger(format!("the pod `{}` is gone", claims.pod));
         let pod = match self.client.get(&Resource::PODS, &self.namespace, &claims.pod) {
             Ok(pod) => pod,
             Err(error) if error.is_not_found() => return Err(gone()),
-            Err(error) => return Err(Doubt::Unavailable(format!("cannot look up a pod: {error}"))),
+            Err(error) => return Err(ReviewError::Unavailable(format!("cannot look up a pod: {error}"))),
         };
         let (uid, seat) = Seat::of(&pod).ok_or_else(|| self.stranger(claims))?;
         if uid != claims.uid {
@@ -85,8 +85,8 @@ impl Cluster {
         if self.launched.iter().any(made) { Ok(seat) } else { Err(self.stranger(claims)) }
     }
 
-    fn stranger(&self, claims: &Claims) -> Doubt {
-        Doubt::Stranger(format!(
+    fn stranger(&self, claims: &Claims) -> ReviewError {
+        ReviewError::Stranger(format!(
             "the pod `{}` in `{}` does not belong to this run",
             claims.pod, self.namespace
         ))
@@ -94,16 +94,15 @@ impl Cluster {
 }
 
 impl Reviewer for Cluster {
-    fn review(&self, token: &str, address: IpAddr) -> Result<Holder, Doubt> {
+    fn review(&self, token: &str, address: IpAddr) -> Result<Holder, ReviewError> {
         let review = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": [self.audience]},
         });
-        let answer = self
-            .client
-            .create(&Resource::TOKEN_REVIEWS, "", &review)
-            .map_err(|error| Doubt::Unavailable(format!("the API server does not review tokens: {error}")))?;
+        let answer = self.client.create(&Resource::TOKEN_REVIEWS, "", &review).map_err(|error| {
+            ReviewError::Unavailable(format!("the API server does not review tokens: {error}"))
+        })?;
         let claims = Claims::read(&answer["status"], &self.audience, &self.namespace)?;
         let seat = self.seat(&claims)?;
         let launched = self.launched.iter().find(|launched| launched.session == seat.session);
@@ -111,14 +110,14 @@ impl Reviewer for Cluster {
         if claims.node.as_ref().is_some_and(|node| *node != seat.node) {
             let why =
                 format!("the token of the pod `{}` is for another node than `{}`", claims.pod, seat.node);
-            return Err(Doubt::Stranger(why));
+            return Err(ReviewError::Stranger(why));
         }
         // An unknown address may be that of a tunnel; an address of another pod cannot be this pod's.
         let address = address.to_canonical().to_string();
         if self.roster.is_elsewhere(&claims.uid, &seat, &address) {
             let why =
                 format!("the token of the pod `{}` came from {address}, which is another pod's", claims.pod);
-            return Err(Doubt::Stranger(why));
+            return Err(ReviewError::Stranger(why));
         }
         let id = match launched.once {
             true => ResultId::global(&launched.plugin),
@@ -138,20 +137,22 @@ struct Claims {
 }
 
 impl Claims {
-    fn read(status: &Value, audience: &str, namespace: &str) -> Result<Self, Doubt> {
+    fn read(status: &Value, audience: &str, namespace: &str) -> Result<Self, ReviewError> {
         if status["authenticated"] != true {
             let why = status["error"].as_str().unwrap_or("it has ended, or its pod is gone");
-            return Err(Doubt::Unknown(format!("the token was rejected: {why}")));
+            return Err(ReviewError::Unknown(format!("the token was rejected: {why}")));
         }
         // A server that does not support audiences would accept a token issued for anybody.
         if !status["audiences"].as_array().is_some_and(|list| list.iter().any(|known| known == audience)) {
-            return Err(Doubt::Unknown(format!("the token is not for `{audience}`")));
+            return Err(ReviewError::Unknown(format!("the token is not for `{audience}`")));
         }
         let user = &status["user"];
         let name = user["username"].as_str().unwrap_or_default();
         let account = name.strip_prefix(ACCOUNT).and_then(|account| account.split_once(':'));
         if account.is_none_or(|(of, _)| of != namespace) {
-            return Err(Doubt::Stranger(format!("`{name}` is not an account of namespace `{namespace}`")));
+            return Err(ReviewError::Stranger(format!(
+                "`{name}` is not an account of namespace `{namespace}`"
+            )));
         }
         let extra = |key: &str| match user["extra"][format!("{EXTRA}{key}")].as_array().map(Vec::as_slice) {
             Some([only]) => only.as_str().filter(|text| !text.is_empty()).map(str::to_owned),
@@ -159,7 +160,7 @@ impl Claims {
         };
         match (extra("pod-name"), extra("pod-uid")) {
             (Some(pod), Some(uid)) => Ok(Self { pod, uid, node: extra("node-name") }),
-            _ => Err(Doubt::Stranger("the token is not one of a pod".into())),
+            _ => Err(ReviewError::Stranger("the token is not one of a pod".into())),
         }
     }
 }
@@ -184,11 +185,11 @@ impl Known {
 }
 
 impl Reviewer for Known {
-    fn review(&self, token: &str, _: IpAddr) -> Result<Holder, Doubt> {
+    fn review(&self, token: &str, _: IpAddr) -> Result<Holder, ReviewError> {
         let id = self
             .0
             .get(token)
-            .ok_or_else(|| Doubt::Unknown("the token does not belong to this run".into()))?;
+            .ok_or_else(|| ReviewError::Unknown("the token does not belong to this run".into()))?;
         Ok(Holder { id: id.clone(), pod: id.to_string() })
     }
 }
@@ -247,7 +248,8 @@ mod tests {
             ("not one of a pod", &|status| status["user"]["extra"][key("pod-name")] = json!([""])),
         ] {
             let doubt = read(change).unwrap_err();
-            let (Doubt::Unknown(why) | Doubt::Stranger(why) | Doubt::Unavailable(why)) = &doubt;
+            let (ReviewError::Unknown(why) | ReviewError::Stranger(why) | ReviewError::Unavailable(why)) =
+                &doubt;
             assert!(why.contains(words), "{words}: {doubt:?}");
         }
     }
@@ -260,6 +262,6 @@ mod tests {
         for id in &ids {
             assert_eq!(known.review(&tokens[id], here).unwrap().id, *id);
         }
-        assert!(matches!(known.review("", here), Err(Doubt::Unknown(_))));
+        assert!(matches!(known.review("", here), Err(ReviewError::Unknown(_))));
     }
 }

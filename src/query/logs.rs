@@ -132,7 +132,7 @@ impl Pods {
                 error: error.into(),
             });
         };
-        if chosen.len() > plan::FEW || chosen.len() == known.len() {
+        if chosen.len() > plan::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len() {
             match self.list(query, "", selector, &wanted) {
                 Ok(()) => return,
                 Err(error) if error.is_forbidden() => {}

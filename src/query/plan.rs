@@ -15,7 +15,7 @@ use super::{Query, Task, Trouble};
 use base::kube::{Discovery, Kind, Resource, Selector};
 
 /// Up to this many namespaces are queried one by one; more are queried at once, dropping the others' objects.
-pub(super) const FEW: usize = 5;
+pub(super) const MAX_SEPARATE_NAMESPACES: usize = 5;
 
 /// The queries of a snapshot.
 pub(super) struct Plan {
@@ -75,7 +75,7 @@ pub(super) fn make(query: &Query<'_>, wanted: &Regex, labels: String) -> anyhow:
     plan.namespaced = !namespaced.is_empty();
     let scope = Arc::new(Scope { wanted: wanted.clone(), known: plan.namespaces.clone() });
     for resource in &namespaced {
-        if every || plan.namespaces.len() > FEW {
+        if every || plan.namespaces.len() > MAX_SEPARATE_NAMESPACES {
             plan.tasks.push(list(resource, "", Some(scope.clone())));
         } else {
             plan.tasks.extend(plan.namespaces.iter().map(|namespace| list(resource, namespace, None)));

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::landed::{Landed, archive_name};
 use super::partial::PartialFile;
+use super::received::{ReceivedArchive, archive_name};
 use super::service::Credentials;
 use super::wanted::Retrieval;
 use super::{IDLE_LIMIT, SILENCE_TIMEOUT};
@@ -27,7 +27,7 @@ pub(super) fn download(
     credentials: &Credentials,
     wanted: &Retrieval<'_>,
     stop: &Stop,
-) -> Result<(Landed, Option<Seal>)> {
+) -> Result<(ReceivedArchive, Option<Seal>)> {
     let ask = || -> Result<(kube::Client, status::Archive)> {
         let client = credentials.client(ANSWER, stop)?;
         let answer = client.send(&Request::raw(Method::Get, "/status"))?;
@@ -59,7 +59,7 @@ pub(super) fn download(
             None
         }
     };
-    Ok((Landed { name: own.to_owned(), file }, seal))
+    Ok((ReceivedArchive { name: own.to_owned(), file }, seal))
 }
 
 /// Appends what `file` still lacks, over as many connections as that takes.

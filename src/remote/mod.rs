@@ -4,8 +4,8 @@
 
 pub(crate) mod authority;
 mod download;
-mod landed;
 mod partial;
+mod received;
 mod retrieve;
 pub(crate) mod seal;
 pub(crate) mod service;

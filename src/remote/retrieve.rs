@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use super::authority::Authorities;
 use super::download::download;
-use super::landed::{Landed, archive_name};
 use super::partial::PartialFile;
+use super::received::{ReceivedArchive, archive_name};
 use super::seal;
 use super::wanted::Retrieval;
 use super::{IDLE_LIMIT, SILENCE_TIMEOUT, state};
@@ -83,9 +83,9 @@ impl Retrieval<'_> {
         }
         let mut attempts = Attempts::new(RESTARTS + 1, stop);
         loop {
-            let landing =
-                Landing { into: self.into, name: self.name, known: known.as_ref(), force: self.force };
-            match self.stream(pod, &landing, stop) {
+            let destination =
+                Destination { into: self.into, name: self.name, known: known.as_ref(), force: self.force };
+            match self.stream(pod, &destination, stop) {
                 Ok(landed) if landed.is_empty() => {
                     let error =
                         anyhow!("no valid entries in result: the aggregator has no finished archive yet");
@@ -104,19 +104,19 @@ impl Retrieval<'_> {
     }
 
     /// One stream from its beginning to its end, over as many connections as that takes.
-    fn stream(&self, pod: &str, landing: &Landing<'_>, stop: &Stop) -> Result<Vec<PathBuf>, Again> {
+    fn stream(&self, pod: &str, destination: &Destination<'_>, stop: &Stop) -> Result<Vec<PathBuf>, Again> {
         let (sender, receiver) = sync_channel(MAX_QUEUED_PIECES);
         let (outcome, landed) = std::thread::scope(|scope| {
             let landed = std::thread::Builder::new().name("unpack".into()).spawn_scoped(scope, || {
                 let received = AtomicU64::new(0);
                 let chunks = Chunks { receiver, piece: Vec::new(), at: 0, received: &received };
-                landing.unpack(chunks, &received)
+                destination.unpack(chunks, &received)
             });
             let landed = match landed {
                 Ok(landed) => landed,
                 Err(error) => return (Err(Cut::Here(error.into())), Ok(Vec::new())),
             };
-            let outcome = self.receive(pod, landing.known, &sender, stop);
+            let outcome = self.receive(pod, destination.known, &sender, stop);
             // Tells the other thread that this was all.
             drop(sender);
             let landed = landed.join().unwrap_or_else(|_| Err(anyhow!("unpacking panicked")));
@@ -148,9 +148,13 @@ impl Retrieval<'_> {
     }
 
     /// Checks the seals of archives, then gives all files their names: all of them, or none if one cannot have its.
-    fn settle(&self, landed: Vec<Landed>, seals: &BTreeMap<String, Seal>) -> anyhow::Result<Vec<PathBuf>> {
+    fn settle(
+        &self,
+        landed: Vec<ReceivedArchive>,
+        seals: &BTreeMap<String, Seal>,
+    ) -> anyhow::Result<Vec<PathBuf>> {
         let (mut archives, mut others) = (Vec::new(), Vec::new());
-        for Landed { name, file } in landed {
+        for ReceivedArchive { name, file } in landed {
             let seal = seals.get(&name);
             self.judge(&name, &file, seal)?;
             if let (Some(seal), true) = (seal, self.keep_seal) {
@@ -340,17 +344,17 @@ fn unless_local(error: anyhow::Error) -> Again {
     if local { Again::Never(Failure::Transfer(error)) } else { Again::Perhaps(error) }
 }
 
-/// Where archives land.
-struct Landing<'a> {
+/// Where archives go.
+struct Destination<'a> {
     into: &'a Path,
     name: Option<&'a str>,
     known: Option<&'a status::Archive>,
     force: bool,
 }
 
-impl Landing<'_> {
-    /// Lets every archive of the stream land, of which so much was `received`.
-    fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<Landed>> {
+impl Destination<'_> {
+    /// Unpacks every archive of the stream, of which so much was `received`.
+    fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<ReceivedArchive>> {
         let (mut entries, mut unpacked) = (0, 0_u64);
         let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)));
         let mut landed = Vec::new();
@@ -395,7 +399,7 @@ impl Landing<'_> {
                 file.write(&piece[..count])?;
             }
             self.known.map_or(Ok(()), |known| file.verify(known))?;
-            landed.push(Landed { name: name.to_owned(), file });
+            landed.push(ReceivedArchive { name: name.to_owned(), file });
         }
         Ok(landed)
     }

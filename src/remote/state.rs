@@ -16,7 +16,7 @@ use base::kube::{Client, Error, Event, Resource, Selector};
 /// Why a container waits whose image cannot be had.
 const NO_IMAGE: [&str; 4] = ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
 /// Why else a container waits although waiting longer will hardly help.
-const HOPELESS: [&str; 2] = ["CreateContainerConfigError", "CreateContainerError"];
+const STUCK_REASONS: [&str; 2] = ["CreateContainerConfigError", "CreateContainerError"];
 
 /// How a run stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,7 +134,7 @@ fn reasons(pod: &Value) -> Reasons {
         let (waiting, ended) = (&container["state"]["waiting"], &container["state"]["terminated"]);
         let reason = waiting["reason"].as_str().unwrap_or_default();
         no_image |= NO_IMAGE.contains(&reason);
-        stuck |= no_image || HOPELESS.contains(&reason);
+        stuck |= no_image || STUCK_REASONS.contains(&reason);
         for state in [waiting, ended] {
             if let Some(reason) = both(&state["reason"], &state["message"]) {
                 let code = state["exitCode"].as_i64().map(|code| format!(", exit code {code}"));

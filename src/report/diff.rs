@@ -32,7 +32,7 @@ const SLOW: f32 = 1.0;
 const WHY: usize = 4 << 10;
 const ALL_WHY: usize = 500 << 10;
 /// How many tests of a kind the text lists.
-const LISTED: usize = 200;
+const MAX_LISTED: usize = 200;
 
 /// What became of a test. The order is that in which people want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -257,22 +257,22 @@ impl Diff {
             };
             let title = format!("{title}: {count}");
             writeln!(out, "{}", if look.colour { format!("\x1b[{colour}m{title}\x1b[0m") } else { title })?;
-            for change in self.of(kind).take(LISTED) {
+            for change in self.of(kind).take(MAX_LISTED) {
                 writeln!(out, "{}", fit(&change.line(), look.width))?;
             }
-            if count > LISTED {
-                writeln!(out, "  and {} more", count - LISTED)?;
+            if count > MAX_LISTED {
+                writeln!(out, "  and {} more", count - MAX_LISTED)?;
             }
             writeln!(out)?;
         }
         self.write_runs(out)?;
         if !self.facts.is_empty() {
             writeln!(out, "Facts of nodes that changed: {}", self.facts.len())?;
-            for change in self.facts.iter().take(LISTED) {
+            for change in self.facts.iter().take(MAX_LISTED) {
                 writeln!(out, "  {}", fit(&visible::line(change), look.width))?;
             }
-            if self.facts.len() > LISTED {
-                writeln!(out, "  and {} more", self.facts.len() - LISTED)?;
+            if self.facts.len() > MAX_LISTED {
+                writeln!(out, "  and {} more", self.facts.len() - MAX_LISTED)?;
             }
             writeln!(out)?;
         }

@@ -10,7 +10,7 @@ use crate::{layout, names};
 /// How much of all logs together is shown.
 const ALL: usize = 200 << 10;
 /// How many logs are listed that are not shown.
-const LISTED: usize = 500;
+const MAX_LISTED: usize = 500;
 
 /// One log.
 pub(crate) struct Log {
@@ -72,8 +72,8 @@ impl Logs {
             log.tail = Some(String::from_utf8_lossy(&bytes).into_owned());
         }
         let shown = logs.iter().filter(|log| log.tail.is_some()).count();
-        let more = logs.len().saturating_sub(shown + LISTED);
-        logs.truncate(shown + LISTED);
+        let more = logs.len().saturating_sub(shown + MAX_LISTED);
+        logs.truncate(shown + MAX_LISTED);
         Ok(Self { logs, more })
     }
 

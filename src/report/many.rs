@@ -12,9 +12,9 @@ use crate::item::{FAILED, TIMEOUT};
 use base::visible;
 
 /// How many tests that failed anywhere are listed in text.
-const LISTED: usize = 50;
+const MAX_LISTED: usize = 50;
 /// How many are remembered.
-const REMEMBERED: usize = 20_000;
+const MAX_REMEMBERED: usize = 20_000;
 
 /// The archives, in the order given.
 #[derive(Default)]
@@ -34,7 +34,7 @@ impl Many {
                 let key =
                     (plugin.name.clone(), leaf.node.unwrap_or_default().to_owned(), leaf.item.name.clone());
                 if let FAILED | TIMEOUT = leaf.status()
-                    && (self.failed.len() < REMEMBERED || self.failed.contains_key(&key))
+                    && (self.failed.len() < MAX_REMEMBERED || self.failed.contains_key(&key))
                 {
                     self.failed.entry(key).or_default().insert(at, leaf.status().to_owned());
                 }
@@ -94,7 +94,7 @@ impl Many {
         writeln!(out, "\nFailed anywhere (x), by number of the archive:")?;
         let mut failed: Vec<_> = self.failed.iter().collect();
         failed.sort_by_key(|(key, statuses)| (std::cmp::Reverse(statuses.len()), *key));
-        for ((plugin, node, test), statuses) in failed.iter().take(LISTED) {
+        for ((plugin, node, test), statuses) in failed.iter().take(MAX_LISTED) {
             let marks: String = (0..self.columns.len())
                 .map(|at| if statuses.contains_key(&at) { 'x' } else { '.' })
                 .collect();
@@ -102,8 +102,8 @@ impl Many {
             let line = format!("  {marks}  {plugin}{node}: {}", test.trim());
             writeln!(out, "{}", fit(&visible::line(&line), look.width))?;
         }
-        if failed.len() > LISTED {
-            writeln!(out, "  and {} more", failed.len() - LISTED)?;
+        if failed.len() > MAX_LISTED {
+            writeln!(out, "  and {} more", failed.len() - MAX_LISTED)?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ const CAUSES: usize = 12;
 const LINES: usize = 3;
 
 const BOLD: &str = "1";
-const SOFT: &str = "2";
+const DIM: &str = "2";
 
 /// Writes the report.
 pub(crate) fn write(overview: &Overview<'_>, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -110,7 +110,7 @@ impl Page {
             rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or_default().min(60)
         };
         let widths = [0, 1, 2, 3, 4, 5, 6].map(width);
-        writeln!(out, "{}", self.paint(SOFT, &self.fit(&cells(&head, &widths))))?;
+        writeln!(out, "{}", self.paint(DIM, &self.fit(&cells(&head, &widths))))?;
         for (plugin, row) in plugins.iter().zip(&rows) {
             let line = self.fit(&cells(row, &widths));
             let painted = match plugin.verdict() {
@@ -137,12 +137,12 @@ impl Page {
             let said = example.lines.first().is_some_and(|line| example.test.starts_with(line.trim()));
             let test = if said { String::new() } else { format!(": {}", shown(&example.test)) };
             let line = self.fit(&format!("       {}{node}{test}", example.plugin));
-            writeln!(out, "{}", self.paint(SOFT, &line))?;
+            writeln!(out, "{}", self.paint(DIM, &line))?;
             // What only repeats the cause says nothing.
             let lines: Vec<&str> = example.lines.iter().map(|line| line.trim()).collect();
             let repeats = lines.join(" ") == cause.cause;
             for line in example.lines.iter().take(LINES).filter(|_| !repeats) {
-                writeln!(out, "{}", self.paint(SOFT, &self.fit(&format!("         {}", line.trim()))))?;
+                writeln!(out, "{}", self.paint(DIM, &self.fit(&format!("         {}", line.trim()))))?;
             }
             let help = [cause.remedy.as_deref(), cause.link.as_deref()];
             for text in help.into_iter().flatten() {

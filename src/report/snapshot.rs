@@ -29,7 +29,7 @@ const TOLD: usize = 100;
 /// Longer values are cut.
 const VALUE: usize = 1000;
 /// How many objects of a kind of change the text lists, and how wide it shows a value.
-const LISTED: usize = 200;
+const MAX_LISTED: usize = 200;
 const SHOWN: usize = 80;
 
 /// What became of the objects.
@@ -152,7 +152,7 @@ impl Objects {
     /// Writes it for people.
     pub(crate) fn write_text(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         title(out, "Objects changed", self.changed.len())?;
-        for changed in self.changed.iter().take(LISTED) {
+        for changed in self.changed.iter().take(MAX_LISTED) {
             writeln!(out, "  {}", changed.name)?;
             for Difference { path, before, after } in &changed.differences {
                 writeln!(
@@ -170,7 +170,7 @@ impl Objects {
         end(out, self.changed.len())?;
         for (text, names) in [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)] {
             title(out, text, names.len())?;
-            for name in names.iter().take(LISTED) {
+            for name in names.iter().take(MAX_LISTED) {
                 writeln!(out, "  {name}")?;
             }
             end(out, names.len())?;
@@ -187,8 +187,8 @@ fn title(out: &mut dyn Write, text: &str, count: usize) -> anyhow::Result<()> {
 }
 
 fn end(out: &mut dyn Write, count: usize) -> anyhow::Result<()> {
-    if count > LISTED {
-        writeln!(out, "  and {} more", count - LISTED)?;
+    if count > MAX_LISTED {
+        writeln!(out, "  and {} more", count - MAX_LISTED)?;
     }
     if count > 0 {
         writeln!(out)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::body::{Body, describe};
 use super::guest::Session;
 use super::head::{self, Framing, Head, Refusal};
-use super::slots::{AT_HAND, Job, Turn};
+use super::slots::{Job, READY_BODY_BYTES, Turn};
 use super::{Limits, Request, Response};
 
 /// So much of a body that nobody wanted is read, so that the connection can go on, or the answer survive.
@@ -78,7 +78,7 @@ pub(super) fn next(session: &mut Session, head_bytes: usize) -> Next {
 /// Whether whoever answers a request would wait for nothing that is worth waiting for here.
 fn is_at_hand(head: &Head, pending: usize) -> bool {
     match head.framing {
-        Framing::Length(length @ ..=AT_HAND) if !head.expects_continue => pending as u64 >= length,
+        Framing::Length(length @ ..=READY_BODY_BYTES) if !head.expects_continue => pending as u64 >= length,
         _ => true,
     }
 }

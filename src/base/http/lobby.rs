@@ -22,7 +22,7 @@ use super::wire::{Input, Socket, Tls};
 use super::{Limits, Peer, Principal, Response};
 
 /// How long somebody who has its answer may take to hear it.
-const FAREWELL: Duration = Duration::from_secs(2);
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How much a peer may say until hands are shaken. Its certificate is the most of it, and has less than 1 KiB.
 const GREETING_BYTES: usize = 24 * 1024;
 /// As long as so many of the places for handshakes, one in this number, are passed on by those who show a certificate
@@ -481,7 +481,7 @@ impl<'a> Lobby<'a> {
             Sort::Silent | Sort::Handshake | Sort::Nameless => self.limits.handshake,
             Sort::Idle => self.limits.idle,
             Sort::Speaking | Sort::Fresh => self.limits.head,
-            Sort::Farewell => FAREWELL,
+            Sort::Farewell => GOODBYE_TIMEOUT,
         }
     }
 

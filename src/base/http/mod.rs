@@ -56,11 +56,11 @@ const BACKLOG: i32 = 4096;
 /// The stack of a connection's thread; only what is touched costs memory.
 const STACK: usize = 512 * 1024;
 /// How often is looked who has kept us waiting too long.
-const TICK: Duration = Duration::from_millis(100);
+const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How many threads shake hands and read heads.
 const STEPS: usize = 2;
 /// What the poller calls the socket that listens; connections are counted from 1.
-const DOOR: u64 = 0;
+const LISTENER: u64 = 0;
 
 /// What peers may take.
 #[derive(Clone, Debug)]
@@ -274,7 +274,7 @@ impl Server {
         let lobby = Lobby::new(&limits, self.tls.as_ref(), self.principal, &slots)
             .context("cannot wait for connections")?;
         self.listener.set_nonblocking(true).context("cannot wait for connections")?;
-        lobby.poller.add(&self.listener, DOOR).context("cannot wait for connections")?;
+        lobby.poller.add(&self.listener, LISTENER).context("cannot wait for connections")?;
         let finished = Stop::new();
         let handler: &Handler<'_> = &handler;
         let serve = |class| {
@@ -328,9 +328,9 @@ impl Server {
             }
             let mut tidied = Instant::now();
             while !lobby.closing() {
-                match lobby.poller.wait(TICK) {
+                match lobby.poller.wait(STALL_CHECK_INTERVAL) {
                     Ok(Found::These(ids)) => {
-                        if ids.contains(&DOOR) {
+                        if ids.contains(&LISTENER) {
                             self.accept(lobby, stop);
                         }
                         lobby.look_at(&ids);
@@ -341,10 +341,10 @@ impl Server {
                     }
                     Err(error) => {
                         log::warn!("cannot wait for connections: {error}");
-                        stop.wait(TICK);
+                        stop.wait(STALL_CHECK_INTERVAL);
                     }
                 }
-                if tidied.elapsed() >= TICK {
+                if tidied.elapsed() >= STALL_CHECK_INTERVAL {
                     tidied = Instant::now();
                     lobby.tidy();
                     slots.press();
@@ -353,7 +353,7 @@ impl Server {
                     self.accept(lobby, stop);
                 }
             }
-            while !slots.is_empty_within(TICK) {
+            while !slots.is_empty_within(STALL_CHECK_INTERVAL) {
                 start();
             }
             lobby.close();

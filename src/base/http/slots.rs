@@ -16,7 +16,7 @@ use super::meter::Meter;
 use super::{Limits, Peer, Refused};
 
 /// A body up to this is waited for before the request gets a thread.
-pub(super) const AT_HAND: u64 = 8 * 1024;
+pub(super) const READY_BODY_BYTES: u64 = 8 * 1024;
 /// A body up to this is small.
 const SMALL: u64 = 64 * 1024;
 
@@ -37,7 +37,7 @@ impl Class {
     pub(super) fn of(head: &Head) -> Self {
         match head.framing {
             Framing::Length(0) => Self::Ready,
-            Framing::Length(..=AT_HAND) if !head.expects_continue => Self::Ready,
+            Framing::Length(..=READY_BODY_BYTES) if !head.expects_continue => Self::Ready,
             Framing::Length(..=SMALL) => Self::Small,
             _ => Self::Large,
         }

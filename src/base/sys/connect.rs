@@ -13,8 +13,8 @@ use rustix::io::Errno;
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How many connections may wait to be accepted until that is set.
 pub(super) const BACKLOG: i32 = 128;
-/// It is on this machine.
-const KNOCK_LIMIT: Duration = Duration::from_secs(1);
+/// How long connecting to this machine may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Lets this many connections wait to be accepted.
 pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
@@ -70,7 +70,7 @@ pub(super) fn knock(listener: &TcpListener) -> io::Result<()> {
             if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
         address.set_ip(own);
     }
-    TcpStream::connect_timeout(&address, KNOCK_LIMIT).map(drop)
+    TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map(drop)
 }
 
 #[cfg(test)]

@@ -28,13 +28,13 @@ pub(super) struct Column {
     pub title: &'static str,
     pub sentence: &'static str,
     pub none: &'static str,
-    pub usual: Usual,
+    pub baseline: Baseline,
     value: fn(&Value) -> Option<Cell>,
 }
 
 /// What tells which values of a column are odd.
 #[derive(Clone, Copy)]
-pub(super) enum Usual {
+pub(super) enum Baseline {
     /// Nothing: they differ by nature.
     Nothing,
     /// Most nodes have the same.
@@ -91,12 +91,12 @@ pub(super) const KINDS: [Kind; 3] = [
 
 /// A column on which nodes should agree.
 const fn same(title: &'static str, sentence: &'static str, value: fn(&Value) -> Option<Cell>) -> Column {
-    Column { title, sentence, none: "unknown", usual: Usual::Majority, value }
+    Column { title, sentence, none: "unknown", baseline: Baseline::Majority, value }
 }
 
 /// One that is shown and never marked.
 const fn shown(title: &'static str, value: fn(&Value) -> Option<Cell>) -> Column {
-    Column { title, sentence: "", none: "unknown", usual: Usual::Nothing, value }
+    Column { title, sentence: "", none: "unknown", baseline: Baseline::Nothing, value }
 }
 
 /// A number that should be about the same on all.
@@ -106,7 +106,7 @@ const fn number(
     floor: f64,
     value: fn(&Value) -> Option<Cell>,
 ) -> Column {
-    Column { title, sentence, none: "unknown", usual: Usual::Median { floor }, value }
+    Column { title, sentence, none: "unknown", baseline: Baseline::Median { floor }, value }
 }
 
 const HOST: [Column; 10] = [
@@ -139,7 +139,7 @@ const NETWORK: [Column; 5] = [
         title: "FAILED",
         sentence: "fail at:",
         none: "nothing",
-        usual: Usual::Majority,
+        baseline: Baseline::Majority,
         value: |facts| Some(failed(facts.as_object()?).into()),
     },
     number("DNS", "have slow name servers", 20.0, |facts| {
@@ -159,7 +159,7 @@ const LOGS: [Column; 7] = [
         title: "TROUBLE",
         sentence: "log",
         none: "none",
-        usual: Usual::Majority,
+        baseline: Baseline::Majority,
         value: |facts| Some(failed(facts.get("trouble")?.as_object()?).into()),
     },
     shown("ENTRIES", |facts| Some(whole(facts.get("entries")?.as_f64()?))),

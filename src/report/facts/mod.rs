@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::source::Source;
 use crate::layout::{self, Delivered};
 use base::json::{Saved, json};
-use columns::{Cell, Column, KINDS, Kind, Usual};
+use columns::{Baseline, Cell, Column, KINDS, Kind};
 pub(crate) use keys::Difference;
 use keys::Keys;
 pub(crate) use show::named;
@@ -25,7 +25,7 @@ pub(crate) use show::named;
 /// How large a file may be; 100 KiB is usual.
 const LIMIT: u64 = 8 << 20;
 /// How many times the median a number must be to be odd.
-const FAR: f64 = 5.0;
+const ODD_FACTOR: f64 = 5.0;
 
 /// The facts of an archive, a table for each kind that it has.
 #[derive(Default)]
@@ -195,12 +195,12 @@ impl Table {
     }
 
     fn mark(&self, at: usize) -> Mark<'_> {
-        match self.kind.columns[at].usual {
-            Usual::Nothing => Mark::Nothing,
-            Usual::Majority => self.majority(at).map_or(Mark::Nothing, Mark::Other),
-            Usual::Median { floor } => {
-                Mark::Beyond(self.median(at).map_or(f64::INFINITY, |median| floor.max(median.abs() * FAR)))
-            }
+        match self.kind.columns[at].baseline {
+            Baseline::Nothing => Mark::Nothing,
+            Baseline::Majority => self.majority(at).map_or(Mark::Nothing, Mark::Other),
+            Baseline::Median { floor } => Mark::Beyond(
+                self.median(at).map_or(f64::INFINITY, |median| floor.max(median.abs() * ODD_FACTOR)),
+            ),
         }
     }
 
@@ -238,7 +238,7 @@ impl Table {
     /// How the numbers spread, column by column.
     pub(crate) fn spread(&self) -> Vec<Spread<'_>> {
         let columns = self.kind.columns.iter().enumerate();
-        let numbers = columns.filter(|(_, column)| matches!(column.usual, Usual::Median { .. }));
+        let numbers = columns.filter(|(_, column)| matches!(column.baseline, Baseline::Median { .. }));
         numbers
             .filter_map(|(at, column)| {
                 let far = |cell: &Cell| cell.number.map(f64::abs);
@@ -265,7 +265,7 @@ impl Table {
         for (node, row) in &self.rows {
             let Some(now) = after.rows.get(node) else { continue };
             for ((column, was), is) in self.kind.columns.iter().zip(row).zip(now) {
-                if matches!(column.usual, Usual::Majority) && was.text != is.text {
+                if matches!(column.baseline, Baseline::Majority) && was.text != is.text {
                     let word =
                         |text: &str| if text.is_empty() { column.none.to_owned() } else { text.to_owned() };
                     let name = column.title.to_lowercase();

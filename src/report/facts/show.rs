@@ -14,7 +14,7 @@ use base::visible;
 /// How many nodes are named for a value that few have.
 const NAMED: usize = 5;
 /// How many keys that differ are listed.
-const LISTED: usize = 500;
+const MAX_LISTED: usize = 500;
 
 impl Facts {
     /// It is an error if there are none.
@@ -130,12 +130,12 @@ impl Table {
             0 => writeln!(out, "\nNothing else differs between nodes.")?,
             found => writeln!(out, "\nEvery key that differs between nodes: {}", number(found as u64))?,
         }
-        for difference in differences.iter().take(LISTED) {
+        for difference in differences.iter().take(MAX_LISTED) {
             let told = format!("  {}: {}", difference.key, difference.sentence());
             writeln!(out, "{}", fit(&visible::line(&told), look.width))?;
         }
-        if differences.len() > LISTED {
-            writeln!(out, "  and {} more", number((differences.len() - LISTED) as u64))?;
+        if differences.len() > MAX_LISTED {
+            writeln!(out, "  and {} more", number((differences.len() - MAX_LISTED) as u64))?;
         }
         let volatile: Vec<&str> = self.volatile().collect();
         if !volatile.is_empty() {
@@ -210,8 +210,8 @@ impl Odd<'_> {
     /// The same without the nodes.
     pub(crate) fn what(&self, table: &Table) -> String {
         let column = self.column;
-        let what = match column.usual {
-            super::Usual::Median { .. } => column.sentence.to_owned(),
+        let what = match column.baseline {
+            super::Baseline::Median { .. } => column.sentence.to_owned(),
             _ if self.value.is_empty() && column.none != "unknown" => {
                 format!("{} {}", column.sentence, column.none)
             }

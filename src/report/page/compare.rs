@@ -11,7 +11,7 @@ use super::escape::{anchor, escape};
 use super::{frame, minute};
 
 /// How many tests of a kind are listed.
-const LISTED: usize = 5_000;
+const MAX_LISTED: usize = 5_000;
 /// How many facts.
 const FACTS: usize = 2_000;
 
@@ -133,7 +133,7 @@ fn tests(diff: &Diff, kind: Kind, name: &str, title: &str, out: &mut dyn Write) 
     }
     writeln!(out, "<section id=\"{name}\">\n<h2>{title}: {}</h2>\n<div class=\"rows\">", number(all as u64))?;
     let mut plugin = None;
-    for change in diff.of(kind).take(LISTED) {
+    for change in diff.of(kind).take(MAX_LISTED) {
         if plugin != Some(&change.plugin) {
             if plugin.is_some() {
                 writeln!(out, "</div>")?;
@@ -144,8 +144,8 @@ fn tests(diff: &Diff, kind: Kind, name: &str, title: &str, out: &mut dyn Write) 
         row(change, class(kind), name, out)?;
     }
     writeln!(out, "</div></div>")?;
-    if all > LISTED {
-        writeln!(out, "<p class=\"soft\">and {} more</p>", number((all - LISTED) as u64))?;
+    if all > MAX_LISTED {
+        writeln!(out, "<p class=\"soft\">and {} more</p>", number((all - MAX_LISTED) as u64))?;
     }
     Ok(writeln!(out, "</section>")?)
 }

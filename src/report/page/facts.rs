@@ -12,7 +12,7 @@ use super::{TABLE, of_facts};
 /// So many nodes are a table; of more only the odd ones are, and the others are text, which browsers show at once.
 const ROWS: u64 = 400;
 /// So few are shown without being asked for.
-const FEW: u64 = 12;
+const MAX_OPEN_ROWS: u64 = 12;
 /// How many keys that differ are listed.
 const KEYS: usize = 300;
 
@@ -65,7 +65,7 @@ fn nodes_of(table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
             true => format!("{} that stand out", count(odd as u64, "node")),
             false => format!("All {}", count(table.len(), "node")),
         };
-        let open = if table.len() <= FEW { " open" } else { "" };
+        let open = if table.len() <= MAX_OPEN_ROWS { " open" } else { "" };
         write!(
             out,
             "<details class=\"all\"{open}><summary>{title}</summary><div class=\"scroll\" tabindex=\"0\"><table class=\"wide\"><tr><th>Node"

@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// More than macOS ever allows a process is refused, not cut.
-const MODEST: u64 = 10_240;
+const MAX_FILES_ON_MACOS: u64 = 10_240;
 
 /// Wakes the thread that accepts from `listener`.
 #[cfg(target_os = "linux")]
@@ -56,7 +56,7 @@ pub fn raise_open_files(needed: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let Some(current) = limit.current.filter(|&current| current < needed) else { return needed };
     let wanted = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-    let raised = [wanted, wanted.min(MODEST)].into_iter().find(|&number| {
+    let raised = [wanted, wanted.min(MAX_FILES_ON_MACOS)].into_iter().find(|&number| {
         number > current && setrlimit(Resource::Nofile, Rlimit { current: Some(number), ..limit }).is_ok()
     });
     raised.unwrap_or(current)

@@ -8,7 +8,7 @@ use base::sys;
 const MAX_NAME_BYTES: usize = 200;
 
 /// An archive that is here and not yet under its name, with the name that it was sent under.
-pub(super) struct Landed {
+pub(super) struct ReceivedArchive {
     pub(super) name: String,
     pub(super) file: PartialFile,
 }
