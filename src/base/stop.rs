@@ -1,7 +1,7 @@
 //! One way to stop everything: a flag that wakes everybody who waits on it.
 //!
 //! Owns waiting and deadlines. Every thread that would sleep calls [`Stop::wait`] instead, so it notices a stop at
-//! once. Knows nothing about signals: `cli` turns those into a call of [`Stop::stop`]. Starts no thread.
+//! once. Knows nothing about signals: `cli` turns those into a call of [`Stop::stop`]. Starts a thread only for a time limit.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,6 +49,21 @@ impl Stop {
             state.children.push(Arc::downgrade(&child.0));
         }
         child
+    }
+
+    /// Does `work` under a child of this, which is triggered when `limit` is over, too.
+    pub fn within<T>(&self, limit: Duration, work: impl FnOnce(&Self) -> T) -> std::io::Result<T> {
+        let over = self.child();
+        std::thread::scope(|scope| {
+            let timer = || {
+                over.wait(limit);
+                over.stop();
+            };
+            std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, timer)?;
+            let outcome = work(&over);
+            over.stop();
+            Ok(outcome)
+        })
     }
 
     /// Asks everybody to stop. Asking again has no effect.

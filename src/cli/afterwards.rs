@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::ArgMatches;
 
+use super::flag::value;
 use super::{fetching, output, report, request, shown, status, upload};
 use crate::deploy::Removal;
 use crate::names::RUNS_DIR;
@@ -38,9 +39,7 @@ pub(crate) struct Afterwards<'a> {
 impl<'a> Afterwards<'a> {
     /// What the flags say.
     pub(crate) fn asked(matches: &'a ArgMatches) -> Result<Self> {
-        let text =
-            |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
-        if let Some(folder) = text("retrieve") {
+        if let Some(folder) = value(matches, "retrieve") {
             // Files may be asked for inside it.
             fs::create_dir_all(folder).with_context(|| format!("cannot create `{folder}`"))?;
         }
@@ -49,9 +48,9 @@ impl<'a> Afterwards<'a> {
         Ok(Self {
             matches,
             outputs,
-            retrieve: text("retrieve").map(PathBuf::from),
+            retrieve: value(matches, "retrieve").map(PathBuf::from),
             upload: upload::from_here(matches)?,
-            reads: reads || text("fail-on").is_some_and(|limit| limit != "never"),
+            reads: reads || value(matches, "fail-on").is_some_and(|limit| limit != "never"),
             delete: if matches.get_flag("delete") { Some(request::rbac(matches)?) } else { None },
         })
     }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
+use super::flag::value;
 use super::{output, request, usage};
 use crate::certify::{self, Finding, Product};
 use crate::image::kit::Kit;
@@ -19,16 +20,16 @@ const NOT_READY: u8 = 3;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
-    let archive = text("archive").context("no archive given")?;
-    let names = text("tests").map(|path| {
+    let archive = value(matches, "archive").context("no archive given")?;
+    let names = value(matches, "tests").map(|path| {
         if let Some(kit) = Kit::read(Path::new(path)).ok().flatten() {
             return Ok(kit.tests.join("\n").into_bytes());
         }
         small::read(Path::new(path), MAX_LIST_BYTES).with_context(|| format!("cannot read `{path}`"))
     });
     let names = names.transpose()?.map(|names| String::from_utf8_lossy(&names).into_owned());
-    let code = ready(archive, text("product"), text("output").map(Path::new), names.as_deref())?;
+    let code =
+        ready(archive, value(matches, "product"), value(matches, "output").map(Path::new), names.as_deref())?;
     Ok(ExitCode::from(code))
 }
 
@@ -43,9 +44,8 @@ pub(super) struct Submission {
 impl Submission {
     /// What `--certify` and `--product` say. Everything about it that can be wrong before the run is found before it.
     pub(super) fn asked(matches: &ArgMatches) -> anyhow::Result<Option<Self>> {
-        let text = |id: &str| matches.get_one::<String>(id).filter(|text| !text.is_empty()).cloned();
-        let Some(into) = text("certify").map(PathBuf::from) else { return Ok(None) };
-        let Some(path) = text("product") else {
+        let Some(into) = value(matches, "certify").map(PathBuf::from) else { return Ok(None) };
+        let Some(path) = value(matches, "product") else {
             return Err(usage::error(
                 "--certify: a submission describes a product; name its description by --product FILE",
             ));
@@ -55,13 +55,13 @@ impl Submission {
             return Err(usage::error(format!("--certify: certification requires `--mode {CERTIFIED}`")));
         }
         certify::check(&into)?;
-        if let Err(wrong) = Product::read(request::read_text(&path)?) {
+        if let Err(wrong) = Product::read(request::read_text(path)?) {
             anyhow::bail!("`{path}` does not describe a product: {}", wrong.join("; "));
         }
         let kit = matches.try_get_one::<String>("kit").ok().flatten().filter(|path| !path.is_empty());
         let kit = kit.map(|path| Kit::read(Path::new(path))).transpose()?.flatten();
         let tests = kit.filter(|kit| !kit.tests.is_empty()).map(|kit| kit.tests.join("\n"));
-        Ok(Some(Self { into, product: path, tests }))
+        Ok(Some(Self { into, product: path.into(), tests }))
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use clap::ArgMatches;
 
+use super::flag::value;
 use super::usage;
 use crate::deploy::Split;
 use crate::image::CONFORMANCE;
@@ -41,20 +42,20 @@ pub(super) fn check(matches: &ArgMatches) -> Result<()> {
 
 /// How the tests are split, if that is asked for.
 pub(super) fn split(matches: &ArgMatches, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> {
-    let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
     let parts = matches.get_one::<i64>("split").copied();
     let Some(parts) = parts else { return Ok(None) };
     let number = usize::try_from(parts).ok().filter(|_| (2..=MAX_PARTS).contains(&parts));
     let Some(parts) = number else {
         return Err(usage::error(format!("--split takes a number from 2 to {MAX_PARTS}")));
     };
-    let tests = match (text("tests"), kit) {
+    let tests = match (value(matches, "tests"), kit) {
         (Some(path), _) => names(path)?,
         (None, Some(kit)) if !kit.tests.is_empty() => kit.tests.clone(),
         _ => {
             let ours = format!("{CONFORMANCE}:{version}");
-            let ours = text("registry").map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
-            let image = text("kube-conformance-image").unwrap_or(&ours);
+            let ours = value(matches, "registry")
+                .map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
+            let image = value(matches, "kube-conformance-image").unwrap_or(&ours);
             let client = Client::new(crate::names::USER_AGENT, false, &Stop::new())?;
             let names = Tests::fetch(&client, image).and_then(|tests| tests.names());
             names.context(

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use clap::ArgMatches;
 
+use super::flag::value;
 use super::usage;
 use crate::image::release;
 use base::clock;
@@ -13,24 +14,23 @@ use base::stop::Stop;
 
 /// A client for the cluster; nothing is sent yet.
 pub(crate) fn client(matches: &ArgMatches, stop: &Stop) -> anyhow::Result<Client> {
-    let text = |id: &str| matches.get_one::<String>(id).filter(|value| !value.is_empty()).cloned();
-    let request_timeout = match text("request-timeout") {
+    let request_timeout = match value(matches, "request-timeout") {
         None => None,
         // kubectl takes a bare number for seconds.
         Some(limit) => Some(
-            clock::parse_duration(&limit)
-                .or_else(|| clock::parse_duration(&format!("{limit}s")))
-                .ok_or_else(|| {
+            clock::parse_duration(limit).or_else(|| clock::parse_duration(&format!("{limit}s"))).ok_or_else(
+                || {
                     usage::error(format!(
                         "invalid argument {limit:?} for \"--request-timeout\": write 30s or 2m"
                     ))
-                })?,
+                },
+            )?,
         ),
     };
     let options = Options {
-        path: text("kubeconfig").map(PathBuf::from),
-        context: text("context"),
-        as_user: text("as"),
+        path: value(matches, "kubeconfig").map(PathBuf::from),
+        context: value(matches, "context").map(str::to_owned),
+        as_user: value(matches, "as").map(str::to_owned),
         as_groups: matches.get_many("as-group").unwrap_or_default().cloned().collect(),
         request_timeout,
     };

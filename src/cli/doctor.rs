@@ -10,17 +10,13 @@ use super::manifest::{at_home, checks, given, skipped};
 use super::{cluster, output, request, shown};
 use crate::doctor::{self, Check, Diagnosis, Sample, Subject};
 use base::kube::Client;
-use base::stop::Stop;
-use base::sys::{self, Signal};
 
 /// Something would fail.
 const UNFIT: u8 = 3;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
-    let stop = Stop::new();
-    let asked = stop.clone();
-    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || asked.stop())?;
+    let stop = shown::stop_on_signal()?;
     let client = cluster::client(matches, &stop)?;
     let diagnosis = match doctor::reach(&client) {
         // Without the server nothing can be said about the run.

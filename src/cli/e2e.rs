@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use clap::ArgMatches;
 use regex::Regex;
 
+use super::flag::value;
 use super::{cluster, output, usage};
 use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
@@ -54,7 +55,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 }
 
 fn regex(matches: &ArgMatches, id: &str) -> anyhow::Result<Option<Regex>> {
-    let Some(text) = matches.get_one::<String>(id).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let Some(text) = value(matches, id) else { return Ok(None) };
     let compiled = pattern::compile(text);
     compiled.map(Some).map_err(|why| usage::error(format!("--{id}: {why}")))
 }

@@ -5,7 +5,7 @@
 //! them into what is parsed: a script may write `--all=true` and `--all=false`.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::names;
 
@@ -15,6 +15,11 @@ const RBAC: &[&str] = &["Enable", "Disable", "Detect"];
 const WAIT_OUTPUT: &[&str] = &["Silent", "Spinner", "Progress"];
 /// What ends a command with another code than 0 although it did its work.
 const FAIL_ON: &[&str] = &["failed", "unknown", "incomplete", "flaky", "never"];
+
+/// What a flag says; none if it is absent or empty.
+pub(crate) fn value<'m>(matches: &'m ArgMatches, id: &str) -> Option<&'m str> {
+    matches.get_one::<String>(id).map(String::as_str).filter(|value| !value.is_empty())
+}
 
 /// A command whose repeated flags do as those of the original do: the last one counts.
 pub(crate) fn command(name: &'static str, about: &'static str) -> Command {

@@ -8,15 +8,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::ArgMatches;
 use serde_json::Value;
 
-use super::output;
+use super::{output, shown};
 use crate::gather::journal::{self, Since, Wanted};
 use crate::gather::logs::{self, Form};
 use crate::gather::{self, Node, Outbox, reach};
 use crate::layout;
 use crate::names::{self, env};
 use crate::report::Facts;
-use base::stop::Stop;
-use base::sys::{self, Signal};
+use base::sys;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
@@ -41,9 +40,7 @@ fn stay(matches: &ArgMatches, gathered: Result<()>) -> Result<ExitCode> {
         if let Err(error) = &gathered {
             log::error!("{error:#}");
         }
-        let stop = Stop::new();
-        let waker = stop.clone();
-        sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || waker.stop())?;
+        let stop = shown::stop_on_signal()?;
         match u64::try_from(seconds) {
             Ok(seconds) => drop(stop.wait(Duration::from_secs(seconds))),
             Err(_) => stop.wait_forever(),

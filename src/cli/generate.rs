@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::ArgMatches;
 
+use super::flag::value;
 use super::{output, request, usage};
 use crate::deploy;
 use crate::image;
@@ -36,7 +37,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
 }
 
 fn manifest(matches: &ArgMatches) -> Result<String> {
-    if let Some(file) = matches.get_one::<String>("file").filter(|file| !file.is_empty()) {
+    if let Some(file) = value(matches, "file") {
         return given(file);
     }
     if matches.get_one::<String>("status-service").is_some_and(|kind| kind != "none") {

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 use serde_json::Value;
 
+use super::flag::value;
 use super::{request, usage};
 use crate::deploy::{self, CHECKS, Preflight};
 
@@ -14,7 +15,7 @@ const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 
 /// The manifest of `--file`.
 pub(super) fn given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
-    let Some(file) = matches.get_one::<String>("file").filter(|file| !file.is_empty()) else {
+    let Some(file) = value(matches, "file") else {
         return Ok(None);
     };
     let mut text = String::new();
@@ -28,7 +29,7 @@ pub(super) fn given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
     } else {
         let read = std::fs::File::open(file)
             .and_then(|file| file.take(MAX_MANIFEST_BYTES).read_to_string(&mut text));
-        (&**file, read)
+        (file, read)
     };
     read.with_context(|| format!("cannot read `{name}`"))?;
     deploy::from_yaml(&text).with_context(|| format!("`{name}`")).map(Some)

@@ -10,33 +10,25 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
-use super::{cluster, output, request};
+use super::flag::value;
+use super::{cluster, output, request, shown};
 use crate::query::{self, Query, Redactor, Trouble};
 use crate::{config, layout};
 use base::json::json;
-use base::stop::Stop;
-use base::sys::{self, Signal};
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let text = |id: &str| matches.get_one::<String>(id).filter(|value| !value.is_empty());
-    let mut config = config::Run::default();
-    if let Some(path) = text("config") {
-        let file = std::fs::read_to_string(path).with_context(|| format!("cannot read `{path}`"))?;
-        config.overlay(&file).map_err(|error| anyhow::anyhow!("configuration `{path}`, {error}"))?;
-    }
+    let mut config = request::configuration(matches)?;
     if config.uuid.is_empty() {
         config.uuid = config::new_uuid();
     }
     request::redaction(matches, &mut config)?;
     let redactor = Redactor::new(&config.redaction)?;
-    let stop = Stop::new();
-    let asked = stop.clone();
-    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || asked.stop())?;
+    let stop = shown::stop_on_signal()?;
     let burst = u32::try_from(config.burst).unwrap_or(u32::MAX);
     let client = cluster::client(matches, &stop)?.rate(config.qps, burst);
 
-    let named = [text("output"), Some(&config.query_dir).filter(|dir| !dir.is_empty())];
+    let named = [value(matches, "output"), Some(&*config.query_dir).filter(|dir| !dir.is_empty())];
     let folder =
         named.into_iter().flatten().next().map_or_else(|| PathBuf::from(&config.uuid), PathBuf::from);
     forget(&folder)?;

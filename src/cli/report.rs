@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::certify::{self, Submission};
+use super::flag::value;
 use super::{output, shown};
 use crate::report::{self, Depth, Look, Mode, Opened, Overview, View};
 use base::sys::{self, Open as _};
@@ -24,13 +25,13 @@ impl Outputs {
     /// Opens what `--junit` and `--html` name, and checks what `--certify` needs.
     pub(crate) fn open(matches: &ArgMatches) -> anyhow::Result<Self> {
         let open = |id: &str| {
-            let path = matches.get_one::<String>(id).filter(|path| !path.is_empty());
+            let path = value(matches, id);
             path.map(|path| {
                 // What it holds of an earlier run stays until there is something new.
                 // Results are the business of whoever asked for them.
                 let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(path);
                 let file = file.with_context(|| format!("cannot write `{path}`, which --{id} names"))?;
-                anyhow::Ok((path.clone(), file))
+                anyhow::Ok((path.to_owned(), file))
             })
             .transpose()
         };

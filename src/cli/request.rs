@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
+use super::flag::value;
 use super::{choice, cluster, overrides, usage};
 use crate::config;
 use crate::deploy::{Change, Plan};
@@ -33,13 +34,19 @@ const PULL_SECRET: &str = "auth-repo-cred";
 /// Files that flags name are small: keys, registry lists, credentials.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The run's settings: the configuration file over the defaults, flags over both.
-pub(crate) fn settings(matches: &ArgMatches) -> Result<config::Run> {
+/// The configuration file over the defaults.
+pub(super) fn configuration(matches: &ArgMatches) -> Result<config::Run> {
     let mut run = config::Run::default();
-    if let Some(path) = text(matches, "config") {
+    if let Some(path) = value(matches, "config") {
         let file = read_text(path)?;
         run.overlay(&file).map_err(|error| anyhow!("configuration `{path}`, {error}"))?;
     }
+    Ok(run)
+}
+
+/// The run's settings: the configuration file over the defaults, flags over both.
+pub(crate) fn settings(matches: &ArgMatches) -> Result<config::Run> {
+    let mut run = configuration(matches)?;
     overrides::apply(matches, &mut run)?;
     redaction(matches, &mut run)?;
     warn_of_unknown(&run);
@@ -51,7 +58,7 @@ pub(crate) fn redaction(matches: &ArgMatches, run: &mut config::Run) -> Result<(
     if matches.value_source("no-redact") == Some(ValueSource::CommandLine) {
         run.redaction.off = matches.get_flag("no-redact");
     }
-    if let Some(path) = text(matches, "redact") {
+    if let Some(path) = value(matches, "redact") {
         let rules = read_text(path)?;
         run.redaction.add(&rules).map_err(|error| anyhow!("redaction rules `{path}`, {error}"))?;
     }
@@ -96,7 +103,7 @@ enum Place {
 
 fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Plan> {
     let mut run = settings(matches)?;
-    let kit = text(matches, "kit").map(kit).transpose()?;
+    let kit = value(matches, "kit").map(kit).transpose()?;
     if let Some(kit) = kit.as_ref().filter(|_| run.worker_image == config::Run::default().worker_image) {
         run.worker_image.clone_from(&kit.sonobuoy_image);
     }
@@ -104,7 +111,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         run.image_pull_secrets = PULL_SECRET.into();
     }
     let ours = kit.as_ref().map_or_else(config::default_image, |kit| kit.sonobuoy_image.clone());
-    if let Some(registry) = text(matches, "registry")
+    if let Some(registry) = value(matches, "registry")
         && run.worker_image == ours
     {
         // Whoever keeps all images in one registry keeps ours there, too.
@@ -128,7 +135,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     };
     let found: Vec<plugin::Found> = found.into_iter().flatten().collect();
     let has_tests = found.iter().any(|found| found.definition.name() == builtin::E2E);
-    if let Some(registry) = text(matches, "registry").filter(|_| has_tests && is_run(matches)) {
+    if let Some(registry) = value(matches, "registry").filter(|_| has_tests && is_run(matches)) {
         test_images(registry, &mut env, &mut changes);
     }
     let has_ours = found.iter().any(|found| found.built_in && found.definition.name() == builtin::E2E);
@@ -136,16 +143,16 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         // Only our own definition takes its image from the version; another's is left as it is.
         changes.retain(|change| !is_version_image(change));
     }
-    let harden = text(matches, "harden") == Some("on");
+    let harden = value(matches, "harden") == Some("on");
     let own_logs = place == Place::Here || harden && is_run(matches) && !names_image_of_logs(&changes);
     let plugins: Vec<Definition> =
         found.into_iter().map(|found| adopt(found, &run, own_logs, harden)).collect();
-    if let Some(archive) = text(matches, "resume") {
+    if let Some(archive) = value(matches, "resume") {
         let before = interrupted(archive)?;
         (run.resumes, run.resumed_tests) = (before.run, before.ran);
     }
-    let ssh_key = text(matches, "ssh-key").map(read_file).transpose()?;
-    if let Some(user) = text(matches, "ssh-user") {
+    let ssh_key = value(matches, "ssh-key").map(read_file).transpose()?;
+    if let Some(user) = value(matches, "ssh-user") {
         env.entry(builtin::E2E.into()).or_default().insert("KUBE_SSH_USER".into(), user.into());
     }
     let kubernetes_version = match place {
@@ -178,19 +185,19 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         changes.push(Change::File { plugin: builtin::E2E.into(), name, text });
         changes.push(Change::Word { plugin: builtin::E2E.into(), variable: "E2E_EXTRA_ARGS".into(), word });
     }
-    if let Some(registry) = text(matches, "registry") {
+    if let Some(registry) = value(matches, "registry") {
         changes.push(Change::Registry(registry.into()));
     }
     Ok(Plan {
         rbac: place == Place::Cluster && rbac(matches)?,
         node_selector: node_selector(matches)?,
         show_default_pod_spec: matches.get_flag("show-default-podspec"),
-        level: text(matches, "level").unwrap_or("info").to_lowercase(),
+        level: value(matches, "level").unwrap_or("info").to_lowercase(),
         harden,
-        declared_only: text(matches, "plugin-permissions") == Some("declared"),
+        declared_only: value(matches, "plugin-permissions") == Some("declared"),
         status_service: None,
         upload: None,
-        results_pvc: text(matches, "results-pvc").unwrap_or_default().to_owned(),
+        results_pvc: value(matches, "results-pvc").unwrap_or_default().to_owned(),
         split,
         run,
         plugins,
@@ -476,7 +483,7 @@ fn version_flag(matches: &ArgMatches) -> &str {
         .iter()
         // Not every command that asks has the old name.
         .filter(|id| matches.try_contains_id(id).unwrap_or(false))
-        .filter_map(|id| Some((matches.indices_of(id)?.next_back()?, text(matches, id)?)))
+        .filter_map(|id| Some((matches.indices_of(id)?.next_back()?, value(matches, id)?)))
         .max();
     given.map_or("auto", |(_, version)| version)
 }
@@ -522,7 +529,7 @@ fn check_docker_config_version(version: &str) -> Result<()> {
 
 /// Whether roles and bindings are made; `Detect` asks the cluster for its API groups.
 pub(crate) fn rbac(matches: &ArgMatches) -> Result<bool> {
-    match text(matches, "rbac") {
+    match value(matches, "rbac") {
         Some("Disable") => Ok(false),
         Some("Detect") => {
             let ask = || -> Result<bool> {
@@ -537,11 +544,6 @@ pub(crate) fn rbac(matches: &ArgMatches) -> Result<bool> {
         }
         _ => Ok(true),
     }
-}
-
-/// The value of a flag, none if it is empty.
-fn text<'m>(matches: &'m ArgMatches, id: &str) -> Option<&'m str> {
-    matches.get_one::<String>(id).map(String::as_str).filter(|value| !value.is_empty())
 }
 
 fn wrong(id: &str, value: &str, remedy: &str) -> anyhow::Error {

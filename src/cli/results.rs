@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
+use super::flag::value;
 use super::report::look as report_look;
 use super::{output, usage};
 use crate::layout;
@@ -23,9 +24,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(("diff", matches)) = matches.subcommand() {
         return diff(matches);
     }
-    let text =
-        |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
-    text("mode").map(mode).transpose()?;
+    value(matches, "mode").map(mode).transpose()?;
     let names = matches.get_many::<String>("archive").context("no archive given")?;
     let archives = names.map(|name| newest(name)).collect::<anyhow::Result<Vec<_>>>()?;
     let [archive] = &archives[..] else { return many(matches, &archives) };
@@ -34,13 +33,13 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let people = is_for_people(matches);
     let mut out = BufWriter::with_capacity(64 << 10, if people { output::raw() } else { output::stdout() });
-    let fail_on = text("fail-on").unwrap_or("never");
-    let result = match text("format") {
+    let fail_on = value(matches, "fail-on").unwrap_or("never");
+    let result = match value(matches, "format") {
         None | Some("text") if !people => show(matches, archive, fail_on, &mut out),
         format => {
             let format = format.filter(|format| *format != "text");
             let look = report_look(matches);
-            export(archive, text("plugin"), text("node"), format, look, fail_on, &mut out)
+            export(archive, value(matches, "plugin"), value(matches, "node"), format, look, fail_on, &mut out)
         }
     };
     // What was found out before an error is shown before it.
@@ -83,7 +82,7 @@ fn newest(name: &str) -> anyhow::Result<String> {
 /// What the nodes are made of.
 fn facts(matches: &ArgMatches, archive: &str) -> anyhow::Result<ExitCode> {
     let whole = matches.get_one::<String>("facts").is_some_and(|word| word == ALL);
-    let plugin = matches.get_one::<String>("plugin").map(String::as_str).filter(|text| !text.is_empty());
+    let plugin = value(matches, "plugin");
     let facts = Facts::read(archive, plugin, whole)?;
     let format = matches.get_one::<String>("format").map_or("text", String::as_str);
     write_facts(&facts, format, report_look(matches))?;
@@ -104,16 +103,14 @@ pub(super) fn write_facts(facts: &Facts, format: &str, look: Look) -> anyhow::Re
 
 /// Several archives beside each other.
 fn many(matches: &ArgMatches, archives: &[String]) -> anyhow::Result<ExitCode> {
-    let text =
-        |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
     let mut many = Many::default();
     let mut worst = None::<(u8, String)>;
     for archive in archives {
         let describe = || format!("could not process archive: {archive}");
-        let opened = report::open(archive, text("plugin"), Depth::Run).with_context(describe)?;
-        let overview = Overview::read(&opened, text("node")).with_context(describe)?;
+        let opened = report::open(archive, value(matches, "plugin"), Depth::Run).with_context(describe)?;
+        let overview = Overview::read(&opened, value(matches, "node")).with_context(describe)?;
         many.add(&overview).with_context(describe)?;
-        let ending = overview.ending(text("fail-on").unwrap_or("never"));
+        let ending = overview.ending(value(matches, "fail-on").unwrap_or("never"));
         // 3, that something failed, is worse than 4.
         worst = match (worst, ending) {
             (Some(a), Some(b)) => Some(if b.0 < a.0 { b } else { a }),
@@ -121,7 +118,7 @@ fn many(matches: &ArgMatches, archives: &[String]) -> anyhow::Result<ExitCode> {
         };
     }
     let mut out = BufWriter::with_capacity(64 << 10, output::stdout());
-    match text("format") {
+    match value(matches, "format") {
         Some("json") => many.write_json(&mut out)?,
         None | Some("text") => many.write_text(report_look(matches), &mut out)?,
         Some(format) => {
@@ -155,11 +152,9 @@ fn mode(word: &str) -> anyhow::Result<Mode> {
 
 /// The modes of the original.
 fn show(matches: &ArgMatches, archive: &str, fail_on: &str, out: &mut impl Write) -> anyhow::Result<u8> {
-    let text =
-        |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
-    let mode = text("mode").map_or(Ok(Mode::Report), mode)?;
-    let view = View { mode, node: text("node"), skip_prefix: matches.get_flag("skip-prefix") };
-    let opened = report::open(archive, text("plugin"), Depth::Trees)?;
+    let mode = value(matches, "mode").map_or(Ok(Mode::Report), mode)?;
+    let view = View { mode, node: value(matches, "node"), skip_prefix: matches.get_flag("skip-prefix") };
+    let opened = report::open(archive, value(matches, "plugin"), Depth::Trees)?;
     report::show(&opened.source, &opened.files, &opened.plugins, view, out)?;
     if fail_on == "never" {
         return Ok(0);
@@ -204,32 +199,30 @@ fn export(
 
 /// `sonobuoy results diff`.
 fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let text =
-        |name: &str| matches.get_one::<String>(name).map(String::as_str).filter(|text| !text.is_empty());
     let open = |name: &str| {
-        let archive = text(name).context("two archives are needed")?;
+        let archive = value(matches, name).context("two archives are needed")?;
         let opened = report::open(archive, None, Depth::Nodes);
         let mut opened = opened.with_context(|| format!("could not process archive: {archive}"))?;
         // A plugin may be in one of them only.
-        opened.plugins.retain(|plugin| text("plugin").is_none_or(|only| only == plugin));
+        opened.plugins.retain(|plugin| value(matches, "plugin").is_none_or(|only| only == plugin));
         anyhow::Ok(opened)
     };
     let (before, after) = (open("before")?, open("after")?);
-    if let Some(plugin) = text("plugin") {
+    if let Some(plugin) = value(matches, "plugin") {
         let known = !before.plugins.is_empty() || !after.plugins.is_empty();
         anyhow::ensure!(known, "neither archive has results of the plugin `{plugin}`");
     }
     let diff = Diff::between(&before, &after)?;
     // One plugin has no objects of the cluster.
-    let objects = match text("plugin") {
+    let objects = match value(matches, "plugin") {
         None => Objects::between(&before.source, &after.source)?,
         Some(_) => None,
     };
     let tests = objects.is_none() || !before.plugins.is_empty() || !after.plugins.is_empty();
     // Colours are ours; the names of others are shown in words.
-    let colours = text("format").is_none_or(|format| format == "text");
+    let colours = value(matches, "format").is_none_or(|format| format == "text");
     let mut out = BufWriter::with_capacity(64 << 10, if colours { output::raw() } else { output::stdout() });
-    match text("format") {
+    match value(matches, "format") {
         Some("json") => diff.write_json(&before, &after, objects.as_ref(), &mut out)?,
         Some("html") => report::write_diff_html(&diff, objects.as_ref(), &mut out)?,
         _ => {
@@ -243,5 +236,5 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         }
     }
     out.flush()?;
-    Ok(ExitCode::from(super::report::ending(diff.ending(text("fail-on").unwrap_or("never")))))
+    Ok(ExitCode::from(super::report::ending(diff.ending(value(matches, "fail-on").unwrap_or("never")))))
 }

@@ -7,31 +7,27 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ArgMatches;
 
-use super::{cluster, fetching, output, status};
+use super::flag::value;
+use super::{cluster, fetching, output, shown, status};
 use crate::remote::{Failure, Retrieval};
 use base::archive;
-use base::stop::Stop;
-use base::sys::{self, Signal};
 
 /// The transfer failed, as opposed to everything that comes before it.
 const TRANSFER: u8 = 2;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|value| !value.is_empty());
-    let stop = Stop::new();
-    let asked = stop.clone();
-    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || asked.stop())?;
+    let stop = shown::stop_on_signal()?;
     let client = cluster::client(matches, &stop)?;
-    let into = PathBuf::from(text("dir").unwrap_or("."));
-    let namespace = text("namespace").unwrap_or_default();
+    let into = PathBuf::from(value(matches, "dir").unwrap_or("."));
+    let namespace = value(matches, "namespace").unwrap_or_default();
     let service = status::service(matches, namespace);
     let retrieval = Retrieval {
         client: &client,
         namespace,
-        from: text("retrieve-path").unwrap_or_default(),
+        from: value(matches, "retrieve-path").unwrap_or_default(),
         into: &into,
-        name: text("filename"),
+        name: value(matches, "filename"),
         partial: matches.get_flag("partial"),
         service: service.as_ref(),
         force: matches.get_flag("force"),

@@ -81,6 +81,14 @@ impl std::error::Error for Interrupted {}
 /// What a shell reports for a program that Ctrl-C ended.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// What Ctrl-C and the end of a container or session stop.
+pub(crate) fn stop_on_signal() -> Result<Stop> {
+    let stop = Stop::new();
+    let asked = stop.clone();
+    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || asked.stop())?;
+    Ok(stop)
+}
+
 /// From now on Ctrl-C asks `stop`, and another one ends the program.
 pub(crate) fn stop_on_interrupt(stop: &Stop) -> Result<()> {
     let stop = stop.clone();

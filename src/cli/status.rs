@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
+use super::flag::value;
 use super::shown::{self, Plain};
 use super::{cluster, output, request, status_table, waiting};
 use crate::board::{About, Board};
@@ -67,8 +68,7 @@ fn learn(client: &kube::Client, namespace: &str, run: &status::Run) {
 
 /// The file with the credentials of a run's status service.
 pub(crate) fn credentials(matches: &ArgMatches) -> PathBuf {
-    let given = matches.get_one::<String>("credentials").filter(|path| !path.is_empty());
-    PathBuf::from(given.map_or(service::FILE, String::as_str))
+    PathBuf::from(value(matches, "credentials").unwrap_or(service::FILE))
 }
 
 /// The way to the run's own status service, if it has one and the file is right.

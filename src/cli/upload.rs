@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use anyhow::Result;
 use clap::ArgMatches;
 
+use super::flag::value;
 use super::{request, usage};
 
 /// Where this machine sends the archive: where it is made or fetched, or where the aggregator cannot be told.
@@ -18,7 +19,7 @@ pub(super) fn from_aggregator(matches: &ArgMatches) -> Result<Option<&str>> {
 }
 
 fn by_aggregator(matches: &ArgMatches) -> bool {
-    let given = |id: &str| matches.get_one::<String>(id).is_some_and(|text| !text.is_empty());
+    let given = |id: &str| value(matches, id).is_some();
     request::is_run(matches) && !matches.get_flag("local") && !given("retrieve") && !given("file")
 }
 

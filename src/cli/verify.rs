@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 
+use super::flag::value;
 use super::output;
 use crate::remote::seal;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let text = |id: &str| matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty());
-    let archive = Path::new(text("archive").unwrap_or_default());
-    let checked = seal::check_file(archive, text("authority").map(Path::new))?;
+    let archive = Path::new(value(matches, "archive").unwrap_or_default());
+    let checked = seal::check_file(archive, value(matches, "authority").map(Path::new))?;
     let statement = &checked.statement;
     let own = archive.file_name().unwrap_or_default().to_string_lossy();
     let renamed =

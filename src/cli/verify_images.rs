@@ -4,18 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
+use super::flag::value;
 use super::image_call::{LOCAL, client, translated, wanted, work};
-use super::{cluster, output, request};
+use super::{cluster, output, request, shown};
 use crate::causes;
-use crate::config;
 use crate::doctor::{self, Nodes, Pulled};
 use crate::image::verify::{self, Found};
 use base::oci::{self, Platform, Store};
-use base::stop::Stop;
-use base::sys::{self, Signal};
 use base::visible;
 
 /// Large images take minutes.
@@ -28,14 +26,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         images.iter().for_each(|image| log::info!("would verify {image}"));
         return Ok(());
     }
-    let mut run = config::Run::default();
-    if let Some(path) = text(matches, "config") {
-        run.overlay(&request::read_text(path)?)
-            .map_err(|error| anyhow!("configuration `{path}`, {error}"))?;
-    }
-    let stop = Stop::new();
-    let asked = stop.clone();
-    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || asked.stop())?;
+    let run = request::configuration(matches)?;
+    let stop = shown::stop_on_signal()?;
     let kube = cluster::client(matches, &stop);
     let nodes = kube.and_then(|kube| Ok((Nodes::read(&kube)?, kube)));
     let architectures = architectures(matches, nodes.as_ref().map(|(nodes, _)| nodes))?;
@@ -66,7 +58,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         print(["IMAGE", "STATUS", "PLATFORM", "NODE"], &rows)?;
     } else {
         let credentials = nodes.as_ref().ok().and_then(|(_, kube)| doctor::credentials(kube, &run));
-        let found = match text(matches, "archive") {
+        let found = match value(matches, "archive") {
             Some(path) => in_archive(path.as_ref(), &images)?,
             None => in_registries(matches, &images, credentials)?,
         };
@@ -85,13 +77,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     judge(&trouble)
 }
 
-fn text<'m>(matches: &'m ArgMatches, id: &str) -> Option<&'m str> {
-    matches.get_one::<String>(id).map(String::as_str).filter(|text| !text.is_empty())
-}
-
 /// What images have to be built for: what a flag says, else the nodes' architectures, if they can be asked.
 fn architectures(matches: &ArgMatches, nodes: Result<&Nodes, &anyhow::Error>) -> Result<BTreeSet<String>> {
-    Ok(match text(matches, "platform").map(Platform::parse).transpose()? {
+    Ok(match value(matches, "platform").map(Platform::parse).transpose()? {
         Some(Platform::Of(platforms)) => {
             platforms.into_iter().map(|(_, architecture)| architecture).collect()
         }

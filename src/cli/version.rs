@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 
+use super::flag::value;
 use super::{cluster, output};
 use crate::names::VERSION;
 use base::stop::Stop;
@@ -31,7 +32,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 
 /// The line about the cluster. Only `--kubeconfig` makes the program ask one, as in the original.
 fn api_version(matches: &ArgMatches) -> String {
-    if matches.get_one::<String>("kubeconfig").is_some_and(|path| !path.is_empty()) {
+    if value(matches, "kubeconfig").is_some() {
         let answer = cluster::client(matches, &Stop::new()).and_then(|client| cluster::version(&client));
         match answer {
             Ok(version) => return format!("API Version:  {version}"),

@@ -6,7 +6,7 @@
 //! notes it. Any other namespace is only emptied of what belongs to the run. Waiting goes by watches; one thread ends them at the time limit.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::Value;
@@ -227,27 +227,14 @@ impl Left {
         limit: Duration,
         progress: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let over = client.stop().child();
-        let end = Instant::now().checked_add(limit);
-        std::thread::scope(|scope| {
-            let timer = || match end {
-                Some(end) => {
-                    if !over.wait_until(end) {
-                        over.stop();
-                    }
-                }
-                None => over.wait_forever(),
-            };
-            std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, timer)?;
-            let narrow = client.under(&over);
-            let outcome = self.0.iter().try_for_each(|target| match target.gone(&narrow, progress)? {
+        client.stop().within(limit, |over| {
+            let narrow = client.under(over);
+            self.0.iter().try_for_each(|target| match target.gone(&narrow, progress)? {
                 None => Ok(()),
                 Some(_) if client.stop().stopped() => Err(anyhow!("stopped")),
                 Some(state) => Err(anyhow!("not gone within {}: {state}", clock::duration(limit))),
-            });
-            over.stop();
-            outcome
-        })
+            })
+        })?
     }
 }
 

@@ -240,20 +240,12 @@ impl Echo<'_> {
         names: &BTreeSet<String>,
         look: fn(&Value) -> Option<T>,
     ) -> Result<BTreeMap<String, Result<T, String>>> {
-        let over = self.client.stop().child();
         let mut found = BTreeMap::new();
         let mut last: BTreeMap<String, String> = BTreeMap::new();
-        std::thread::scope(|scope| {
-            let timer = || {
-                over.wait(POD_TIMEOUT);
-                over.stop();
-            };
-            std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, timer)?;
+        self.client.stop().within(POD_TIMEOUT, |over| {
             if !names.is_empty() {
-                self.watch(names, look, &over, &mut found, &mut last);
+                self.watch(names, look, over, &mut found, &mut last);
             }
-            over.stop();
-            anyhow::Ok(())
         })?;
         if self.client.stop().stopped() {
             anyhow::bail!("interrupted");

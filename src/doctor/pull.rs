@@ -109,16 +109,10 @@ fn follow(
     images: &[String],
     limit: Duration,
 ) -> Result<BTreeMap<(String, String), BTreeMap<String, Pulled>>> {
-    let over = client.stop().child();
     let waiting = || images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect::<BTreeMap<_, _>>();
     let mut found: BTreeMap<_, _> = targets.clone().into_iter().map(|target| (target, waiting())).collect();
-    std::thread::scope(|scope| {
-        let timer = || {
-            over.wait(limit);
-            over.stop();
-        };
-        std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, timer)?;
-        for event in client.under(&over).watch(&Resource::PODS, &place.namespace, &place.selector()) {
+    client.stop().within(limit, |over| {
+        for event in client.under(over).watch(&Resource::PODS, &place.namespace, &place.selector()) {
             let Ok(Event::Applied(pod)) = event else { continue };
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
             if let Some((_, seen)) = found.iter_mut().find(|((_, known), _)| known == node) {
@@ -128,8 +122,6 @@ fn follow(
                 break;
             }
         }
-        over.stop();
-        anyhow::Ok(())
     })?;
     if client.stop().stopped() {
         bail!("interrupted");
