@@ -197,7 +197,7 @@ fn run_gives_the_url_to_the_aggregator_in_a_secret_and_waits_for_nothing() {
     let url = format!("https://store.example/runs/mine?{SIGNATURE}");
     run(&format!("--sonobuoy-image sonobuoy/sonobuoy:v0.57.3 {words}"), &url)
         .status(1)
-        .stderr_has("uploads no archive; fetch it with `--retrieve DIR`")
+        .stderr_has("cannot upload archives; add `--retrieve DIR`")
         .run_any();
     // Nobody but this machine could reach it there.
     run(words, "http://127.0.0.1/x").status(1).stderr_has("begins with https://").run_any();

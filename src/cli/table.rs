@@ -410,7 +410,7 @@ fn gather() -> Command {
                 .arg(format(&["json", "table", "csv"]))
                 .arg(switch(
                     "run-facts",
-                    "Run programs of `facts.d`, too, with the rights that this has [default: $RUN_FACTS]",
+                    "Also run programs in `facts.d`, with the rights of this process [default: $RUN_FACTS]",
                 )),
         )
         .subcommand(

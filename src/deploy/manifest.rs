@@ -45,7 +45,7 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
     if let Some(url) = &plan.upload {
         if harden::is_original(&run.worker_image) {
             bail!(
-                "--upload: `{}` uploads no archive; fetch it with `--retrieve DIR` as well",
+                "--upload: the image `{}` cannot upload archives; add `--retrieve DIR`, so that your machine does",
                 run.worker_image
             );
         }

@@ -78,7 +78,7 @@ impl Programs<'_> {
             _ if !self.node.runs_programs() => "it is a program, and is run only with `--run-facts`".into(),
             Some(why) => why,
             None if left.is_zero() => {
-                format!("no time was left of the {} s for all programs", PROGRAMS_TIMEOUT.as_secs())
+                format!("the {} s for all programs were used up", PROGRAMS_TIMEOUT.as_secs())
             }
             None => {
                 // What it leaves behind must not keep its output open.
@@ -105,7 +105,7 @@ fn open_to_others(node: &Node, path: &str) -> Option<String> {
     let about = node.resolve(path, true).and_then(std::fs::metadata).ok()?;
     let known = [0, rustix::process::geteuid().as_raw().into()];
     let others = !known.contains(&sys::owner(&about).0) || sys::mode(&about) & 0o022 != 0;
-    others.then(|| format!("it is not run: others than root may write `{path}`"))
+    others.then(|| format!("it is not run, since others than root may write to `{path}`"))
 }
 
 /// The `*.fact` files of a folder of this container, sorted.

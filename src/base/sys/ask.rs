@@ -42,7 +42,10 @@ pub fn ask(
     }
     read?;
     if bytes.len() as u64 > max_bytes {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it said more than {max_bytes} bytes")));
+        return Err(io::Error::new(
+            ErrorKind::FileTooLarge,
+            format!("it printed more than {max_bytes} bytes"),
+        ));
     }
     Ok((bytes, status?))
 }
