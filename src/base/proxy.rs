@@ -7,6 +7,8 @@ use std::net::IpAddr;
 use ureq::ProxyProtocol;
 use ureq::http::Uri;
 
+use crate::sys;
+
 /// A proxy to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
@@ -62,9 +64,9 @@ impl Proxy {
     pub fn from_environment(tls: bool, host: &str, port: u16) -> Result<Option<Self>, String> {
         Self::choose(tls, host, port, |name| {
             // Upper case first, as Go does.
-            [name.to_owned(), name.to_lowercase()].iter().find_map(|name| {
-                std::env::var(name).ok().filter(|value| !value.is_empty()).map(|v| (name.clone(), v))
-            })
+            [name.to_owned(), name.to_lowercase()]
+                .iter()
+                .find_map(|name| sys::variable(name).map(|value| (name.clone(), value)))
         })
     }
 

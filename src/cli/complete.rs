@@ -13,6 +13,7 @@ use clap::{Arg, Command};
 
 use super::{output, table, usage};
 use crate::plugin::{Installed, RESERVED, builtin, mode::Mode};
+use base::sys;
 
 const CALL: &str = "__complete";
 const CALL_WITHOUT_DESCRIPTIONS: &str = "__completeNoDesc";
@@ -227,7 +228,7 @@ fn values(command: &Command, arg: &Arg, kept: &str, answer: &mut Answer) {
         }
     }
     if id == "plugin" || installed {
-        for plugin in Installed::names(&|name| std::env::var(name).ok()) {
+        for plugin in Installed::names(&sys::variable) {
             // No shell has to quote these, and no terminal obeys them.
             if plugin.chars().all(|c| c.is_alphanumeric() || "._-:+".contains(c)) {
                 answer.offer([kept, &plugin], "installed plugin");

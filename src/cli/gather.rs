@@ -15,7 +15,7 @@ use crate::gather::{self, Node, Outbox, reach};
 use crate::layout;
 use crate::names::{self, env};
 use crate::report::Facts;
-use base::sys;
+use base::sys::{self, variable};
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
@@ -152,8 +152,4 @@ fn outbox(matches: &ArgMatches) -> Result<Option<Outbox>> {
     let given = matches.get_one::<String>("output").cloned();
     let folder = given.or_else(|| variable(env::OLD_RESULTS_DIR)).or_else(|| variable(env::RESULTS_DIR));
     folder.map(|folder| Outbox::open(folder.as_ref()).context("cannot leave a result")).transpose()
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -50,7 +50,7 @@ pub(super) fn chosen(matches: &ArgMatches, own_images: bool) -> Result<(Wanted, 
     let own = config::Run::default().worker_image;
     let mut wanted = Wanted::new(&own);
     let mut kit = Kit::default();
-    let installed = plugin::Installed::by_name(&|name| std::env::var(name).ok());
+    let installed = plugin::Installed::by_name(&sys::variable);
     for name in matches.get_many::<String>("plugin").into_iter().flatten() {
         for mut found in plugin::find(name, installed.as_ref().ok())? {
             let ours = builtin::without_image(found.definition.name());

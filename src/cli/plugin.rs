@@ -7,11 +7,11 @@ use clap::ArgMatches;
 
 use super::output;
 use crate::plugin::{self, Installed};
+use base::sys;
 
 /// Runs the command below it.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
-    let installed =
-        Installed::open(&|name| std::env::var(name).ok()).map_err(|reason| anyhow!("{reason}"))?;
+    let installed = Installed::open(&sys::variable).map_err(|reason| anyhow!("{reason}"))?;
     let argument =
         |matches: &ArgMatches, id: &str| matches.get_one::<String>(id).cloned().unwrap_or_default();
     let text = match matches.subcommand() {

@@ -26,6 +26,7 @@ use base::kube::{Method, Request};
 use base::pattern;
 use base::small;
 use base::stop::Stop;
+use base::sys;
 
 /// What the newest build is called.
 const LATEST: &str = "https://storage.googleapis.com/k8s-release-dev/ci/latest.txt";
@@ -285,7 +286,7 @@ fn selected(matches: &ArgMatches, run: &config::Run) -> Result<Vec<Vec<plugin::F
         Some(values) => values.map(String::as_str).collect(),
         None => builtin::DEFAULT.to_vec(),
     };
-    let installed = Installed::by_name(&|name| std::env::var(name).ok());
+    let installed = Installed::by_name(&sys::variable);
     names.into_iter().map(|name| plugin::find(name, installed.as_ref().ok())).collect()
 }
 

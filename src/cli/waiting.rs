@@ -22,6 +22,7 @@ use crate::remote::state::{self, State};
 use crate::{report, status};
 use base::clock;
 use base::kube::Client;
+use base::sys;
 
 /// A day: what a bare `--wait` means.
 pub(crate) const DAY: u64 = 1_440;
@@ -58,7 +59,7 @@ impl Wait {
         };
         // The spinner of the original is nothing that a log could hold; a table tells more.
         let silent = matches.get_one::<String>("wait-output").is_some_and(|output| output != "Progress")
-            || !progress_is_on(&|name| std::env::var(name).ok());
+            || !progress_is_on(&sys::variable);
         let told = match shown::or_original(matches) {
             Some(Output::Board) | None if silent => Told::Silently,
             Some(output) => Told::By(output),

@@ -17,7 +17,7 @@ use crate::worker::{self, End, Others, Scope, Settings};
 use base::kube::{Client, Config, Event, Options, Resource, Selector};
 use base::logger;
 use base::stop::Stop;
-use base::sys::{self, Signal};
+use base::sys::{self, Signal, variable};
 
 /// An account that may read its pod and not watch it asks so often.
 const ASK: Duration = Duration::from_secs(5);
@@ -32,7 +32,6 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         }
         _ => (Scope::Global, 0),
     };
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if let Some((how, results)) = variable(env::LIFELINE).zip(variable(env::RESULTS_DIR)) {
         lifeline::hold(&how, results)?;
     }

@@ -18,6 +18,7 @@ use serde::{Serialize, Serializer};
 
 use crate::names;
 use base::json;
+use base::sys;
 use base::yaml::Error;
 
 pub(crate) use aggregator::{Environment, load, new_uuid};
@@ -287,7 +288,7 @@ impl Run {
 
 /// The image of aggregator and workers: loaded into nodes, never pulled by accident.
 pub(crate) fn default_image() -> String {
-    let registry = std::env::var("SONOBUOY_DEV_REPO").ok().filter(|repo| !repo.is_empty());
+    let registry = sys::variable("SONOBUOY_DEV_REPO");
     format!("{}/sonobuoy:{}", registry.as_deref().unwrap_or("localhost"), names::VERSION)
 }
 

@@ -21,7 +21,7 @@ use crate::names::WORKER_CONTAINER;
 use crate::plugin::pod::default_spec;
 use crate::plugin::{self, Definition};
 use base::json::json;
-use base::kube::{self, Event, Obstacle, Request, Resource, Selector, Stage};
+use base::kube::{self, Event, Obstacle, Request, Resource, Selector, Stage, forget_managers};
 use base::stop::Stop;
 use client::protocol::{Failure, Finding, ResultId};
 
@@ -374,10 +374,7 @@ fn complete_report(client: &kube::Client, launch: &Launch<'_>, finding: &mut Fin
         && let Ok(mut whole) = client.get(&Resource::PODS, &launch.config.namespace, name)
         && whole["metadata"]["uid"] == pod["metadata"]["uid"]
     {
-        // Half of it, and of no use to a reader.
-        if let Some(meta) = whole["metadata"].as_object_mut() {
-            meta.remove("managedFields");
-        }
+        forget_managers(&mut whole);
         *pod = whole;
     }
 }

@@ -43,7 +43,7 @@ impl Source for Local {
                 local.insert(key(name), read(&path, &text));
             }
         }
-        let own = std::env::var(env::CONFIG_DIR).ok().filter(|folder| !folder.is_empty());
+        let own = sys::variable(env::CONFIG_DIR);
         for (name, path, text) in own.iter().flat_map(|folder| files(Path::new(folder))) {
             if programs.is_one(Path::new(&path), &text) {
                 let mut command = Command::new(&path);

@@ -23,6 +23,7 @@ use crate::item::{self, Item};
 use base::clock;
 use base::kube::{Identity, Trust};
 use base::stop::Stop;
+use base::sys::variable;
 use client::Clock;
 
 /// For one attempt at one step.
@@ -93,7 +94,6 @@ fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
 impl Surroundings {
     /// Reads a pod's environment and files.
     pub(crate) fn read() -> Self {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let file = |name: &str| std::fs::read_to_string(format!("{ACCOUNT}/{name}")).ok();
         let port = variable("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()).unwrap_or(443);
         Self {

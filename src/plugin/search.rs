@@ -79,7 +79,7 @@ fn at_home(folder: &str) -> PathBuf {
         .iter()
         .find_map(|home| folder.strip_prefix(home))
         .filter(|rest| rest.is_empty() || rest.starts_with('/'));
-    let home = || sys::homes(&|name| std::env::var(name).ok()).into_iter().next();
+    let home = || sys::homes(&sys::variable).into_iter().next();
     match below.and_then(|rest| Some(home()?.join(rest.trim_start_matches('/')))) {
         Some(path) => path,
         None => PathBuf::from(folder),
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_folder_may_begin_at_home() {
-        let home = sys::homes(&|name| std::env::var(name).ok()).into_iter().next().unwrap_or_default();
+        let home = sys::homes(&sys::variable).into_iter().next().unwrap_or_default();
         if !home.as_os_str().is_empty() {
             assert_eq!(at_home("~/.sonobuoy/plugins.d"), home.join(".sonobuoy/plugins.d"));
             assert_eq!(at_home("$HOME/x"), home.join("x"));

@@ -10,6 +10,7 @@ use super::search::with_hyphens;
 use super::{Definition, Loaded, builtin, check_content, check_name_of, file};
 use base::fetch::fetch;
 use base::near;
+use base::sys;
 
 /// So many files of a folder are looked at for one that somebody may have meant.
 const MAX_LOOKED_AT: usize = 1_000;
@@ -58,7 +59,7 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Fou
         } else {
             "no installed plugin, built-in plugin, file or folder has this name"
         };
-        let installed = Installed::names(&|name| std::env::var(name).ok());
+        let installed = Installed::names(&sys::variable);
         let here = definitions_here();
         let known = builtin::DEFAULT.iter().copied().chain(installed.iter().chain(&here).map(String::as_str));
         bail!("plugin `{source}`: {ways}{}", near::hint(source, known));

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::{Answer, Fault, Query, Trouble, component};
 use crate::{layout, names};
 use base::json::json;
-use base::kube::{Resource, Selector};
+use base::kube::{Resource, Selector, forget_managers};
 
 /// Lists one kind.
 pub(super) struct Listing {
@@ -135,9 +135,7 @@ impl<'a> Files<'a> {
     }
 
     fn add(&mut self, namespace: &str, mut object: Value) -> anyhow::Result<()> {
-        if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            meta.remove("managedFields");
-        }
+        forget_managers(&mut object);
         let path = self.path(namespace);
         let context = || format!("writing `{}`", path.display());
         if self.open.as_ref().is_none_or(|(current, _)| current != namespace) {

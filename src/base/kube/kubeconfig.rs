@@ -16,7 +16,7 @@ use super::error::Error;
 use super::tls::{self, Identity, Trust};
 use crate::json::json;
 use crate::proxy::Proxy;
-use crate::sys;
+use crate::sys::{self, variable};
 use crate::yaml;
 
 /// What the user chose on the command line.
@@ -67,7 +67,6 @@ const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 impl Config {
     /// Finds the settings: the chosen file, KUBECONFIG, `~/.kube/config`, or the pod we run in.
     pub fn load(options: &Options) -> Result<Self, Error> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let files = Files::find(options, &variable).map_err(Error::Config)?;
         let mut config = match files.resolve(options).map_err(Error::Config)? {
             Some(config) => config,

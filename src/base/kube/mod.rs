@@ -45,4 +45,4 @@ pub use error::{Error, Obstacle, Stage};
 pub use kubeconfig::{Config, Options};
 pub use request::{Method, Request, Resource, Selector};
 pub use tls::{Identity, Trust, client_config};
-pub use watch::Event;
+pub use watch::{Event, forget_managers};

@@ -137,7 +137,8 @@ impl Watch {
             request = request.query("continue", self.page.clone());
         }
         let meta = self.client.page(&self.resource, &request, &mut |mut item| {
-            reduce(&mut item, self.shrink);
+            forget_managers(&mut item);
+            (self.shrink)(&mut item);
             events.push_back(Event::Applied(item));
             Ok(())
         })?;
@@ -203,7 +204,8 @@ impl Watch {
         if let Some(version) = object["metadata"]["resourceVersion"].as_str() {
             self.version = Some(version.to_owned());
         }
-        reduce(&mut object, self.shrink);
+        forget_managers(&mut object);
+        (self.shrink)(&mut object);
         match event["type"].as_str() {
             Some("DELETED") => self.ready.push_back(Event::Deleted(object)),
             Some("BOOKMARK") => {}
@@ -218,10 +220,9 @@ impl Watch {
     }
 }
 
-/// Who set which field makes up half of many objects, and no watcher needs it.
-fn reduce(object: &mut Value, shrink: fn(&mut Value)) {
+/// Who set which field makes up half of many objects, and is of no use to a reader.
+pub fn forget_managers(object: &mut Value) {
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         meta.remove("managedFields");
     }
-    shrink(object);
 }

@@ -23,7 +23,7 @@ pub(super) enum Credential {
 /// What docker would send to `registry`, if anything.
 pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
-    let homes = sys::homes(&|name| std::env::var(name).ok());
+    let homes = sys::homes(&sys::variable);
     let home = || homes.first().map(|home| home.join(".docker"));
     let Some(path) = folder.or_else(home).map(|folder| folder.join("config.json")) else { return Ok(None) };
     if !path.exists() {

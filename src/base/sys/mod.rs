@@ -56,6 +56,11 @@ pub use linux::sync_tree;
 #[cfg(not(target_os = "linux"))]
 pub use unlike_linux::sync_tree;
 
+/// What a variable of the environment says; none if it is absent or empty.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 /// The program that a name means: itself where it names a file, else the first in the folders of `search`.
 pub fn find_program(name: &Path, search: Option<&OsStr>, folder: &Path) -> Option<PathBuf> {
     let runnable =
