@@ -6,20 +6,19 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use base::at::At as _;
 use base::sys::{self, Open as _};
 
 /// Makes a folder and those above it, unless they are there.
 pub(super) fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
     let made = sys::dir_builder(mode).recursive(true).create(path);
-    made.with_context(|| format!("folder `{}`", path.display()))
+    made.at("folder", path)
 }
 
 /// Removes a folder with all that is in it, if it is there.
 pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
     match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("removing `{}`", path.display()))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("removing", path),
         _ => Ok(()),
     }
 }
@@ -61,5 +60,5 @@ pub(super) fn keep_private(path: &Path, text: &str) -> anyhow::Result<()> {
 
 /// Syncs a whole tree.
 pub(super) fn sync_tree(path: &Path) -> anyhow::Result<()> {
-    sys::sync_tree(path).with_context(|| format!("syncing `{}`", path.display()))
+    sys::sync_tree(path).at("syncing", path)
 }

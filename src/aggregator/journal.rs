@@ -9,10 +9,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde::{Deserialize, Serialize};
 
 use super::receipt::Receipt;
+use base::at::At as _;
 use base::stop::Stop;
 use base::sys::{Open as _, try_lock};
 use client::protocol::{FailureKind, ResultId};
@@ -71,7 +72,7 @@ impl Journal {
             let records = replay(BufReader::new(&file))?;
             anyhow::Ok((Self { file }, records))
         };
-        open().with_context(|| format!("journal `{}`", path.display()))
+        open().at("journal", path)
     }
 
     /// Appends `record`; it is on the disk when this returns.

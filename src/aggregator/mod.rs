@@ -61,6 +61,7 @@ pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
 use self::store::Store;
 use crate::backplane::Authority;
 use crate::{config, layout, status};
+use base::at::At as _;
 use base::http::Server;
 use base::stop::Stop;
 use client::protocol::{Failure, Finding, ResultId};
@@ -131,7 +132,7 @@ impl Aggregator {
                 kept_authority(&layout::state_dir(run_dir).join(layout::AUTHORITY), settings.valid)?;
             anyhow::Ok(Self { store, authority, settings, certifier: None })
         };
-        open().with_context(|| format!("run directory `{}`", run_dir.display()))
+        open().at("run directory", run_dir)
     }
 
     /// Gives out certificates to whom `reviewer` knows; its server has to let guests in.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use ureq::SendBody;
 
+use crate::at::At as _;
 use crate::proxy::Proxy;
 use crate::retry::Attempts;
 use crate::stop::Stop;
@@ -83,7 +84,7 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
     let agent = agent(url, PUT_TIMEOUT)?;
     let mut attempts = Attempts::new(MAX_ATTEMPTS, stop);
     loop {
-        let opened = File::open(file).with_context(|| format!("cannot read `{}`", file.display()))?;
+        let opened = File::open(file).at("cannot read", file)?;
         let length = opened.metadata()?.len();
         // The file would have been sent already when a redirect came, and its error names the place.
         let request = agent.put(url).config().max_redirects(0).build();

@@ -27,6 +27,7 @@ pub mod xml;
 pub mod yaml;
 
 pub mod archive;
+pub mod at;
 pub mod clock;
 mod hex;
 pub mod json;

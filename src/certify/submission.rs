@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use super::{Candidate, Product};
+use base::at::At as _;
 
 /// What the files of a submission are called.
 const JUNIT: &str = "junit_01.xml";
@@ -43,7 +44,7 @@ pub(crate) fn write(candidate: &Candidate, product: &Product, into: &Path) -> an
 pub(crate) fn check(into: &Path) -> anyhow::Result<()> {
     match fs::read_dir(into) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("cannot use `{}`", into.display())),
+        Err(error) => Err(error).at("cannot use", into),
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
             Some(_) => bail!("`{}` is not empty; name a new folder", into.display()),

@@ -15,6 +15,7 @@ use crate::names::RUNS_DIR;
 use crate::pipeline;
 use crate::remote::{Failure, Retrieval};
 use crate::status::Run;
+use base::at::At as _;
 use base::kube::Client;
 use base::temp;
 
@@ -41,7 +42,7 @@ impl<'a> Afterwards<'a> {
     pub(crate) fn asked(matches: &'a ArgMatches) -> Result<Self> {
         if let Some(folder) = value(matches, "retrieve") {
             // Files may be asked for inside it.
-            fs::create_dir_all(folder).with_context(|| format!("cannot create `{folder}`"))?;
+            fs::create_dir_all(folder).at("cannot create", folder)?;
         }
         let outputs = report::Outputs::open(matches)?;
         let reads = outputs.is_any();

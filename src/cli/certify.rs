@@ -11,6 +11,7 @@ use super::{output, request, usage};
 use crate::certify::{self, Finding, Product};
 use crate::image::kit::Kit;
 use crate::plugin::mode::{CERTIFIED, Mode};
+use base::at::At as _;
 use base::small;
 
 /// A list of all tests of a version has one or two MiB.
@@ -25,7 +26,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         if let Some(kit) = Kit::read(Path::new(path)).ok().flatten() {
             return Ok(kit.tests.join("\n").into_bytes());
         }
-        small::read(Path::new(path), MAX_LIST_BYTES).with_context(|| format!("cannot read `{path}`"))
+        small::read(Path::new(path), MAX_LIST_BYTES).at("cannot read", path)
     });
     let names = names.transpose()?.map(|names| String::from_utf8_lossy(&names).into_owned());
     let code =

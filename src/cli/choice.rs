@@ -16,6 +16,7 @@ use crate::image::lists::listed;
 use crate::plugin::mode::Mode;
 use crate::plugin::{self, focus};
 use crate::report::Interrupted;
+use base::at::At as _;
 use base::oci::Client;
 use base::small;
 use base::stop::Stop;
@@ -84,8 +85,7 @@ pub(super) fn names(path: &str) -> Result<Vec<String>> {
     let names: Vec<String> = match Kit::read(Path::new(path))? {
         Some(kit) => kit.tests,
         None => {
-            let text = small::read(Path::new(path), MAX_LIST_BYTES)
-                .with_context(|| format!("cannot read `{path}`"))?;
+            let text = small::read(Path::new(path), MAX_LIST_BYTES).at("cannot read", path)?;
             let text = String::from_utf8_lossy(&text).into_owned();
             let lines = text.lines().map(|line| listed(line).unwrap_or(line).trim().to_owned());
             lines.filter(|line| !line.is_empty()).collect()

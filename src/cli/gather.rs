@@ -15,6 +15,7 @@ use crate::gather::{self, Node, Outbox, reach};
 use crate::layout;
 use crate::names::{self, env};
 use crate::report::Facts;
+use base::at::At as _;
 use base::sys::{self, variable};
 
 /// Runs the command.
@@ -120,8 +121,7 @@ fn network(matches: &ArgMatches) -> Result<()> {
 fn echo(matches: &ArgMatches) -> Result<ExitCode> {
     let found = reach::network(&reach::Surroundings::read());
     let place = matches.get_one::<String>("to").map_or(names::TERMINATION_LOG, String::as_str);
-    std::fs::write(place, serde_json::to_string(&found)?)
-        .with_context(|| format!("cannot write `{place}`"))?;
+    std::fs::write(place, serde_json::to_string(&found)?).at("cannot write", place)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,6 +13,7 @@ use crate::deploy;
 use crate::image;
 use crate::names;
 use crate::plugin::{self, Definition, Driver, builtin, pod};
+use base::at::At as _;
 use base::json::json;
 use base::yaml;
 
@@ -52,7 +53,7 @@ fn manifest(matches: &ArgMatches) -> Result<String> {
 /// The manifest that the user has already.
 fn given(file: &str) -> Result<String> {
     if file != "-" {
-        return std::fs::read_to_string(file).with_context(|| format!("cannot read `{file}`"));
+        return std::fs::read_to_string(file).at("cannot read", file);
     }
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;

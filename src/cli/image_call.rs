@@ -14,6 +14,7 @@ use crate::image::kit::Kit;
 use crate::image::{Translation, Wanted, docker, is_conformance};
 use crate::names;
 use crate::plugin::{self, builtin};
+use base::at::At as _;
 use base::oci::{self, Client, Descriptor, Platform, Reference, Store, Stored};
 use base::stop::Stop;
 use base::sys::{self, Signal};
@@ -86,11 +87,8 @@ fn set(wanted: Wanted, matches: &ArgMatches) -> Result<BTreeSet<String>> {
 /// The images that a file lists, or that a kit or the conformance image in an archive knows.
 pub(super) fn from_file(path: &str, env: &[(String, String)]) -> Result<Lists> {
     let mut head = Vec::new();
-    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read `{path}`"))?;
-    file.by_ref()
-        .take(MAX_LIST_BYTES)
-        .read_to_end(&mut head)
-        .with_context(|| format!("cannot read `{path}`"))?;
+    let mut file = std::fs::File::open(path).at("cannot read", path)?;
+    file.by_ref().take(MAX_LIST_BYTES).read_to_end(&mut head).at("cannot read", path)?;
     if !head.contains(&0) {
         let text = String::from_utf8(head).map_err(|_| anyhow!("`{path}` is not a list of images"))?;
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));

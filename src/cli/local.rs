@@ -18,6 +18,7 @@ use crate::names::env;
 use crate::pipeline::{self, Local};
 use crate::remote::authority::Authorities;
 use crate::status;
+use base::at::At as _;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 
@@ -44,8 +45,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     };
     let work = local.prepare()?;
     let uuid = local.config.uuid.clone();
-    std::fs::create_dir_all(&local.out)
-        .with_context(|| format!("cannot create `{}`", local.out.display()))?;
+    std::fs::create_dir_all(&local.out).at("cannot create", &local.out)?;
     // Hours of work are not lost to a folder that could have been looked at before.
     sys::check_writable(&local.out).with_context(|| {
         format!(

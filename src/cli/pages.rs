@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use clap::Command;
 
 use super::table;
+use base::at::At as _;
 
 /// How one kind of page is made.
 pub(crate) struct Kind {
@@ -19,7 +19,7 @@ pub(crate) struct Kind {
 
 /// Writes the pages of all commands into the folder, which is made if it is not there.
 pub(crate) fn write(dir: &Path, kind: &Kind) -> anyhow::Result<()> {
-    std::fs::create_dir_all(dir).with_context(|| format!("making `{}`", dir.display()))?;
+    std::fs::create_dir_all(dir).at("making", dir)?;
     let mut table = table::shown();
     table.build();
     each(&table, &mut Vec::new(), dir, kind)
@@ -28,8 +28,7 @@ pub(crate) fn write(dir: &Path, kind: &Kind) -> anyhow::Result<()> {
 fn each(command: &Command, path: &mut Vec<String>, dir: &Path, kind: &Kind) -> anyhow::Result<()> {
     let name = table::name(path);
     let file = dir.join(name.replace(' ', kind.joint) + kind.ending);
-    std::fs::write(&file, (kind.page)(command, &name))
-        .with_context(|| format!("writing `{}`", file.display()))?;
+    std::fs::write(&file, (kind.page)(command, &name)).at("writing", &file)?;
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         path.push(inner.get_name().to_owned());
         each(inner, path, dir, kind)?;

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::output;
 use crate::layout;
 use crate::process::{self, Rules};
+use base::at::At as _;
 use base::visible;
 
 /// Runs the command.
@@ -18,7 +19,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let dir = matches.get_one::<String>("dir").context("no folder given")?;
     let dir = Path::new(dir).join(layout::PLUGINS);
     let mut names = Vec::new();
-    for entry in fs::read_dir(&dir).with_context(|| format!("cannot read `{}`", dir.display()))? {
+    for entry in fs::read_dir(&dir).at("cannot read", &dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             names.push(entry.file_name());

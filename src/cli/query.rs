@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::flag::value;
 use super::{cluster, output, request, shown};
 use crate::query::{self, Query, Redactor, Trouble};
 use crate::{config, layout};
+use base::at::At as _;
 use base::json::json;
 
 /// Runs the command.
@@ -42,7 +42,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let summary = query.run(&stop)?;
     for (name, content) in [(layout::CONFIG, config.to_json()), (layout::INFO, json!({}).to_string())] {
         let path = folder.join(name);
-        std::fs::write(&path, content).with_context(|| format!("writing `{}`", path.display()))?;
+        std::fs::write(&path, content).at("writing", &path)?;
     }
     tell(&summary.errors);
     log::info!("{} requests were answered, {} failed", summary.answered, summary.errors.len());
@@ -57,7 +57,7 @@ fn forget(folder: &Path) -> anyhow::Result<()> {
     }
     for part in [layout::RESOURCES, layout::HOSTS, layout::POD_LOGS].map(|part| folder.join(part)) {
         if part.is_dir() && !part.is_symlink() {
-            std::fs::remove_dir_all(&part).with_context(|| format!("removing `{}`", part.display()))?;
+            std::fs::remove_dir_all(&part).at("removing", &part)?;
         }
     }
     Ok(())

@@ -11,6 +11,7 @@ use super::certify::{self, Submission};
 use super::flag::value;
 use super::{output, shown};
 use crate::report::{self, Depth, Look, Mode, Opened, Overview, View};
+use base::at::At as _;
 use base::sys::{self, Open as _};
 
 /// The files that were asked for. They are opened before anything runs: hours of work are not lost to a folder that
@@ -92,7 +93,7 @@ pub(crate) fn report(
     }
     out.flush()?;
     outputs.write(&overview)?;
-    shown.with_context(|| format!("cannot show all of `{path}`"))?;
+    shown.at("cannot show all of", &path)?;
     let limit = matches.get_one::<String>("fail-on").map_or("never", String::as_str);
     let code = ending(overview.ending(limit));
     Ok(match &outputs.submission {

@@ -22,6 +22,7 @@ use crate::plugin::focus::{FOCUS, PARALLEL, SKIP};
 use crate::plugin::mode::Mode;
 use crate::plugin::{self, Definition, Installed, builtin};
 use crate::report;
+use base::at::At as _;
 use base::kube::{Method, Request};
 use base::pattern;
 use base::small;
@@ -575,6 +576,6 @@ fn read_file(path: &str) -> Result<Vec<u8>> {
                 MAX_FILE_BYTES >> 10
             )
         }
-        read => read.with_context(|| format!("cannot read `{path}`")),
+        read => read.at("cannot read", path),
     }
 }

@@ -13,6 +13,7 @@ use super::report::look as report_look;
 use super::{output, usage};
 use crate::layout;
 use crate::report::{self, Depth, Diff, Facts, Look, Many, Mode, Objects, Overview, View};
+use base::at::At as _;
 
 /// What `--facts` says for every fact, not only those in tables.
 const ALL: &str = "all";
@@ -66,7 +67,7 @@ fn newest(name: &str) -> anyhow::Result<String> {
     if !folder.is_dir() || unpacked() {
         return Ok(name.to_owned());
     }
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
+    let entries = std::fs::read_dir(folder).at("cannot read", folder)?;
     // Names begin with the time of the run.
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let newest = names.filter(|name| name.contains("_sonobuoy_") && name.ends_with(".tar.gz")).max();

@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::ArgMatches;
 
 use super::flag::value;
 use super::{cluster, fetching, output, shown, status};
 use crate::remote::{Failure, Retrieval};
 use base::archive;
+use base::at::At as _;
 
 /// The transfer failed, as opposed to everything that comes before it.
 const TRANSFER: u8 = 2;
@@ -60,10 +60,9 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 /// Unpacks each archive beside itself, and removes it.
 fn extract(paths: &[PathBuf], into: &Path) -> anyhow::Result<()> {
     for path in paths {
-        let file = File::open(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        archive::unpack(file, into, &archive::Limits::default())
-            .with_context(|| format!("cannot unpack `{}`", path.display()))?;
-        fs::remove_file(path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+        let file = File::open(path).at("cannot read", path)?;
+        archive::unpack(file, into, &archive::Limits::default()).at("cannot unpack", path)?;
+        fs::remove_file(path).at("cannot remove", path)?;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use crate::deploy;
 use crate::names;
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, Service};
+use base::at::At as _;
 use base::kube::Client;
 use base::stop::Stop;
 
@@ -32,7 +33,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let credentials = credentials(matches);
     let streamed = credentials.as_os_str() == service::STREAM;
     if service.is_some() && !streamed {
-        service::clear(&credentials).with_context(|| format!("cannot write `{}`", credentials.display()))?;
+        service::clear(&credentials).at("cannot write", &credentials)?;
     }
     // What is wrong with plugins is said whether there is a cluster or not.
     let (objects, namespace) = match given {

@@ -9,6 +9,7 @@ use clap::ArgMatches;
 use super::output;
 use crate::layout;
 use base::archive;
+use base::at::At as _;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -40,7 +41,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 
 /// Packs the folder of the run as it is now.
 fn partial(folder: &Path) -> anyhow::Result<()> {
-    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
+    let entries = std::fs::read_dir(folder).at("cannot read", folder)?;
     let mut runs: Vec<_> =
         entries.flatten().map(|entry| entry.path()).filter(|path| path.join(layout::META).is_dir()).collect();
     runs.sort();
@@ -50,6 +51,6 @@ fn partial(folder: &Path) -> anyhow::Result<()> {
             folder.display()
         );
     };
-    archive::pack(&run, None, output::stdout()).with_context(|| format!("packing `{}`", run.display()))?;
+    archive::pack(&run, None, output::stdout()).at("packing", &run)?;
     Ok(())
 }

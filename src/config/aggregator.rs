@@ -6,10 +6,11 @@
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::Run;
 use crate::names::{VERSION, env};
+use base::at::At as _;
 
 /// The system's file, which comes second.
 const SYSTEM: &str = "/etc/sonobuoy/config.json";
@@ -32,7 +33,7 @@ pub(crate) fn load(environment: &Environment) -> Result<Run> {
     };
     let (path, text) = first(&candidates)?;
     let mut run = Run::empty();
-    run.overlay(&text).with_context(|| format!("configuration `{}`", path.display()))?;
+    run.overlay(&text).at("configuration", path)?;
     complete(&mut run, environment);
     Ok(run)
 }
@@ -43,7 +44,7 @@ fn first(candidates: &[PathBuf]) -> Result<(&Path, String)> {
         match std::fs::read_to_string(path) {
             Ok(text) => return Ok((path, text)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot read `{}`", path.display())),
+            Err(error) => return Err(error).at("cannot read", path),
         }
     }
     let names: Vec<_> = candidates.iter().map(|path| format!("`{}`", path.display())).collect();

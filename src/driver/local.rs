@@ -4,6 +4,7 @@
 //! cluster's would be. All of its processes are in groups of their own, and none outlives [`Driver::run`]. Starts a
 //! thread for each pod and for each of its processes, and joins them.
 
+use base::at::At as _;
 use base::sys::Open as _;
 use std::cell::Cell;
 use std::fs;
@@ -102,7 +103,7 @@ impl Driver for Local {
         let dir = self.pods.join(plugin.definition.name());
         match fs::remove_dir_all(&dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove `{}`", dir.display()))
+                Err(error).at("cannot remove", &dir)
             }
             _ => Ok(()),
         }
@@ -248,19 +249,18 @@ impl<'a> Pod<'a> {
         let logs = local.run_dir.join(layout::pod_logs(&local.namespace, &name));
         let pod = Self { local, plugin, id, node, name, dir, logs };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
-            fs::create_dir_all(dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
+            fs::create_dir_all(dir).at("cannot create", dir)?;
         }
         if let Proof::Tokens(tokens) = &plugin.proof
             && let Some(token) = tokens.get(id)
         {
             let path = pod.token();
             let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            file.and_then(|mut file| file.write_all(token.as_bytes()))
-                .with_context(|| format!("cannot write `{}`", path.display()))?;
+            file.and_then(|mut file| file.write_all(token.as_bytes())).at("cannot write", &path)?;
         }
         for (file, text) in &definition.config_map {
             let path = pod.config().join(file);
-            fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+            fs::write(&path, text).at("cannot write", &path)?;
         }
         Ok(pod)
     }
@@ -405,7 +405,7 @@ impl<'a> Pod<'a> {
             .env(env::RESULTS_DIR, self.results())
             .env(env::LIFELINE, lifeline::ALONE);
         process::start(&mut command, &self.dir.join("keeper.txt"), Talk::WithUs)
-            .with_context(|| format!("cannot start `{}`", self.local.program.display()))
+            .at("cannot start", &self.local.program)
     }
 
     fn start(&self, container: &Container) -> anyhow::Result<(Group, Child)> {

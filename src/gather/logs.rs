@@ -19,6 +19,7 @@ use super::summary::{self, Summary};
 use super::{Node, Outbox};
 use crate::item::Item;
 use crate::layout::LOG_SUMMARY;
+use base::at::At as _;
 use base::json::json;
 use base::yaml;
 
@@ -47,7 +48,7 @@ pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Ou
     let in_folder = form.gzip || form.summary;
     let folder = outbox.path(FOLDER);
     if in_folder {
-        fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
+        fs::create_dir_all(&folder).at("cannot create", &folder)?;
     }
     let name = if form.gzip { "systemd_logs.gz" } else { NAME };
     let log = if in_folder { folder.join(name) } else { outbox.path(name) };

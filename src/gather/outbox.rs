@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use base::at::At as _;
 
 /// A folder for results.
 pub(crate) struct Outbox {
@@ -27,8 +28,7 @@ impl Outbox {
             bail!("cannot write results to `{}`: it is not a directory", folder.display());
         }
         // Links are followed once, here, so that the path in `done` stays valid.
-        let folder =
-            folder.canonicalize().with_context(|| format!("cannot resolve `{}`", folder.display()))?;
+        let folder = folder.canonicalize().at("cannot resolve", folder)?;
         Ok(Self { folder })
     }
 
@@ -50,7 +50,7 @@ impl Outbox {
         if written.is_err() {
             let _ = fs::remove_file(&partial);
         }
-        written.with_context(|| format!("cannot write `{}`", path.display()))?;
+        written.at("cannot write", &path)?;
         Ok(path)
     }
 

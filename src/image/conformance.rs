@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::lists::listed;
+use base::at::At as _;
 use base::oci::{Client, Reference, Store, Stored};
 use base::sys;
 use base::temp;
@@ -49,8 +50,7 @@ impl Tests {
         let folder = temp::Folder::new().context("cannot create a temporary folder")?;
         let store = Store::open(&folder.join("image"))?;
         let path = folder.join("e2e.test");
-        let mut out =
-            File::create_new(&path).with_context(|| format!("cannot write `{}`", path.display()))?;
+        let mut out = File::create_new(&path).at("cannot write", &path)?;
         sys::set_mode(&path, 0o700)?;
         ensure!(take(&store, &mut out)?, "`{image}` is not a conformance image: it has no `/{PROGRAM}`");
         // The layers have done their work, and are large.

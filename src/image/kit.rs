@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::translation::{self, Translation};
+use base::at::At as _;
 use base::oci::Beside;
 
 /// What the kit is for; its first file.
@@ -58,7 +59,7 @@ impl Kit {
     /// Reads what stands beside the images; none if this is an image archive, but no kit.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
         let broken = || format!("`{}` is not a kit, or it is damaged", path.display());
-        let file = File::open(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let file = File::open(path).at("cannot read", path)?;
         let mut archive = tar::Archive::new(BufReader::new(file));
         let mut kit = None::<Self>;
         let entries = archive.entries().with_context(broken)?;

@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 
 use super::release;
+use base::at::At as _;
 use base::fetch::{Refused, fetch};
 
 /// Unpacked; a real list has about 1 MiB.
@@ -101,10 +102,7 @@ impl Source<'_> {
             Source::File(file) => {
                 let beside = file.with_file_name(format!("{name}.gz"));
                 let path = if file.as_os_str() == name { *file } else { beside.as_path() };
-                (
-                    path.display().to_string(),
-                    std::fs::read(path).with_context(|| format!("failed to read `{}`", path.display()))?,
-                )
+                (path.display().to_string(), std::fs::read(path).at("failed to read", path)?)
             }
             Source::Online(base) => {
                 let url = format!("{base}/{name}.gz");

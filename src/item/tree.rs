@@ -8,10 +8,10 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, Tally, UNKNOWN};
+use base::at::At as _;
 use base::yaml;
 
 /// Texts longer than this are written escaped on one line, piece by piece, instead of as a readable block.
@@ -64,7 +64,7 @@ impl Tree {
     pub(crate) fn create(path: &Path, custom: bool) -> anyhow::Result<Self> {
         let path = path.with_extension("yaml.part");
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
-        let file = file.with_context(|| format!("cannot write `{}`", path.display()))?;
+        let file = file.at("cannot write", &path)?;
         let out = BufWriter::with_capacity(64 << 10, file);
         Ok(Self {
             out,
@@ -180,7 +180,7 @@ impl Tree {
             self.assemble(path).map(|()| Finished::Written(tally))
         };
         let _ = fs::remove_file(&self.path);
-        result.with_context(|| format!("cannot write `{}`", path.display()))
+        result.at("cannot write", path)
     }
 
     fn assemble(&mut self, path: &Path) -> io::Result<()> {

@@ -25,6 +25,7 @@ use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
 use crate::{config, layout, status};
 use base::archive;
+use base::at::At as _;
 use base::hex;
 use base::http::Server;
 use base::json::json;
@@ -399,12 +400,12 @@ impl Cluster<'_> {
     /// Looks for a run that this pod started, or finished. A folder that outlives pods may contain those of others.
     fn begun(&self, pod: Option<&(String, String)>) -> anyhow::Result<Begun> {
         let folder = self.folder;
-        fs::create_dir_all(folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
+        fs::create_dir_all(folder).at("cannot create", folder)?;
         let uid = pod.map(|(_, uid)| uid.as_str()).filter(|uid| !uid.is_empty());
         if uid.is_some() && fs::read_to_string(folder.join(layout::COMPLETE)).ok().as_deref() == uid {
             return Ok(Begun::Complete);
         }
-        let entries = fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
+        let entries = fs::read_dir(folder).at("cannot read", folder)?;
         for entry in entries.flatten() {
             let name = entry.file_name();
             let Some(uuid) = name.to_str().and_then(layout::run_of_state) else { continue };

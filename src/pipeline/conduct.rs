@@ -15,6 +15,7 @@ use super::retry::Retries;
 use crate::aggregator::Aggregator;
 use crate::driver::Driver;
 use crate::{config, layout, status};
+use base::at::At as _;
 use base::http::Server;
 use base::logger;
 use base::stop::Stop;
@@ -33,11 +34,11 @@ pub(super) struct ReadyRun<'a> {
 /// Creates the folder of a run, with its log and its settings.
 pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> {
     let meta = run_dir.join(layout::META);
-    fs::create_dir_all(&meta).with_context(|| format!("cannot create `{}`", meta.display()))?;
+    fs::create_dir_all(&meta).at("cannot create", &meta)?;
     let log = run_dir.join(layout::RUN_LOG);
-    logger::tee(&log).with_context(|| format!("cannot write `{}`", log.display()))?;
+    logger::tee(&log).at("cannot write", &log)?;
     let path = run_dir.join(layout::CONFIG);
-    fs::write(&path, config.to_json()).with_context(|| format!("cannot write `{}`", path.display()))
+    fs::write(&path, config.to_json()).at("cannot write", &path)
 }
 
 impl ReadyRun<'_> {

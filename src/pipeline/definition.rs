@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::aggregator::Aggregator;
@@ -12,12 +11,13 @@ use crate::driver::Plugin;
 use crate::layout;
 use crate::plugin::builtin;
 use crate::process::Rules;
+use base::at::At as _;
 use base::json::json;
 
 /// Writes the definition of a plugin into its folder, which this returns.
 pub(super) fn describe(plugin: &Plugin<'_>, config: &config::Run, run_dir: &Path) -> anyhow::Result<PathBuf> {
     let dir = run_dir.join(layout::plugin(plugin.definition.name()));
-    fs::create_dir_all(&dir).with_context(|| format!("cannot create `{}`", dir.display()))?;
+    fs::create_dir_all(&dir).at("cannot create", &dir)?;
     write_json(&dir.join(layout::DEFINITIONS[0]), &description(plugin, config))?;
     Ok(dir)
 }
@@ -60,5 +60,5 @@ fn description(plugin: &Plugin<'_>, config: &config::Run) -> Value {
 
 /// Writes compact JSON without a newline, like all small files of an archive.
 pub(super) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
-    fs::write(path, value.to_string()).with_context(|| format!("cannot write `{}`", path.display()))
+    fs::write(path, value.to_string()).at("cannot write", path)
 }

@@ -6,8 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context as _;
-
 use super::conduct::{self, ReadyRun};
 use super::retry::{self, Retries};
 use super::{launch, pack, process, review};
@@ -17,6 +15,7 @@ use crate::driver::{self, Driver as _, Plugin, Proof};
 use crate::names::VERSION;
 use crate::plugin::{Definition, Driver};
 use crate::{config, status};
+use base::at::At as _;
 use base::http::Server;
 use base::logger;
 use base::stop::Stop;
@@ -78,9 +77,7 @@ impl Local<'_> {
         let started = SystemTime::now();
         self.config.version = VERSION.into();
         let work = self.work();
-        sys::dir_builder(0o700)
-            .create(&work)
-            .with_context(|| format!("cannot create `{}`", work.display()))?;
+        sys::dir_builder(0o700).create(&work).at("cannot create", &work)?;
         let ended = self.run_in(&work, started, watch, stop);
         logger::untee();
         let keep = self.definitions.iter().any(|definition| definition.config.skip_cleanup);

@@ -13,6 +13,7 @@ use crate::aggregator::Aggregator;
 use crate::backplane::Statement;
 use crate::driver::Plugin;
 use crate::{layout, status};
+use base::at::At as _;
 use base::json::json;
 use base::sys::{self, Open as _};
 use base::{archive, clock};
@@ -42,11 +43,9 @@ pub(super) fn pack(
     let seal = aggregator.authority().seal(&statement)?;
     // Whoever finds the archive must also find its seal.
     for (path, content) in layout::seal(&path).iter().zip([&seal.statement, &seal.signature]) {
-        write(path, content).with_context(|| format!("cannot write `{}`", path.display()))?;
+        write(path, content).at("cannot write", path)?;
     }
-    fs::rename(&unsealed, &path)
-        .and_then(|()| sys::sync_folder(out))
-        .with_context(|| format!("cannot write `{}`", path.display()))?;
+    fs::rename(&unsealed, &path).and_then(|()| sys::sync_folder(out)).at("cannot write", &path)?;
     let created = clock::rfc3339(SystemTime::now());
     Ok((path, status::Archive { name, created, sha256, size }))
 }

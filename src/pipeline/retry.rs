@@ -16,6 +16,7 @@ use crate::aggregator::{Aggregator, Waited};
 use crate::driver::Plugin;
 use crate::plugin::{Definition, focus};
 use crate::{config, layout, process, report};
+use base::at::At as _;
 use base::stop::Stop;
 
 /// All attempts that a run may come to, in their order.
@@ -108,7 +109,7 @@ impl Retries<'_> {
         let file = File::open(&tree).with_context(|| format!("`{}`", tree.display()))?;
         let names = report::failed_in(file)?;
         // What is there until the run is processed is for nobody else.
-        fs::remove_file(&tree).with_context(|| format!("cannot remove `{}`", tree.display()))?;
+        fs::remove_file(&tree).at("cannot remove", &tree)?;
         Ok(names.into_iter().map(|name| name.trim().to_owned()).collect())
     }
 }

@@ -8,11 +8,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::Value;
 
 use crate::backplane::{Identity, server_config};
 use crate::{layout, status};
+use base::at::At as _;
 use base::http::{Request, Response, Server};
 use base::json::json;
 use base::stop::Stop;
@@ -31,7 +32,7 @@ impl StatusService {
     pub(crate) fn open(certificates: &Path, port: i64, folder: &Path) -> Result<Self> {
         let read = |name: &str| {
             let path = certificates.join(name);
-            std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))
+            std::fs::read_to_string(&path).at("cannot read", &path)
         };
         let identity = Identity { cert_pem: read("tls.crt")?, key_pem: read("tls.key")? };
         let tls = server_config(&read("ca.crt")?, &identity)?;

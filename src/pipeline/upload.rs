@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::layout;
+use base::at::At as _;
 use base::fetch;
 use base::stop::Stop;
 
@@ -20,7 +21,7 @@ pub(crate) fn upload(paths: &[PathBuf], url: &str, stop: &Stop) -> Result<()> {
 }
 
 fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
-    let digest = digest(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let digest = digest(path).at("cannot read", path)?;
     let digest = format!("sha-256=:{digest}:");
     fetch::put(url, path, &[("content-type", "application/gzip"), ("repr-digest", &digest)], stop)?;
     log::info!("the archive `{}` was uploaded to `{}`", name(path), fetch::origin(url));

@@ -3,9 +3,10 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 
 use super::{Loaded, read_all};
+use base::at::At as _;
 use base::small;
 
 /// No definition is larger: it must fit into a ConfigMap, which holds 1 MiB.
@@ -21,7 +22,7 @@ pub(super) fn load(path: &Path) -> Result<Vec<Loaded>> {
                 MAX_FILE_BYTES >> 20
             );
         }
-        read => read.with_context(|| format!("cannot read `{}`", path.display()))?,
+        read => read.at("cannot read", path)?,
     };
     parse(&bytes, &path.display().to_string())
 }

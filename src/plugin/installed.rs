@@ -4,9 +4,10 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::{Definition, Loaded, file};
+use base::at::At as _;
 use base::sys;
 
 /// The folder's name below the home folder.
@@ -110,16 +111,14 @@ impl Installed {
             file.sync_all()?;
             fs::rename(&draft, &path)
         };
-        write()
-            .inspect_err(|_| drop(fs::remove_file(&draft)))
-            .with_context(|| format!("cannot write `{}`", path.display()))?;
+        write().inspect_err(|_| drop(fs::remove_file(&draft))).at("cannot write", &path)?;
         Ok(path)
     }
 
     /// Removes an installed plugin and returns its path.
     pub(crate) fn uninstall(&self, name: &str) -> Result<PathBuf> {
         let Some(path) = self.listed(name) else { bail!("{}", self.missing(name)) };
-        fs::remove_file(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+        fs::remove_file(&path).at("cannot remove", &path)?;
         Ok(path)
     }
 
@@ -162,10 +161,9 @@ fn has_yaml_ending(path: &Path) -> bool {
 /// Every `*.yaml` below a folder; links to folders are not followed, so there can be no loop.
 fn collect(folder: &Path, depth: usize, into: &mut Vec<PathBuf>) -> Result<()> {
     const DEPTH: usize = 8;
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot read the folder `{}`", folder.display()))?;
+    let entries = fs::read_dir(folder).at("cannot read the folder", folder)?;
     for entry in entries {
-        let entry = entry.with_context(|| format!("cannot read the folder `{}`", folder.display()))?;
+        let entry = entry.at("cannot read the folder", folder)?;
         let path = entry.path();
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             if depth < DEPTH {

@@ -21,7 +21,6 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use crate::item::read::{self, Visit, Writer};
@@ -29,6 +28,7 @@ use crate::item::tree::{Finished, Tree};
 use crate::item::{FAILED, Item, PASSED, Tally, UNKNOWN};
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
+use base::at::At as _;
 use merge::{Ledger, Merged};
 
 /// How large an error report may be; it holds a pod at most.
@@ -112,7 +112,7 @@ pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
             told: HashSet::new(),
             resumed: rules.resumed.1.clone(),
         };
-        run.everything(dir).with_context(|| format!("cannot process `{}`", dir.display()))?;
+        run.everything(dir).at("cannot process", dir)?;
         if let more @ 1.. = run.unreadable.saturating_sub(MAX_TOLD) {
             log::warn!("cannot read {more} more results of plugin `{}`", rules.name);
         }
@@ -436,7 +436,7 @@ fn with_meta(mut item: Item, meta: &[(&str, &str)]) -> Item {
 fn list(dir: &Path) -> anyhow::Result<Vec<(OsString, fs::FileType)>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.with_context(|| format!("cannot read `{}`", dir.display()))?,
+        other => other.at("cannot read", dir)?,
     };
     let mut names = Vec::new();
     for entry in entries {

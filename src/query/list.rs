@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::{Answer, Fault, Query, Trouble, component};
 use crate::{layout, names};
+use base::at::At as _;
 use base::json::json;
 use base::kube::{Resource, Selector, forget_managers};
 
@@ -168,7 +169,7 @@ impl<'a> Files<'a> {
 
     fn close(&mut self) -> anyhow::Result<()> {
         if let Some((namespace, mut writer)) = self.open.take() {
-            writer.flush().with_context(|| format!("writing `{}`", self.path(&namespace).display()))?;
+            writer.flush().at("writing", self.path(&namespace))?;
         }
         Ok(())
     }
@@ -181,11 +182,8 @@ impl<'a> Files<'a> {
             json!({"resourceVersion": version})
         );
         for path in self.begun.values() {
-            let mut file = OpenOptions::new()
-                .append(true)
-                .open(path)
-                .with_context(|| format!("writing `{}`", path.display()))?;
-            writeln!(file, "{tail}").with_context(|| format!("writing `{}`", path.display()))?;
+            let mut file = OpenOptions::new().append(true).open(path).at("writing", path)?;
+            writeln!(file, "{tail}").at("writing", path)?;
         }
         Ok(())
     }

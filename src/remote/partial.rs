@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use ring::digest;
 
 use crate::status;
+use base::at::At as _;
 use base::sys::Open as _;
 
 /// So many leftovers of killed programs may lie where a partial file is made.
@@ -32,7 +33,7 @@ impl PartialFile {
         let own =
             path.file_name().with_context(|| format!("`{name}` does not name a file"))?.to_string_lossy();
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).with_context(|| format!("cannot create `{}`", parent.display()))?;
+            fs::create_dir_all(parent).at("cannot create", parent)?;
         }
         let partial = |number| {
             let name = format!(".{own}.{}-{number}.partial", std::process::id());
@@ -46,7 +47,7 @@ impl PartialFile {
                 Ok(file) => break (partial, file),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < ATTEMPTS => {}
                 Err(error) => {
-                    return Err(error).with_context(|| format!("cannot write `{}`", partial.display()));
+                    return Err(error).at("cannot write", &partial);
                 }
             }
         };
@@ -80,7 +81,7 @@ impl PartialFile {
     pub(super) fn write(&mut self, piece: &[u8]) -> anyhow::Result<()> {
         self.digest.update(piece);
         self.size += piece.len() as u64;
-        self.file.write_all(piece).with_context(|| format!("cannot write `{}`", self.partial.display()))
+        self.file.write_all(piece).at("cannot write", &self.partial)
     }
 
     /// Whether it is what was promised.

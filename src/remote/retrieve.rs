@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use serde_json::Value;
 
 use super::authority::Authorities;
@@ -28,6 +28,7 @@ use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
 use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, RUNS_DIR, SONOBUOY};
 use crate::{layout, status};
 use base::archive::{self, Gunzip, Kind, Reader};
+use base::at::At as _;
 use base::kube;
 use base::retry::Attempts;
 use base::stop::Stop;
@@ -72,9 +73,7 @@ impl Retrieval<'_> {
         let pod = state::find(self.client, self.namespace)
             .map_err(|error| Failure::NotReady(error.into()))?
             .ok_or_else(|| Failure::Transfer(absent(self.namespace)))?;
-        fs::create_dir_all(self.into)
-            .with_context(|| format!("cannot create `{}`", self.into.display()))
-            .map_err(Failure::Transfer)?;
+        fs::create_dir_all(self.into).at("cannot create", self.into).map_err(Failure::Transfer)?;
         // Who names another folder wants what was packed there, whatever the run's status says.
         let known = promised(&pod).filter(|_| self.from == RUNS_DIR);
         let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 
 use super::spool::{self, Spool};
 use base::archive::{Entry, Gunzip, Kind, Reader};
+use base::at::At as _;
 use base::sys;
 
 /// How much a file that is held in memory as a whole may have: `info.json`, `clusterhealth.json` of 5,000 nodes.
@@ -327,12 +328,12 @@ fn open_in(folder: &Path, name: &str) -> anyhow::Result<Option<File>> {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
-        other => other.with_context(|| format!("cannot read `{}`", path.display()))?,
+        other => other.at("cannot read", &path)?,
     };
     if !real.starts_with(folder.canonicalize()?) || !real.is_file() {
         return Ok(None);
     }
-    File::open(&real).map(Some).with_context(|| format!("cannot read `{}`", path.display()))
+    File::open(&real).map(Some).at("cannot read", &path)
 }
 
 fn each_in_folder(

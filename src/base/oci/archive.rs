@@ -11,6 +11,7 @@ use tar::{Builder, Header};
 
 use super::store::{Store, Stored, parts};
 use super::{Descriptor, Reference, digest_of, hash_of};
+use crate::at::At as _;
 use crate::json::{self, json};
 
 /// The indexes and manifests in an archive are small.
@@ -118,7 +119,7 @@ fn append(
 /// Reads an archive into `store`, checking every blob against its name. Returns the images that have a name.
 pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
     let shown = path.display();
-    let file = File::open(path).with_context(|| format!("cannot read `{shown}`"))?;
+    let file = File::open(path).at("cannot read", path)?;
     let broken = || format!("`{shown}` is not an image archive, or it is damaged");
     let mut archive = tar::Archive::new(BufReader::new(file));
     let mut index = None;
@@ -151,7 +152,7 @@ pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
 
 fn keep(from: &mut impl Read, hash: &str, path: &Path) -> Result<()> {
     let partial = path.with_extension("partial");
-    let mut file = File::create(&partial).with_context(|| format!("cannot write `{}`", partial.display()))?;
+    let mut file = File::create(&partial).at("cannot write", &partial)?;
     let mut sum = digest::Context::new(&digest::SHA256);
     let mut buffer = vec![0; 64 << 10];
     loop {

@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use crate::at::At as _;
 use crate::sys;
 
 /// A user and password, or a token that is exchanged for others.
@@ -30,7 +31,7 @@ pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
         return Ok(None);
     }
     let shown = path.display();
-    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{shown}`"))?;
+    let text = std::fs::read_to_string(&path).at("cannot read", &path)?;
     let config: Value = serde_json::from_str(&text).with_context(|| format!("`{shown}` is not JSON"))?;
     in_config(&config, registry).with_context(|| format!("credentials for `{registry}` in `{shown}`"))
 }

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{Read, Seek as _, SeekFrom};
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use crate::at::At as _;
+use anyhow::Result;
 
 /// A part of a file that is sent.
 pub(super) struct Piece<'a> {
@@ -17,8 +18,7 @@ pub(super) struct Piece<'a> {
 
 impl Piece<'_> {
     pub(super) fn open(&self) -> Result<impl Read + '_> {
-        let mut file =
-            File::open(self.path).with_context(|| format!("cannot read `{}`", self.path.display()))?;
+        let mut file = File::open(self.path).at("cannot read", self.path)?;
         file.seek(SeekFrom::Start(self.from))?;
         Ok(Told { file: file.take(self.length), at: self.from, sent: self.sent })
     }

@@ -23,6 +23,7 @@ use super::challenge::{challenge, fields};
 use super::credential::Credential;
 use super::piece::Piece;
 use super::{Descriptor, Reference, Watch, digest_of};
+use crate::at::At as _;
 use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls};
 
 /// Every supported kind of manifest.
@@ -115,8 +116,7 @@ impl Client {
             let before = std::fs::metadata(partial).map_or(0, |meta| meta.len());
             let error = match self.transfer(image, &url, blob, partial, watch) {
                 Ok(()) => {
-                    return std::fs::rename(partial, path)
-                        .with_context(|| format!("cannot write `{}`", path.display()));
+                    return std::fs::rename(partial, path).at("cannot write", path);
                 }
                 Err(error) => error,
             };

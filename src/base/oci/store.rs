@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{Client, Descriptor, Reference, Watch, digest_of, hash_of};
+use crate::at::At as _;
 use crate::json;
 
 /// Indexes that contain indexes exist; deeper nesting is a mistake or an attack.
@@ -85,7 +86,7 @@ impl Store {
     /// Opens a folder, which may already contain blobs.
     pub fn open(folder: &Path) -> Result<Self> {
         let blobs = folder.join("blobs/sha256");
-        fs::create_dir_all(&blobs).with_context(|| format!("cannot create `{}`", blobs.display()))?;
+        fs::create_dir_all(&blobs).at("cannot create", &blobs)?;
         Ok(Self { blobs })
     }
 
@@ -96,8 +97,7 @@ impl Store {
 
     /// All blobs by the digits of their digests, sorted.
     pub fn blobs(&self) -> Result<Vec<(String, PathBuf)>> {
-        let entries =
-            fs::read_dir(&self.blobs).with_context(|| format!("cannot read `{}`", self.blobs.display()))?;
+        let entries = fs::read_dir(&self.blobs).at("cannot read", &self.blobs)?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut found: Vec<_> = names
             .filter(|name| hash_of(&format!("sha256:{name}")).is_some())
@@ -218,9 +218,7 @@ impl Store {
         // Last, so that whoever finds a manifest also finds everything it names.
         let path = self.path(&kind.digest)?;
         let partial = path.with_extension("partial");
-        fs::write(&partial, bytes)
-            .and_then(|()| fs::rename(&partial, &path))
-            .with_context(|| format!("cannot write `{}`", path.display()))
+        fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, &path)).at("cannot write", &path)
     }
 
     /// Uploads an image to `target`; returns the number of blobs that the registry did not have.
