@@ -88,10 +88,10 @@ fn a_run_goes_on_with_the_tests_that_an_interrupted_one_has_not_run() {
     if program("bash").is_none() {
         return;
     }
-    let lost = |state: &str| {
-        // Two tests have run when the plugin is lost; what it says of its progress is all that is left.
+    let lost = |state: &str, told: &str| {
+        // Some tests have run when the plugin is lost; what it says of its progress is all that is left.
         let script = r#"
-for test in 'PASSED [sig-a] a [Conformance]' 'FAILED [sig-a] b [Conformance]' 'Suite goes on'; do
+for test in TOLD 'Suite goes on'; do
   body="{\"msg\":\"$test\",\"total\":4,\"completed\":1}"
   exec 3<>/dev/tcp/127.0.0.1/$SONOBUOY_PROGRESS_PORT
   printf 'POST /progress HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %s\r\n\r\n%s' ${#body} "$body" >&3
@@ -100,10 +100,11 @@ done
 exit 9"#;
         let whole = suite(state);
         let (head, env) = (whole.split("  command:").next().unwrap(), whole.split("  env:").nth(1).unwrap());
-        let script = script.replace('$', "$$").replace('\n', "\n    ");
+        let script = script.replace("TOLD", told).replace('$', "$$").replace('\n', "\n    ");
         format!("{head}  command: [bash, -c]\n  args:\n  - |{script}\n  env:{env}")
     };
-    let (run, _state) = local_of(lost, "--retrieve out --plugin-env e2e.E2E_SKIP=nothing");
+    let both = |state: &str| lost(state, "'PASSED [sig-a] a [Conformance]' 'FAILED [sig-a] b [Conformance]'");
+    let (run, _state) = local_of(both, "--retrieve out --plugin-env e2e.E2E_SKIP=nothing");
     let first = run.run_any();
     let archive = first.folder.join("out");
     let kept = Archive::only_one_in(&archive);
@@ -159,6 +160,14 @@ exit 9"#;
         .status(3)
         .stdout_has("but all tests must run in one: run without `--resume`")
         .run();
+
+    // One that went on, and was interrupted too, tells of both.
+    let (run, _state) = local_of(|state| lost(state, "'PASSED [sig-b] c [Conformance]'"), "--retrieve out");
+    let second = run.arg("--resume").arg(&path).run_any();
+    let (run, _state) = local_of(suite, "--junit out.xml");
+    let third = run.arg("--resume").arg(archive_in(&second.folder.join("out"))).run_any();
+    let junit = third.folder.read("out.xml");
+    assert_eq!((junit.matches("ran in run").count(), junit.matches("<failure").count()), (3, 1), "{junit}");
 
     let (again, _state) = resume("--e2e-focus x");
     again.status(1).stderr_has("--resume and --e2e-focus cannot be used together").run_any();
