@@ -58,8 +58,7 @@ fn main() {
 /// How long a snapshot of nodes takes whose kubelets do not answer, with the logs of their pods.
 fn silence() {
     let (folder, cluster) = start(SILENT, true);
-    let config =
-        r#"{"QPS": 100, "Limits": {"PodLogs": {"Namespaces": ".*"}}, "Server": {"timeoutseconds": 300}}"#;
+    let config = r#"{"QPS": 100, "Limits": {"PodLogs": {"Namespaces": ".*"}}}"#;
     std::fs::write(folder.join("config.json"), config).unwrap();
     let begin = Instant::now();
     let status = command(&folder, "16").spawn().unwrap().wait().unwrap();
