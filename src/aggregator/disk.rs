@@ -12,13 +12,13 @@ use base::sys::{self, Open as _};
 /// Makes a folder and those above it, unless they are there.
 pub(super) fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
     let made = sys::dir_builder(mode).recursive(true).create(path);
-    made.at("folder", path)
+    made.at("cannot create", path)
 }
 
 /// Removes a folder with all that is in it, if it is there.
 pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
     match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("removing", path),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("cannot remove", path),
         _ => Ok(()),
     }
 }
@@ -29,7 +29,7 @@ pub(super) fn put_in_place(from: &Path, to: &Path) -> anyhow::Result<()> {
     make_dir(parent, 0o755)?;
     fs::rename(from, to)
         .and_then(|()| sys::sync_folder(parent))
-        .with_context(|| format!("`{}` to `{}`", from.display(), to.display()))
+        .with_context(|| format!("cannot rename `{}` to `{}`", from.display(), to.display()))
 }
 
 /// Writes a new file for good, in a folder where nobody else writes.
@@ -40,7 +40,7 @@ pub(super) fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result
         file.sync_data()?;
         sys::sync_folder(path.parent().unwrap_or(path))
     };
-    open().with_context(|| format!("`{}`", path.display()))
+    open().at("cannot write", path)
 }
 
 /// Writes a file that only its owner may read; it is there whole or not at all.
@@ -55,10 +55,10 @@ pub(super) fn keep_private(path: &Path, text: &str) -> anyhow::Result<()> {
         fs::rename(&temporary, path)?;
         sys::sync_folder(path.parent().unwrap_or(path))
     };
-    write().with_context(|| format!("`{}`", path.display()))
+    write().at("cannot write", path)
 }
 
 /// Syncs a whole tree.
 pub(super) fn sync_tree(path: &Path) -> anyhow::Result<()> {
-    sys::sync_tree(path).at("syncing", path)
+    sys::sync_tree(path).at("cannot sync", path)
 }

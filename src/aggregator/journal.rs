@@ -72,7 +72,7 @@ impl Journal {
             let records = replay(BufReader::new(&file))?;
             anyhow::Ok((Self { file }, records))
         };
-        open().at("journal", path)
+        open().at("cannot open the journal", path)
     }
 
     /// Appends `record`; it is on the disk when this returns.

@@ -132,7 +132,7 @@ impl Aggregator {
                 kept_authority(&layout::state_dir(run_dir).join(layout::AUTHORITY), settings.valid)?;
             anyhow::Ok(Self { store, authority, settings, certifier: None })
         };
-        open().at("run directory", run_dir)
+        open().at("cannot open the run directory", run_dir)
     }
 
     /// Gives out certificates to whom `reviewer` knows; its server has to let guests in.
@@ -322,8 +322,8 @@ impl Aggregator {
 /// The authority in the file `path`, or a new one, which is then kept there.
 fn kept_authority(path: &Path, valid: Duration) -> anyhow::Result<Authority> {
     if path.exists() {
-        let text = std::fs::read_to_string(path).with_context(|| format!("`{}`", path.display()))?;
-        return Authority::from_pem(&text).with_context(|| format!("`{}`", path.display()));
+        let text = std::fs::read_to_string(path).at("cannot read", path)?;
+        return Authority::from_pem(&text).at("cannot use", path);
     }
     let authority = Authority::new(valid)?;
     disk::keep_private(path, &authority.to_pem())?;

@@ -41,25 +41,28 @@ pub struct Authority {
 impl Authority {
     /// A brand-new authority for a run that may take as long as `valid`.
     pub fn new(valid: Duration) -> anyhow::Result<Self> {
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("make the authority's key")?;
+        let key =
+            KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("cannot create the authority's key")?;
         let not_after = since_1970() + valid.min(MAX_VALIDITY) + VALIDITY_MARGIN;
         let mut params = authority_params(&key);
         params.serial_number = Some(serial()?);
         set_validity(&mut params, not_after);
-        let certificate = params.self_signed(&key).context("sign the authority's certificate")?;
+        let certificate = params.self_signed(&key).context("cannot sign the authority's certificate")?;
         Ok(Self { certificate: certificate.der().clone(), issuer: Issuer::new(params, key), not_after })
     }
 
     /// Reads what [`Authority::to_pem`] wrote, so that an aggregator that starts again is still believed.
     pub fn from_pem(text: &str) -> anyhow::Result<Self> {
         let certificate = CertificateDer::from_pem_slice(text.as_bytes())
-            .context("read the authority's certificate")?
+            .context("cannot read the authority's certificate")?
             .into_owned();
-        let key = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes()).context("read the authority's key")?;
+        let key =
+            PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes()).context("cannot read the authority's key")?;
         let key = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ECDSA_P256_SHA256)
-            .context("use the authority's key")?;
+            .context("cannot use the authority's key")?;
         let issuer = Issuer::new(authority_params(&key), key);
-        let not_after = not_after(&certificate).context("find the end of the authority's certificate")?;
+        let not_after =
+            not_after(&certificate).context("cannot find the end of the authority's certificate")?;
         let authority = Self { certificate, issuer, not_after };
         authority.prove().context("the authority's certificate and key do not match")?;
         Ok(authority)
@@ -87,7 +90,7 @@ impl Authority {
         let mut params = self.leaf(&common_name(&format!("aggregator at {host}")))?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.subject_alt_names = vec![name];
-        self.sign(&params).with_context(|| format!("make the server's certificate for `{host}`"))
+        self.sign(&params).with_context(|| format!("cannot create the server's certificate for `{host}`"))
     }
 
     /// A certificate for all workers of `plugin`.
@@ -98,12 +101,13 @@ impl Authority {
         let mut params = self.leaf(&common_name(&format!("plugin {plugin}")))?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let uri = format!("{}{}", identity::PLUGIN_URI, identity::escape(plugin));
-        params.subject_alt_names = vec![SanType::URI(uri.try_into().context("write the plugin's URI")?)];
+        params.subject_alt_names =
+            vec![SanType::URI(uri.try_into().context("cannot write the plugin's URI")?)];
         if is_dns_name(plugin) {
-            let name = plugin.try_into().context("write the plugin's DNS name")?;
+            let name = plugin.try_into().context("cannot write the plugin's DNS name")?;
             params.subject_alt_names.insert(0, SanType::DnsName(name));
         }
-        self.sign(&params).with_context(|| format!("make the certificate of plugin `{plugin}`"))
+        self.sign(&params).with_context(|| format!("cannot create the certificate of plugin `{plugin}`"))
     }
 
     /// A certificate, PEM, for whoever holds the key of `request` and brings the result `id`. It ends after `valid`, and
@@ -116,10 +120,10 @@ impl Authority {
     ) -> anyhow::Result<String> {
         let mut params = self.leaf(&common_name(&format!("plugin {} on {}", id.plugin, id.node)))?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let uri = identity::result_uri(id).try_into().context("write the URI")?;
+        let uri = identity::result_uri(id).try_into().context("cannot write the URI")?;
         params.subject_alt_names = vec![SanType::URI(uri)];
         set_validity(&mut params, self.not_after.min(since_1970() + valid));
-        let certificate = params.signed_by(request, &self.issuer).context("sign the certificate")?;
+        let certificate = params.signed_by(request, &self.issuer).context("cannot sign the certificate")?;
         Ok(pem("CERTIFICATE", certificate.der()))
     }
 
@@ -137,7 +141,7 @@ impl Authority {
     fn sign(&self, params: &CertificateParams) -> anyhow::Result<Identity> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        let sec1 = sec1(&key).context("write the key as SEC1")?;
+        let sec1 = sec1(&key).context("cannot write the key as SEC1")?;
         Ok(Identity {
             cert_pem: pem("CERTIFICATE", certificate.der()),
             key_pem: pem("EC PRIVATE KEY", &sec1),
@@ -211,7 +215,7 @@ fn host_of(advertised: &str) -> anyhow::Result<SanType> {
     if !is_dns_name(name) {
         bail!("the advertised address `{advertised}` is neither an IP address nor a host name");
     }
-    Ok(SanType::DnsName(name.try_into().context("write the host's name")?))
+    Ok(SanType::DnsName(name.try_into().context("cannot write the host's name")?))
 }
 
 /// Whether a name can stand as a DNS name: labels of letters, digits, `-` and `_`. Strict readers of

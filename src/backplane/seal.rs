@@ -68,7 +68,7 @@ impl Authority {
     /// Seals an archive.
     pub(crate) fn seal(&self, statement: &Statement) -> anyhow::Result<Seal> {
         let statement = statement.to_text().into_bytes();
-        let signature = self.key().sign(&statement).context("sign the archive")?;
+        let signature = self.key().sign(&statement).context("cannot sign the archive")?;
         Ok(Seal { statement, signature })
     }
 }

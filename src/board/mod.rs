@@ -353,7 +353,7 @@ pub(crate) fn with<T>(
         thread::Builder::new()
             .name("board".into())
             .spawn_scoped(scope, || board.run(output, say))
-            .context("start a thread")?;
+            .context("cannot start a thread")?;
         let worked = work(&board);
         drop(over);
         worked

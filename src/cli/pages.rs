@@ -19,7 +19,7 @@ pub(crate) struct Kind {
 
 /// Writes the pages of all commands into the folder, which is made if it is not there.
 pub(crate) fn write(dir: &Path, kind: &Kind) -> anyhow::Result<()> {
-    std::fs::create_dir_all(dir).at("making", dir)?;
+    std::fs::create_dir_all(dir).at("cannot create", dir)?;
     let mut table = table::shown();
     table.build();
     each(&table, &mut Vec::new(), dir, kind)
@@ -28,7 +28,7 @@ pub(crate) fn write(dir: &Path, kind: &Kind) -> anyhow::Result<()> {
 fn each(command: &Command, path: &mut Vec<String>, dir: &Path, kind: &Kind) -> anyhow::Result<()> {
     let name = table::name(path);
     let file = dir.join(name.replace(' ', kind.joint) + kind.ending);
-    std::fs::write(&file, (kind.page)(command, &name)).at("writing", &file)?;
+    std::fs::write(&file, (kind.page)(command, &name)).at("cannot write", &file)?;
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         path.push(inner.get_name().to_owned());
         each(inner, path, dir, kind)?;

@@ -42,7 +42,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let summary = query.run(&stop)?;
     for (name, content) in [(layout::CONFIG, config.to_json()), (layout::INFO, json!({}).to_string())] {
         let path = folder.join(name);
-        std::fs::write(&path, content).at("writing", &path)?;
+        std::fs::write(&path, content).at("cannot write", &path)?;
     }
     tell(&summary.errors);
     log::info!("{} requests were answered, {} failed", summary.answered, summary.errors.len());
@@ -57,7 +57,7 @@ fn forget(folder: &Path) -> anyhow::Result<()> {
     }
     for part in [layout::RESOURCES, layout::HOSTS, layout::POD_LOGS].map(|part| folder.join(part)) {
         if part.is_dir() && !part.is_symlink() {
-            std::fs::remove_dir_all(&part).at("removing", &part)?;
+            std::fs::remove_dir_all(&part).at("cannot remove", &part)?;
         }
     }
     Ok(())

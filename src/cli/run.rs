@@ -85,7 +85,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         let shown = std::thread::Builder::new()
             .name("credentials".into())
             .spawn_scoped(scope, || show_way(&until_then));
-        let waited = shown.context("start a thread").and_then(|_| wait.wait(&client, &namespace));
+        let waited = shown.context("cannot start a thread").and_then(|_| wait.wait(&client, &namespace));
         over.stop();
         waited
     })?;

@@ -51,6 +51,6 @@ fn partial(folder: &Path) -> anyhow::Result<()> {
             folder.display()
         );
     };
-    archive::pack(&run, None, output::stdout()).at("packing", &run)?;
+    archive::pack(&run, None, output::stdout()).at("cannot pack", &run)?;
     Ok(())
 }

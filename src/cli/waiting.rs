@@ -97,7 +97,7 @@ impl Wait {
                     sender.send(state).is_ok()
                 })
             });
-            let watch = watch.context("start a thread")?;
+            let watch = watch.context("cannot start a thread")?;
             let mut follower = Follower { board, ..Follower::new(self, namespace) };
             let outcome = follower.follow(&states);
             drop(states);

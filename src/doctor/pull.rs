@@ -48,12 +48,12 @@ pub(crate) fn pull(
     if targets.is_empty() {
         bail!("no node is ready to pull anything");
     }
-    let place = Place::new(client, &new_id(), &json!({})).context("make a namespace to pull in")?;
+    let place = Place::new(client, &new_id(), &json!({})).context("cannot create a namespace to pull in")?;
     let secret = credentials.map(|config| secret(client, &place, config)).transpose()?;
     for (architecture, node) in &targets {
         let mut pod = pod(&place, architecture, images, run, secret.as_deref());
         pin(&mut pod, node);
-        client.create(&Resource::PODS, &place.namespace, &pod).context("make a pod that pulls")?;
+        client.create(&Resource::PODS, &place.namespace, &pod).context("cannot create a pod that pulls")?;
     }
     let found = follow(client, &place, &targets, images, limit);
     place.clear();
@@ -67,7 +67,7 @@ fn secret(client: &Client, place: &Place, config: &Value) -> Result<String> {
         "metadata": place.metadata(&name),
         "stringData": {".dockerconfigjson": config.to_string()},
     });
-    client.create(&Resource::SECRETS, &place.namespace, &secret).context("make the pull secret")?;
+    client.create(&Resource::SECRETS, &place.namespace, &secret).context("cannot create the pull secret")?;
     Ok(name)
 }
 

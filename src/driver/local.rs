@@ -93,7 +93,7 @@ impl Driver for Local {
                 thread::Builder::new()
                     .name(format!("pod {id}"))
                     .spawn_scoped(scope, pod)
-                    .context("start a thread")?;
+                    .context("cannot start a thread")?;
             }
             Ok(())
         })
@@ -350,7 +350,7 @@ impl<'a> Pod<'a> {
                         let _ = findings.send(Finding::Failure(self.failure(&names[index], status)));
                     } else if open == 0 && all_well {
                         let marker = self.marker();
-                        fs::write(&marker, "").with_context(|| format!("`{}`", marker.display()))?;
+                        fs::write(&marker, "").at("cannot write", &marker)?;
                     } else if !all_well && counts && !self.results().join(DONE_FILE).exists() {
                         let _ = findings.send(Finding::Failure(self.failure(&names[index], status)));
                     }

@@ -102,7 +102,7 @@ impl Source<'_> {
             Source::File(file) => {
                 let beside = file.with_file_name(format!("{name}.gz"));
                 let path = if file.as_os_str() == name { *file } else { beside.as_path() };
-                (path.display().to_string(), std::fs::read(path).at("failed to read", path)?)
+                (path.display().to_string(), std::fs::read(path).at("cannot read", path)?)
             }
             Source::Online(base) => {
                 let url = format!("{base}/{name}.gz");

@@ -54,7 +54,7 @@ pub(crate) fn aggregate(
         std::thread::Builder::new()
             .name("status_service".into())
             .spawn_scoped(scope, serve)
-            .context("start a thread")?;
+            .context("cannot start a thread")?;
         let clean = see_through(run, no_exit, stop);
         over.stop();
         Ok(clean)

@@ -56,10 +56,10 @@ impl ReadyRun<'_> {
             let named = |name: &str| thread::Builder::new().name(name.into());
             let serve = named("aggregator")
                 .spawn_scoped(scope, || self.aggregator.serve(self.server, receiver, &serving))
-                .context("start a thread")?;
+                .context("cannot start a thread")?;
             let publish = named("status")
                 .spawn_scoped(scope, || self.aggregator.publish(&published, |status| publish(status)));
-            let outcome = publish.context("start a thread").and_then(|_| {
+            let outcome = publish.context("cannot start a thread").and_then(|_| {
                 launch::launch(self.aggregator, self.driver, self.retries, &findings, stop);
                 serving.stop();
                 finish()

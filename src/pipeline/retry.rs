@@ -9,7 +9,6 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::Context as _;
 
 use super::definition;
 use crate::aggregator::{Aggregator, Waited};
@@ -106,7 +105,7 @@ impl Retries<'_> {
         let rules = definition::rules(aggregator, plugin, self.plugins, self.attempts, self.config);
         process::process_apart(&dir, &rules, &self.config.limits.processing)?;
         let tree = dir.join(layout::TREE);
-        let file = File::open(&tree).with_context(|| format!("`{}`", tree.display()))?;
+        let file = File::open(&tree).at("cannot read", &tree)?;
         let names = report::failed_in(file)?;
         // What is there until the run is processed is for nobody else.
         fs::remove_file(&tree).at("cannot remove", &tree)?;

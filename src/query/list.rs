@@ -138,7 +138,7 @@ impl<'a> Files<'a> {
     fn add(&mut self, namespace: &str, mut object: Value) -> anyhow::Result<()> {
         forget_managers(&mut object);
         let path = self.path(namespace);
-        let context = || format!("writing `{}`", path.display());
+        let context = || format!("cannot write `{}`", path.display());
         if self.open.as_ref().is_none_or(|(current, _)| current != namespace) {
             self.close()?;
             let new = !self.begun.contains_key(namespace);
@@ -169,7 +169,7 @@ impl<'a> Files<'a> {
 
     fn close(&mut self) -> anyhow::Result<()> {
         if let Some((namespace, mut writer)) = self.open.take() {
-            writer.flush().at("writing", self.path(&namespace))?;
+            writer.flush().at("cannot write", self.path(&namespace))?;
         }
         Ok(())
     }
@@ -182,8 +182,8 @@ impl<'a> Files<'a> {
             json!({"resourceVersion": version})
         );
         for path in self.begun.values() {
-            let mut file = OpenOptions::new().append(true).open(path).at("writing", path)?;
-            writeln!(file, "{tail}").at("writing", path)?;
+            let mut file = OpenOptions::new().append(true).open(path).at("cannot write", path)?;
+            writeln!(file, "{tail}").at("cannot write", path)?;
         }
         Ok(())
     }

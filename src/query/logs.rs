@@ -252,7 +252,7 @@ impl Log {
         let place = layout::pod_log(&parts[0], &parts[1], &component(&self.container));
         let path = query.folder.join(&place);
         let writing = |error: io::Error| {
-            Fault::Disk(anyhow::Error::new(error).context(format!("writing `{}`", path.display())))
+            Fault::Disk(anyhow::Error::new(error).context(format!("cannot write `{}`", path.display())))
         };
         fs::create_dir_all(path.parent().unwrap_or(query.folder)).map_err(writing)?;
         let mut file = BufWriter::new(File::create(&path).map_err(writing)?);

@@ -148,7 +148,7 @@ impl Query<'_> {
     /// Takes the snapshot. `Err` only if nothing could be queried or the folder is not writable.
     pub(crate) fn run(&self, stop: &Stop) -> anyhow::Result<Summary> {
         let meta = self.folder.join(layout::META);
-        fs::create_dir_all(&meta).at("creating", &meta)?;
+        fs::create_dir_all(&meta).at("cannot create", &meta)?;
         let namespaces = pattern::compile(&self.config.filters.namespaces).map_err(|why| {
             anyhow::anyhow!("`Filters.Namespaces` `{}`: {why}", self.config.filters.namespaces)
         })?;
@@ -170,7 +170,7 @@ impl Query<'_> {
         if plan.namespaced {
             for namespace in &plan.namespaces {
                 let folder = self.folder.join(layout::resources(Some(&component(namespace))));
-                fs::create_dir_all(&folder).at("creating", &folder)?;
+                fs::create_dir_all(&folder).at("cannot create", &folder)?;
             }
         }
         // A fatal failure also ends what is under way, and so does the end of the time.
@@ -422,7 +422,7 @@ impl Records {
         }
         for (name, content) in files {
             let path = folder.join(name);
-            fs::write(&path, content).at("writing", &path)?;
+            fs::write(&path, content).at("cannot write", &path)?;
         }
         Ok(())
     }
@@ -461,7 +461,7 @@ fn keep(path: &Path, content: &[u8]) -> Result<(), Fault> {
         }
         fs::write(path, content)
     };
-    write().at("writing", path).map_err(Fault::Disk)
+    write().at("cannot write", path).map_err(Fault::Disk)
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ impl Server {
             Err(error) => return Err(error).with_context(|| format!("cannot listen at `{address}`")),
         };
         sys::listen(&listener, BACKLOG).with_context(|| format!("cannot listen at `{address}`"))?;
-        let address = listener.local_addr().context("get the port")?;
+        let address = listener.local_addr().context("cannot get the port")?;
         Ok(Self {
             listener,
             address,
@@ -307,7 +307,7 @@ impl Server {
             std::thread::Builder::new()
                 .name("http-close".into())
                 .spawn_scoped(scope, closer)
-                .context("start the thread that ends connections")?;
+                .context("cannot start the thread that ends connections")?;
             let (serve, slots, lobby) = (&serve, &slots, &lobby);
             let start = move || {
                 while let Some(class) = slots.wants_thread() {
@@ -324,7 +324,7 @@ impl Server {
                     .name("http-steps".into())
                     .stack_size(STACK)
                     .spawn_scoped(scope, move || lobby.work(start))
-                    .context("start a thread that shakes hands")?;
+                    .context("cannot start a thread that shakes hands")?;
             }
             let mut tidied = Instant::now();
             while !lobby.closing() {
