@@ -180,7 +180,7 @@ fn an_attempt_that_cannot_be_made_is_refused_before_anything_runs() {
         ("--retry-failed=-1", "--retry-failed takes a number from 0 to 10"),
         (
             "--retry-failed 1 --mode certified-conformance",
-            "certified conformance asks for tests that pass at once",
+            "certified conformance requires tests that pass the first time",
         ),
         (
             "--retry-failed 1 --plugin-env suite.E2E_FOCUS",

@@ -4,6 +4,8 @@
 //! program's `lib.rs` draws. The feature `program` brings what the client of a plugin has no use for.
 
 #[cfg(feature = "program")]
+pub mod at;
+#[cfg(feature = "program")]
 pub mod fetch;
 #[cfg(feature = "program")]
 pub mod http;
@@ -27,7 +29,6 @@ pub mod xml;
 pub mod yaml;
 
 pub mod archive;
-pub mod at;
 pub mod clock;
 mod hex;
 pub mod json;

@@ -9,7 +9,6 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
 
-
 use super::definition;
 use crate::aggregator::{Aggregator, Waited};
 use crate::driver::Plugin;
