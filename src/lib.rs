@@ -77,6 +77,7 @@
 //! | packing and unpacking gzip tars | [`base::archive`] |
 //! | making untrusted text safe to show | [`base::visible`] |
 //! | which known word somebody meant | [`base::near`] |
+//! | errors that say which file they are about | [`base::at`] |
 //! | lines of a terminal that are drawn over | [`base::live`] |
 //! | which authorities this machine trusts | [`base::tls`] |
 //! | pauses between attempts, and how many attempts | [`base::retry`] |
