@@ -218,7 +218,11 @@ impl Echo<'_> {
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": false,
             "serviceAccountName": self.place.account_name(),
-            "containers": [{"name": CONTAINER, "image": run.worker_image}],
+            "containers": [{
+                "name": CONTAINER, "image": run.worker_image,
+                // What cannot be started says why nowhere else.
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+            }],
         });
         if !run.image_pull_policy.is_empty() {
             spec["containers"][0]["imagePullPolicy"] = json!(run.image_pull_policy);
