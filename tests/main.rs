@@ -64,4 +64,5 @@ mod tidy;
 mod upload;
 #[cfg(windows)]
 mod windows;
+#[cfg(unix)]
 mod worker;
