@@ -38,9 +38,15 @@ pub fn documents(text: &str) -> Result<Vec<Node>, Error> {
     Ok(documents)
 }
 
-/// The text with a final line feed: the parser fails on a block of text without one.
+/// The text with a final line feed: the parser fails on a block of text without one. And with a byte order mark where it
+/// would take the first letter, one of the last of the basic plane, for a broken one.
 fn ended(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.is_empty() || text.ends_with('\n') { text.into() } else { format!("{text}\n").into() }
+    let marked = text.as_bytes().first() != Some(&0xef) || text.starts_with('\u{feff}');
+    if marked && (text.is_empty() || text.ends_with('\n')) {
+        return text.into();
+    }
+    let (mark, end) = (if marked { "" } else { "\u{feff}" }, if text.ends_with('\n') { "" } else { "\n" });
+    format!("{mark}{text}{end}").into()
 }
 
 struct Reader<'t> {
@@ -392,6 +398,9 @@ mod tests {
         for (text, value) in [
             ("", json!(null)),
             ("a: |\n  text", json!({"a": "text"})),
+            // Letters and marks that begin with the same byte.
+            ("\u{fb00}: 1", json!({"\u{fb00}": 1})),
+            ("\u{feff}a: 1", json!({"a": 1})),
             ("a: |\n  text\n", json!({"a": "text\n"})),
             ("a: |+\n  more\n   text", json!({"a": "more\n text"})),
             ("a: >\n  more\n  text", json!({"a": "more text"})),
@@ -437,6 +446,7 @@ mod tests {
     #[test]
     fn mistakes_are_reported_with_their_place() {
         fails("a: *x\n", 1, 4, "unknown anchor `x`");
+        fails("\u{fb00}: *x\n", 1, 4, "unknown anchor `x`");
         fails("a: &x [*x]\n", 1, 8, "contains itself");
         fails("a: {<<: 1}\n", 1, 9, "merge key");
         fails("a: .inf\n", 1, 4, "infinity");
