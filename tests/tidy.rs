@@ -294,6 +294,13 @@ fn all_waiting_goes_through_stop() {
     }
 }
 
+/// Built without assertions, clap takes the name of any flag; one function knows how to ask all the same.
+#[test]
+fn flags_that_a_command_lacks_are_asked_for_in_one_place() {
+    let asks = |(file, text): &(String, String)| text.contains("try_contains_id").then(|| file.clone());
+    assert_eq!(rust_files("src").iter().filter_map(asks).collect::<Vec<_>>(), ["src/cli/request.rs"]);
+}
+
 #[test]
 fn nothing_is_left_over() {
     let mut found = Vec::new();

@@ -262,9 +262,15 @@ fn test_images(registry: &str, env: &mut Env, changes: &mut Vec<Change>) {
     changes.push(Change::File { plugin: builtin::E2E.into(), name: FILE.into(), text });
 }
 
+/// Whether the command has this flag, one with a default: of others clap tells only what was given, and says of a flag that
+/// nobody has the same, unless it was built with assertions.
+pub(super) fn knows(matches: &ArgMatches, flag: &str) -> bool {
+    matches.try_contains_id(flag).unwrap_or(false)
+}
+
 /// Whether the command is `run`, which creates what `gen` only prints, or `doctor`, which tries the same.
 pub(crate) fn is_run(matches: &ArgMatches) -> bool {
-    ["local", "nodes"].iter().any(|flag| matches.try_contains_id(flag).is_ok())
+    ["local", "nodes"].iter().any(|flag| knows(matches, flag))
 }
 
 fn names_image_of_logs(changes: &[Change]) -> bool {
@@ -419,7 +425,7 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
 
 /// Whether a test is one of those that the flags of a run choose; of a run that goes on elsewhere nobody knows.
 pub(super) fn chosen(matches: &ArgMatches) -> Result<impl Fn(&str) -> bool> {
-    let is_known = matches.try_contains_id("mode").is_ok();
+    let is_known = knows(matches, "harden");
     let (env, _) = ordered(matches)?;
     let mut e2e = builtin::named(builtin::E2E).context("the built-in e2e")?;
     e2e.set_env(env.get(builtin::E2E).unwrap_or(&BTreeMap::new()));
@@ -484,7 +490,7 @@ fn version_flag(matches: &ArgMatches) -> &str {
     let given = ["kubernetes-version", "kube-conformance-image-version"]
         .iter()
         // Not every command that asks has the old name.
-        .filter(|id| matches.try_contains_id(id).unwrap_or(false))
+        .filter(|id| knows(matches, id))
         .filter_map(|id| Some((matches.indices_of(id)?.next_back()?, value(matches, id)?)))
         .max();
     given.map_or("auto", |(_, version)| version)

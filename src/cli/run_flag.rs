@@ -29,12 +29,9 @@ pub(crate) fn doctor() -> Command {
     command("doctor", "Check whether a cluster is fit for a run")
         .args(shared(Made::ByRun))
         .arg(
-            list(
-                "nodes",
-                "N|all|NAME,...",
-                "Nodes to measure the network from: a number, `all`, or names [default: 10]",
-            )
-            .help_heading("What is looked at"),
+            list("nodes", "N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
+                .default_value("10")
+                .help_heading("What is looked at"),
         )
         .arg(
             choice("format", crate::doctor::FORMATS, "What to print: a line for each cause, or everything")
