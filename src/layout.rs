@@ -107,6 +107,12 @@ pub(crate) fn part(plugin: &str, number: usize) -> String {
     }
 }
 
+/// Whether this is the name of a part of a plugin that was split, and not of its first.
+pub(crate) fn is_other_part(name: &str, plugin: &str) -> bool {
+    let suffix = name.strip_prefix(plugin).unwrap_or_default();
+    suffix == "-serial" || suffix.strip_prefix("-part-").is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 /// The tests of a plugin that have run, as its progress told, a line each.
 pub(crate) fn ran(plugin: &str) -> String {
     format!("{META}/{RAN}/{plugin}.txt")

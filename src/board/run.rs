@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{Scene, Steps, Task, Trouble, Unit, span};
 use crate::item;
+use crate::layout;
 use crate::status::{self, Entry, Run};
 use base::clock;
 use client::protocol::{GLOBAL, Progress};
@@ -41,7 +42,8 @@ pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
         Unit::Tests => Task { per_step: about.per_test, ..task },
         _ => task,
     };
-    let tasks = plugins.iter().map(|(name, entries)| known(task(name, entries))).collect();
+    let is_split = |name: &str| plugins.keys().any(|other| layout::is_other_part(other, name));
+    let tasks = plugins.iter().map(|(name, entries)| known(task(name, entries, is_split(name)))).collect();
     let mut footer = vec![waited_for(run, &plugins)];
     if run.status == status::RUNNING {
         footer.extend([about.limit.clone(), about.hint.clone()]);
@@ -71,11 +73,11 @@ fn has_failed(entry: &Entry) -> bool {
     entry.status == status::FAILED || entry.result_status == status::FAILED
 }
 
-fn task(name: &str, entries: &[&Entry]) -> Task {
+fn task(name: &str, entries: &[&Entry], is_joined: bool) -> Task {
     let sum = |wanted: &dyn Fn(&Entry) -> bool| -> u64 {
         entries.iter().filter(|entry| wanted(entry)).map(|entry| count(entry)).sum()
     };
-    let steps = entries.iter().filter_map(|entry| steps(entry)).reduce(|one, other| Steps {
+    let steps = entries.iter().filter_map(|entry| steps(entry, is_joined)).reduce(|one, other| Steps {
         unit: one.unit,
         done: one.done.saturating_add(other.done),
         total: one.total.saturating_add(other.total),
@@ -121,7 +123,8 @@ fn lasting(what: &str, since: Option<SystemTime>) -> String {
 }
 
 /// What one entry has done of its steps, those that failed among them: what the result says, else what was told.
-fn steps(entry: &Entry) -> Option<Steps> {
+/// A result to which those of other parts were joined counts more than the entry did.
+fn steps(entry: &Entry, is_joined: bool) -> Option<Steps> {
     let progress = entry.progress.as_deref()?;
     let whole = |number: i64| u64::try_from(number).unwrap_or(0);
     let counts = entry.result_counts.iter().flatten();
@@ -129,7 +132,7 @@ fn steps(entry: &Entry) -> Option<Steps> {
         counts.clone().filter(|(word, _)| words.contains(&word.as_str())).map(|(_, count)| count).sum::<u64>()
     };
     let (passed, failed) = (of(&["passed", "complete", item::FLAKY]), of(&["failed"]));
-    if passed + failed > 0 {
+    if passed + failed > 0 && !is_joined {
         return Some(Steps { unit: Unit::Tests, done: passed + failed, total: passed + failed, failed });
     }
     let failed = progress.failures.len() as u64;
@@ -242,6 +245,18 @@ mod tests {
         assert_eq!((task.done, task.total, task.failed, task.over), (6, 8, 1, false));
         assert_eq!(task.steps, Some(Steps { unit: Unit::Steps, done: 8, total: 20, failed: 1 }));
         assert_eq!(scene.footer, ["waiting for p on n1, n2", "l", "h"]);
+    }
+
+    #[test]
+    fn results_of_other_parts_are_not_counted_again() {
+        let part = |name: &str, done: i64, counted: Option<u64>| Entry {
+            progress: Some(progress(done, done, &[]).into()),
+            result_counts: counted.map(|count| [("passed".to_owned(), count)].into()),
+            ..entry(name, "global", "complete", "passed")
+        };
+        let scene = shown("complete", vec![part("e2e", 24, Some(39)), part("e2e-part-2", 15, None)]);
+        let steps: Vec<_> = scene.tasks.iter().filter_map(|task| task.steps.map(|steps| steps.total)).collect();
+        assert_eq!(steps, [24, 15]);
     }
 
     #[test]
