@@ -255,7 +255,8 @@ mod tests {
             ..entry(name, "global", "complete", "passed")
         };
         let scene = shown("complete", vec![part("e2e", 24, Some(39)), part("e2e-part-2", 15, None)]);
-        let steps: Vec<_> = scene.tasks.iter().filter_map(|task| task.steps.map(|steps| steps.total)).collect();
+        let steps: Vec<_> =
+            scene.tasks.iter().filter_map(|task| task.steps.map(|steps| steps.total)).collect();
         assert_eq!(steps, [24, 15]);
     }
 

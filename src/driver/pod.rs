@@ -152,6 +152,10 @@ impl Launch<'_> {
         if plugin["name"].as_str().is_none_or(str::is_empty) {
             plugin["name"] = json!("plugin");
         }
+        if plugin["terminationMessagePath"].is_null() && plugin["terminationMessagePolicy"].is_null() {
+            // Why it failed is often told by its log alone.
+            plugin["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
+        }
         let told =
             plugin["env"].as_array().into_iter().flatten().any(|variable| variable["name"] == var::NODE_NAME);
         if !told {
@@ -421,6 +425,17 @@ mod tests {
     }
 
     #[test]
+    fn a_definition_says_itself_where_its_last_words_are() {
+        for (key, value) in [("terminationMessagePath", "/said"), ("terminationMessagePolicy", "File")] {
+            let spec = json!({"name": "main", key: value});
+            with_launch(&Definition::new("p", Driver::Job, spec.clone()), |launch| {
+                assert_eq!(launch.plugin()[key], value);
+                assert_ne!(launch.plugin()["terminationMessagePolicy"], "FallbackToLogsOnError");
+            });
+        }
+    }
+
+    #[test]
     fn a_job_is_a_bare_pod_with_side_cars_first_and_the_worker_last() {
         let mut definition = Definition::new("p", Driver::Job, json!({"name": "main", "image": "i"}));
         definition.pod_spec = Some(json!({"containers": [{"name": "car"}], "hostname": "kept"}));
@@ -441,6 +456,7 @@ mod tests {
             );
             let spec = &pod["spec"];
             assert_eq!(names(&spec["containers"]), ["car", "main", WORKER_CONTAINER]);
+            assert_eq!(spec["containers"][1]["terminationMessagePolicy"], "FallbackToLogsOnError");
             assert_eq!(names(&spec["volumes"]), ["results", "more"]);
             assert_eq!(spec["imagePullSecrets"], json!([{"name": "pull"}]));
             assert_eq!(

@@ -14,6 +14,10 @@ use base::clock;
 /// So long may a node try for an image that it cannot get: twice, as kubelets do it.
 const MISSING_IMAGE_GRACE: Duration = Duration::from_secs(30);
 
+/// So much of what a container said last is repeated, in bytes and in lines.
+const MAX_SAID: usize = 500;
+const MAX_LINES_SAID: usize = 5;
+
 /// The judgement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
@@ -164,13 +168,27 @@ fn terminated(state: &Value) -> Option<String> {
     state.is_object().then(|| {
         let code = state["exitCode"].as_i64().unwrap_or_default();
         let mut out = format!(" (exit code {code}");
-        for key in ["reason", "message"] {
-            if !text(&state[key]).is_empty() {
-                out += &format!(", {key} {:?}", text(&state[key]).trim());
+        for (key, said) in
+            [("reason", text(&state["reason"]).trim()), ("message", end(text(&state["message"])))]
+        {
+            if !said.is_empty() {
+                out += &format!(", {key} {said:?}");
             }
         }
         out + ")"
     })
+}
+
+/// The last lines of what a container said, which may be all of its log that Kubernetes keeps for this.
+fn end(said: &str) -> &str {
+    let said = said.trim();
+    let begins = |at: &usize| said.len() - at <= MAX_SAID;
+    let lines = said.rmatch_indices('\n').map(|(at, _)| at + 1).chain([0]);
+    let last = |at: usize| said.get(at..).unwrap_or_default();
+    match lines.take(MAX_LINES_SAID).take_while(begins).last() {
+        Some(at) => last(at),
+        None => last((said.len() - MAX_SAID..).find(|at| said.is_char_boundary(*at)).unwrap_or_default()),
+    }
 }
 
 /// `: reason: message`, as far as they are there.
@@ -323,6 +341,23 @@ mod tests {
             0,
             r#"quiet: Container worker is in a terminated state (exit code 0, reason "Error")"#,
         );
+    }
+
+    #[test]
+    fn the_end_of_what_a_container_said_is_repeated() {
+        let long = "x".repeat(600);
+        let many = "1\n2\n3\n4\n5\n6\n";
+        let cases = [
+            ("", ""),
+            (" one \n", "one"),
+            (many, "2\n3\n4\n5\n6"),
+            (&format!("{long}\nlast"), "last"),
+            (&long, &long[..MAX_SAID]),
+        ];
+        for (said, repeated) in cases {
+            assert_eq!(end(said), repeated);
+        }
+        assert!(end(&"ü".repeat(400)).len() <= MAX_SAID);
     }
 
     #[test]
