@@ -142,7 +142,8 @@ fn alone(base: &Path, file: &Path) -> Duration {
 /// The program's own worker beside the aggregator, with a small and a large file.
 fn memory(base: &Path) {
     for (size, name) in [(64 * MIB, "64 MiB"), (1024 * MIB, "1 GiB")] {
-        let (mut ratios, mut peaks) = (Vec::new(), [0.0_f64; 2]);
+        // Of either the fastest: whatever else the machine does can only take longer.
+        let (mut times, mut peaks) = ([f64::MAX; 2], [0.0_f64; 2]);
         let results = base.join(format!("bench-{}-results", std::process::id()));
         std::fs::create_dir_all(&results).unwrap();
         let file = results.join("big.bin");
@@ -155,15 +156,15 @@ fn memory(base: &Path) {
         for _ in 0..ROUNDS {
             let raw = alone(base, &file);
             let (took, worker, aggregator) = carry(base, &results);
-            ratios.push(took.as_secs_f64() / raw.as_secs_f64());
+            times = [times[0].min(raw.as_secs_f64()), times[1].min(took.as_secs_f64())];
             peaks = [peaks[0].max(worker), peaks[1].max(aggregator)];
         }
         std::fs::remove_dir_all(&results).unwrap();
-        ratios.sort_by(f64::total_cmp);
+        println!("     {name}: TLS alone {:.2} s, worker and aggregator {:.2} s", times[0], times[1]);
         // A small file is over before the worker has begun.
         if size > 64 * MIB {
             let what = format!("{name}, worker and aggregator, times what TLS alone takes");
-            verdict(&what, ratios[ROUNDS / 2], 1.3, Better::Smaller);
+            verdict(&what, times[1] / times[0], 1.3, Better::Smaller);
         }
         verdict(&format!("{name}, worker's peak memory in MiB"), peaks[0], 9.0, Better::Smaller);
         verdict(&format!("{name}, aggregator's peak memory in MiB"), peaks[1], 12.0, Better::Smaller);

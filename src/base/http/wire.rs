@@ -11,6 +11,8 @@ use super::meter::Meter;
 
 /// How much is asked of the wire when a head or a chunk's length is looked for.
 const FILL: usize = 4 * 1024;
+/// How much is read at most from the wire of TLS at once.
+const MAX_AHEAD: usize = 64 * 1024;
 /// What the system keeps of a peer on the same machine: there is no distance to bridge, and what lies in a long queue
 /// has left the processor's cache when it is read.
 const NEAR: usize = 256 * 1024;
@@ -155,10 +157,48 @@ impl Wire for Socket {
     }
 }
 
+/// A socket of which more is read at once than is asked for: TLS asks for 4 KiB each time, and every call of the system costs
+/// about as much as deciphering that.
+struct Ahead {
+    socket: Socket,
+    /// What was read, of which the first `used` bytes were given away.
+    buffer: Vec<u8>,
+    used: usize,
+    /// How much the next read asks for: ever more, while as much is there.
+    size: usize,
+}
+
+impl Read for Ahead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.buffer.len() {
+            (self.used, self.size) = (0, self.size.min(MAX_AHEAD));
+            self.buffer.resize(self.size, 0);
+            let read = self.socket.read(&mut self.buffer);
+            self.buffer.truncate(read.as_ref().map_or(0, |&got| got));
+            if read? == self.size {
+                self.size *= 2;
+            }
+        }
+        let got = (&self.buffer[self.used..]).read(buffer)?;
+        self.used += got;
+        Ok(got)
+    }
+}
+
+impl Write for Ahead {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.socket.write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
 /// TLS over a socket.
 pub(super) struct Tls {
     connection: ServerConnection,
-    socket: Socket,
+    socket: Ahead,
 }
 
 impl Tls {
@@ -173,7 +213,7 @@ impl Tls {
     /// A connection whose hands were shaken.
     pub(super) fn new(connection: ServerConnection, mut socket: Socket) -> Self {
         socket.bound_greeting(None);
-        Self { connection, socket }
+        Self { connection, socket: Ahead { socket, buffer: Vec::new(), used: 0, size: FILL } }
     }
 
     /// The certificate that the peer has shown.
@@ -184,6 +224,13 @@ impl Tls {
 
 impl Read for Tls {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.len() <= FILL {
+            // A head: one who is silent behind it keeps no memory.
+            self.socket.size = FILL;
+            if self.socket.used == self.socket.buffer.len() {
+                (self.socket.buffer, self.socket.used) = (Vec::new(), 0);
+            }
+        }
         rustls::Stream::new(&mut self.connection, &mut self.socket).read(buffer)
     }
 }
@@ -200,18 +247,18 @@ impl Write for Tls {
 
 impl Wire for Tls {
     fn set_patient(&mut self, meter: Option<Arc<Meter>>) -> io::Result<()> {
-        self.socket.set_patient(meter)
+        self.socket.socket.set_patient(meter)
     }
 
     fn set_deadline(&mut self, deadline: Option<Instant>) {
-        self.socket.set_deadline(deadline);
+        self.socket.socket.set_deadline(deadline);
     }
 
     fn close(&mut self, linger: bool) {
         self.connection.send_close_notify();
         // As above: a peer that is gone needs no farewell.
         let _ = self.flush();
-        self.socket.close(linger);
+        self.socket.socket.close(linger);
     }
 }
 
