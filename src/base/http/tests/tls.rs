@@ -9,7 +9,8 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, SupportedProtocolVersion};
 
 use super::super::wire::{Socket, Tls, Wire as _};
-use super::attack::Stranger;
+use super::attack::{Stranger, talk};
+use super::{echo, with_server};
 
 /// Much longer than anything here takes, so that only a hang reaches it.
 const LONG: Duration = Duration::from_secs(30);
@@ -94,6 +95,21 @@ fn content_arrives_whole_in_pieces_of_every_size() {
             result.unwrap().unwrap();
         }
     }
+}
+
+#[test]
+fn what_comes_right_behind_a_large_body_is_answered() {
+    let ours = Stranger::new();
+    with_server(&ours.server(), echo, |address| {
+        for size in [5_000, 70_000, 300_000, 1 << 20] {
+            let head = format!("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: {size}\r\n");
+            let one = [head.as_bytes(), b"\r\n", &vec![7; size]].concat();
+            let last = [head.as_bytes(), b"Connection: close\r\n\r\n", &vec![8; size]].concat();
+            let mut stream = ours.connect(address, Some(ours.worker_pair()));
+            let answer = talk(&mut stream, &[&one[..], &one, &last].concat()).unwrap();
+            assert_eq!(answer.matches(&format!("POST /a {size}\n")).count(), 3, "{answer}");
+        }
+    });
 }
 
 #[test]
