@@ -84,7 +84,7 @@ fn task(name: &str, entries: &[&Entry], is_joined: bool) -> Task {
         failed: one.failed.saturating_add(other.failed),
     });
     let newest = entries.iter().filter_map(|entry| entry.progress.as_deref());
-    let note = newest.max_by(|one, other| one.timestamp.cmp(&other.timestamp)).map(told);
+    let note = newest.max_by(|one, other| one.timestamp.cmp(&other.timestamp)).map(last_message);
     let once = entries.iter().all(|entry| entry.node == GLOBAL);
     Task {
         name: name.to_owned(),
@@ -101,7 +101,7 @@ fn task(name: &str, entries: &[&Entry], is_joined: bool) -> Task {
 }
 
 /// What somebody has told last; with how long ago if that is long, since whatever goes on since then may hang.
-fn told(progress: &Progress) -> String {
+fn last_message(progress: &Progress) -> String {
     if let Some(running) = running(progress) {
         return format!("RUNNING {running}");
     }

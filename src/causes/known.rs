@@ -180,7 +180,7 @@ const KNOWN: &[Known] = &[
 ];
 
 /// The known cause that a text tells of.
-pub(super) fn known(text: &str) -> Option<&'static Known> {
+pub(super) fn find(text: &str) -> Option<&'static Known> {
     let text = head(text, LOOKED_AT).to_lowercase();
     let tells = |needle: &&str| needle.split('&').all(|part| text.contains(part));
     KNOWN.iter().find(|known| known.needles.iter().any(&tells))
@@ -222,9 +222,9 @@ mod tests {
             ),
             ("0/3 nodes are available: 3 Insufficient cpu", "no place for a pod"),
         ] {
-            assert_eq!(known(text).map(|known| known.title), Some(title), "{text}");
+            assert_eq!(find(text).map(|known| known.title), Some(title), "{text}");
         }
-        assert_eq!(known("expected 5 to equal 7"), None);
+        assert_eq!(find("expected 5 to equal 7"), None);
         for known in KNOWN {
             let in_small_letters = |needle: &&str| **needle == needle.to_lowercase();
             assert!(known.needles.iter().all(in_small_letters), "{}", known.title);

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 pub(crate) use contact::{unreached, why_unreached};
 pub(crate) use image::missing_conformance_image;
-use known::known;
+
 use mask::mask;
 pub(crate) use why::{Event, Why};
 
@@ -33,7 +33,7 @@ const LOOKED_AT: usize = 64 << 10;
 
 /// What helps against the cause that a text tells of, where that is known.
 pub(crate) fn remedy(text: &str) -> Option<&'static str> {
-    known(text).map(|known| known.remedy)
+    known::find(text).map(|known| known.remedy)
 }
 
 /// A text with what helps, unless it says that itself: it does after a semicolon.
@@ -221,7 +221,7 @@ fn once(line: &str) -> &str {
 /// Which line of a failure speaks for it: the first that tells a known cause, else the first that is no frame around it.
 fn speaking(text: &str) -> usize {
     let lines = || text.lines().enumerate().take(400);
-    let told = lines().find(|(_, line)| !frame(line) && known(line).is_some());
+    let told = lines().find(|(_, line)| !frame(line) && known::find(line).is_some());
     told.or_else(|| lines().find(|(_, line)| !frame(line))).map_or(0, |(at, _)| at)
 }
 

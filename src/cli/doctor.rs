@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::ArgMatches;
 use serde_json::Value;
 
-use super::manifest::{at_home, checks, given, skipped};
+use super::manifest::{checks, read_given, skipped, with_namespace};
 use super::{cluster, output, request, shown};
 use crate::doctor::{self, Check, Diagnosis, Sample, Subject};
 use base::kube::Client;
@@ -22,8 +22,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         // Without the server nothing can be said about the run.
         Err(diagnosis) => diagnosis,
         Ok(server) => {
-            let (objects, namespace) = match given(matches)? {
-                Some(objects) => at_home(matches, objects)?,
+            let (objects, namespace) = match read_given(matches)? {
+                Some(objects) => with_namespace(matches, objects)?,
                 None => {
                     let plan = request::plan(matches, None)?;
                     (plan.manifest()?, plan.run.namespace)

@@ -39,7 +39,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
 
 fn manifest(matches: &ArgMatches) -> Result<String> {
     if let Some(file) = value(matches, "file") {
-        return given(file);
+        return read_given(file);
     }
     if matches.get_one::<String>("status-service").is_some_and(|kind| kind != "none") {
         bail!(
@@ -51,7 +51,7 @@ fn manifest(matches: &ArgMatches) -> Result<String> {
 }
 
 /// The manifest that the user has already.
-fn given(file: &str) -> Result<String> {
+fn read_given(file: &str) -> Result<String> {
     if file != "-" {
         return std::fs::read_to_string(file).at("cannot read", file);
     }

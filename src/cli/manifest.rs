@@ -14,7 +14,7 @@ use crate::deploy::{self, CHECKS, Preflight};
 const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 
 /// The manifest of `--file`.
-pub(super) fn given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
+pub(super) fn read_given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
     let Some(file) = value(matches, "file") else {
         return Ok(None);
     };
@@ -56,7 +56,7 @@ pub(super) fn skipped(matches: &ArgMatches) -> Result<Vec<String>> {
 }
 
 /// The objects of a manifest that was given, and the namespace of its run.
-pub(super) fn at_home(matches: &ArgMatches, objects: Vec<Value>) -> Result<(Vec<Value>, String)> {
+pub(super) fn with_namespace(matches: &ArgMatches, objects: Vec<Value>) -> Result<(Vec<Value>, String)> {
     // What lives in no namespace can be created all the same.
     let home = match deploy::home(&objects) {
         Some(home) => home.to_owned(),

@@ -78,13 +78,13 @@ impl Field<'_> {
     }
 }
 
-fn given(id: &str, matches: &ArgMatches) -> bool {
+fn is_given(id: &str, matches: &ArgMatches) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// Sets what the command line names.
 pub(super) fn apply(matches: &ArgMatches, run: &mut Run) -> anyhow::Result<()> {
-    let mut rows = ROWS.iter().filter(|(id, _)| given(id, matches));
+    let mut rows = ROWS.iter().filter(|(id, _)| is_given(id, matches));
     rows.try_for_each(|(id, field)| field(run).set(id, matches))
 }
 
@@ -101,11 +101,11 @@ pub(super) fn with_default(arg: Arg) -> Arg {
 
 /// An error if one of the flags stands before `--config`, as if the file overrode it. What changes nothing may.
 pub(super) fn follow_config(matches: &ArgMatches) -> anyhow::Result<()> {
-    if !given("config", matches) {
+    if !is_given("config", matches) {
         return Ok(());
     }
     let Some(config) = matches.indices_of("config").and_then(Iterator::max) else { return Ok(()) };
-    for (id, field) in ROWS.iter().filter(|(id, _)| given(id, matches)) {
+    for (id, field) in ROWS.iter().filter(|(id, _)| is_given(id, matches)) {
         let default = field(&mut Run::default()).shown();
         let changed = matches.get_raw(id).and_then(Iterator::last).is_some_and(|value| *value != *default);
         if changed && matches.indices_of(id).and_then(Iterator::min).is_some_and(|index| index < config) {

@@ -7,7 +7,7 @@ use clap::ArgMatches;
 use serde_json::Value;
 
 use super::afterwards::Afterwards;
-use super::manifest::{at_home, checks, given, skipped};
+use super::manifest::{checks, read_given, skipped, with_namespace};
 use super::status::credentials;
 use super::waiting::{DAY, Wait, verdict};
 use super::{cluster, doctor, local, output, request, upload};
@@ -28,7 +28,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     // Whoever wants something done afterwards wants to wait for it.
     let wait = Wait::asked(matches, if afterwards.is_asked() { DAY } else { 0 })?;
     let skip = skipped(matches)?;
-    let given = given(matches)?;
+    let given = read_given(matches)?;
     let service = service(matches, given.is_some())?;
     let credentials = credentials(matches);
     let streamed = credentials.as_os_str() == service::STREAM;
@@ -37,7 +37,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     }
     // What is wrong with plugins is said whether there is a cluster or not.
     let (objects, namespace) = match given {
-        Some(objects) => at_home(matches, objects)?,
+        Some(objects) => with_namespace(matches, objects)?,
         None => {
             let mut plan = request::plan(matches, None)?;
             if let Some(service) = &service {

@@ -19,7 +19,7 @@ pub(crate) const WORDS: &[&str] = &["plain", "board", "json"];
 const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipeline::launch"];
 
 /// What `--output` says; none if it says nothing. A board that cannot be drawn becomes lines.
-fn given(matches: &ArgMatches) -> Option<Output> {
+fn asked_for(matches: &ArgMatches) -> Option<Output> {
     let word = matches.try_get_one::<String>("output").ok().flatten()?;
     match word.as_str() {
         "board" if board::possible() => Some(Output::Board),
@@ -35,12 +35,12 @@ fn given(matches: &ArgMatches) -> Option<Output> {
 /// What is asked for, else a board at a terminal; none where lines of the original are expected.
 pub(crate) fn or_original(matches: &ArgMatches) -> Option<Output> {
     let watched = || std::io::IsTerminal::is_terminal(&std::io::stdout()) && board::possible();
-    given(matches).or_else(|| watched().then_some(Output::Board))
+    asked_for(matches).or_else(|| watched().then_some(Output::Board))
 }
 
 /// What is asked for, else a board where one can be drawn, else lines.
 pub(crate) fn or_plain(matches: &ArgMatches) -> Output {
-    given(matches).unwrap_or_else(usual)
+    asked_for(matches).unwrap_or_else(usual)
 }
 
 /// A board where one can be drawn, else lines.
@@ -58,7 +58,7 @@ pub(crate) fn or_quiet(matches: &ArgMatches) -> Output {
 
 /// Whether standard output is for events alone.
 pub(crate) fn is_json(matches: &ArgMatches) -> bool {
-    given(matches) == Some(Output::Json)
+    asked_for(matches) == Some(Output::Json)
 }
 
 /// Tells programs what came of it; `path` is where it is.

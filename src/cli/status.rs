@@ -75,7 +75,7 @@ pub(crate) fn credentials(matches: &ArgMatches) -> PathBuf {
 pub(crate) fn service(matches: &ArgMatches, namespace: &str) -> Option<Credentials> {
     let path = credentials(matches);
     if path.as_os_str() != service::STREAM {
-        return said(matches, Credentials::read(&path, namespace));
+        return or_say(matches, Credentials::read(&path, namespace));
     }
     if request::is_run(matches) {
         // It writes them there.
@@ -86,7 +86,7 @@ pub(crate) fn service(matches: &ArgMatches, namespace: &str) -> Option<Credentia
         log::warn!("`--credentials -` reads them from standard input, and that is a terminal");
         return None;
     }
-    said(matches, Credentials::take(stdin.lock(), namespace).context("standard input"))
+    or_say(matches, Credentials::take(stdin.lock(), namespace).context("standard input"))
 }
 
 /// What the run's own service says, if there is one and it answers at once.
@@ -96,11 +96,11 @@ fn by_service(matches: &ArgMatches, namespace: &str, stop: &Stop) -> Option<stat
         let answer = credentials.client(ANSWER, stop)?.send(&Request::raw(Method::Get, "/status"))?;
         Ok(Some(serde_json::from_value(answer)?))
     };
-    said(matches, ask())
+    or_say(matches, ask())
 }
 
 /// What was found; a failure is told. A file that was named must be right; the usual one may be anybody's.
-fn said<T>(matches: &ArgMatches, found: Result<Option<T>>) -> Option<T> {
+fn or_say<T>(matches: &ArgMatches, found: Result<Option<T>>) -> Option<T> {
     found.unwrap_or_else(|error| {
         let level = if matches.contains_id("credentials") { log::Level::Warn } else { log::Level::Debug };
         log::log!(level, "the status service was not asked: {error:#}");

@@ -182,7 +182,7 @@ impl Work<'_> {
         for object in objects.iter().filter(|object| coming.is_empty() || !first(object)) {
             match self.try_one(object) {
                 Err(error) if error.is_not_found() && binds_one_of(object, objects) => postponed.push(object),
-                outcome => self.told(object, outcome)?,
+                outcome => self.report(object, outcome)?,
             }
         }
         postponed.into_iter().try_for_each(|object| self.one(object))
@@ -287,7 +287,7 @@ impl Work<'_> {
 
     fn one(&mut self, object: &Object<'_>) -> Result<()> {
         let outcome = self.try_one(object);
-        self.told(object, outcome)
+        self.report(object, outcome)
     }
 
     /// Creates it; false if it was there. A server that is busy or away is asked again: what is found after a try
@@ -312,7 +312,7 @@ impl Work<'_> {
         }
     }
 
-    fn told(&mut self, object: &Object<'_>, outcome: Result<bool, Error>) -> Result<()> {
+    fn report(&mut self, object: &Object<'_>, outcome: Result<bool, Error>) -> Result<()> {
         let (name, namespace, resource) = (object.name, &*object.namespace, &*object.resource.plural);
         match outcome {
             Ok(true) => {

@@ -111,7 +111,7 @@ impl Echo<'_> {
                 }
             }
         }
-        let outcomes = self.follow(&pods.keys().cloned().collect(), said)?;
+        let outcomes = self.follow(&pods.keys().cloned().collect(), findings_of)?;
         check.add_all(Severity::Fails, ("nodes", nodes.len()), refused);
         report(check, &pods, outcomes, nodes.len());
         Ok(())
@@ -322,7 +322,7 @@ fn listens(pod: &Value) -> Option<String> {
 }
 
 /// What a worker said at its end.
-fn said(pod: &Value) -> Option<Item> {
+fn findings_of(pod: &Value) -> Option<Item> {
     let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
     base::json::from_slice(ended["message"].as_str()?.as_bytes())
         .ok()

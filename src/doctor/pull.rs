@@ -116,7 +116,7 @@ fn follow(
             let Ok(Event::Applied(pod)) = event else { continue };
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
             if let Some((_, seen)) = found.iter_mut().find(|((_, known), _)| known == node) {
-                look(&pod, images, seen);
+                note_pulls(&pod, images, seen);
             }
             if found.values().flat_map(BTreeMap::values).all(|pulled| *pulled != Pulled::Waiting) {
                 break;
@@ -130,7 +130,7 @@ fn follow(
 }
 
 /// What a pod says about each image. A failure may pass, as when a registry is busy.
-fn look(pod: &Value, images: &[String], seen: &mut BTreeMap<String, Pulled>) {
+fn note_pulls(pod: &Value, images: &[String], seen: &mut BTreeMap<String, Pulled>) {
     for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
         let number =
             status["name"].as_str().and_then(|name| name.strip_prefix("image-")?.parse::<usize>().ok());
@@ -167,14 +167,14 @@ mod tests {
             waiting(2, "ContainerCreating"),
             waiting(3, "CreateContainerError")
         ]);
-        look(&json!({"status": {"containerStatuses": statuses}}), &images, &mut seen);
+        note_pulls(&json!({"status": {"containerStatuses": statuses}}), &images, &mut seen);
         let failed = Pulled::Failed("ErrImagePull: m".into());
         assert_eq!(
             seen.values().cloned().collect::<Vec<_>>(),
             [failed.clone(), Pulled::Here, Pulled::Waiting, Pulled::Here]
         );
         let later = json!([waiting(0, "ImagePullBackOff")]);
-        look(&json!({"status": {"containerStatuses": later}}), &images, &mut seen);
+        note_pulls(&json!({"status": {"containerStatuses": later}}), &images, &mut seen);
         assert_eq!(seen["a"], failed);
     }
 }

@@ -288,7 +288,12 @@ impl<'a> Pod<'a> {
         // The worker gets the variables of the plugin, so these are worked out before its port is known.
         let has_worker = self.plugin.definition.config.worker;
         let given = if has_worker {
-            let own = container::resolve(plugin, &self.plugin.definition.spec, &facts, &self.given(Some(0)))?;
+            let own = container::resolve(
+                plugin,
+                &self.plugin.definition.spec,
+                &facts,
+                &self.shared_variables(Some(0)),
+            )?;
             let (group, mut child) = self.start_worker(&own)?;
             let port = child.stdout.take().and_then(|stdout| {
                 let mut line = String::new();
@@ -299,10 +304,10 @@ impl<'a> Pod<'a> {
             if port.is_none() {
                 bail!("the worker did not start: {}", process::tail(&self.log(WORKER_CONTAINER)));
             }
-            self.given(port)
+            self.shared_variables(port)
         } else {
             keep(At::Keeper, self.start_keeper()?);
-            self.given(None)
+            self.shared_variables(None)
         };
 
         for value in first {
@@ -423,7 +428,7 @@ impl<'a> Pod<'a> {
     }
 
     /// What every container of the pod is given: the worker's port, or all that it takes to do without one.
-    fn given(&self, port: Option<u16>) -> Vec<(String, String)> {
+    fn shared_variables(&self, port: Option<u16>) -> Vec<(String, String)> {
         let path = |path: PathBuf| path.to_string_lossy().into_owned();
         let channel = match port {
             Some(port) => vec![(env::PROGRESS_PORT, port.to_string())],
@@ -448,7 +453,7 @@ impl<'a> Pod<'a> {
     }
 
     fn failure(&self, container: &str, status: ExitStatus) -> Failure {
-        let (ending, said) = (process::ending(status), self.said(container));
+        let (ending, said) = (process::ending(status), self.last_output(container));
         let mut failure = Failure::new(
             self.id.clone(),
             format!("container `{container}` {ending} and left no result; {said}"),
@@ -460,10 +465,14 @@ impl<'a> Pod<'a> {
     }
 
     fn worker_failure(&self, status: ExitStatus) -> String {
-        format!("the worker {} and left no result; {}", process::ending(status), self.said(WORKER_CONTAINER))
+        format!(
+            "the worker {} and left no result; {}",
+            process::ending(status),
+            self.last_output(WORKER_CONTAINER)
+        )
     }
 
-    fn said(&self, container: &str) -> String {
+    fn last_output(&self, container: &str) -> String {
         let tail = process::tail(&self.log(container));
         if tail.is_empty() { "it printed nothing".into() } else { format!("its last output:\n{tail}") }
     }

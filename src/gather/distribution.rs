@@ -127,7 +127,7 @@ impl Source for Distribution {
         facts.set("lsb", lsb(node, &release));
         facts.set("pkg_mgr", package_manager(node, family));
         facts.set("distribution", found.name);
-        facts.own("os_release", json!(release));
+        facts.set_own("os_release", json!(release));
     }
 }
 

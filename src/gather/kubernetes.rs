@@ -98,24 +98,25 @@ impl Source for Kubernetes {
             let value = node.some(&format!("/proc/sys/{}", name.replace('.', "/")))?;
             Some(((*name).to_owned(), Value::from(value.replace('\t', " "))))
         });
-        facts.own("sysctl", sysctls.collect::<Map<_, _>>());
-        facts.own("cgroup", cgroup(node));
-        facts.own("entropy_available", json!(node.number::<u64>("/proc/sys/kernel/random/entropy_avail")));
+        facts.set_own("sysctl", sysctls.collect::<Map<_, _>>());
+        facts.set_own("cgroup", cgroup(node));
+        facts
+            .set_own("entropy_available", json!(node.number::<u64>("/proc/sys/kernel/random/entropy_avail")));
         let processes = processes(node);
-        facts.own("limits", limits(node, &processes));
-        facts.own("processes", processes);
-        facts.own("packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
+        facts.set_own("limits", limits(node, &processes));
+        facts.set_own("processes", processes);
+        facts.set_own("packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
         let sockets = SOCKETS.iter().filter(|path| node.exists(path));
-        facts.own("runtime_sockets", sockets.map(|path| Value::from(*path)).collect::<Vec<_>>());
-        facts.own("folders", folders(node));
-        facts.own("boot_id", json!(node.some("/proc/sys/kernel/random/boot_id")));
+        facts.set_own("runtime_sockets", sockets.map(|path| Value::from(*path)).collect::<Vec<_>>());
+        facts.set_own("folders", folders(node));
+        facts.set_own("boot_id", json!(node.some("/proc/sys/kernel/random/boot_id")));
         let pressure = ["cpu", "io", "memory"].iter().filter_map(|kind| {
             let text = node.some(&format!("/proc/pressure/{kind}"))?;
             Some(((*kind).to_owned(), json!(pressure(&text))))
         });
-        facts.own("pressure", pressure.collect::<Map<_, _>>());
+        facts.set_own("pressure", pressure.collect::<Map<_, _>>());
         let files = node.text("/proc/sys/fs/file-nr").unwrap_or_default();
-        facts.own(
+        facts.set_own(
             "open_files",
             json!(files.split_whitespace().next().and_then(|word| word.parse::<u64>().ok())),
         );

@@ -32,9 +32,9 @@ impl Source for Memory {
                 "swap": { "total": swap, "free": swap_free, "used": swap.saturating_sub(swap_free), "cached": mib("SwapCached") },
             }),
         );
-        facts.own("memavailable_mb", mib("MemAvailable"));
-        facts.own("hugepages", hugepages(&kib));
-        facts.own("swap", swaps(&node.text("/proc/swaps").unwrap_or_default()));
+        facts.set_own("memavailable_mb", mib("MemAvailable"));
+        facts.set_own("hugepages", hugepages(&kib));
+        facts.set_own("swap", swaps(&node.text("/proc/swaps").unwrap_or_default()));
     }
 }
 

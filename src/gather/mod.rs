@@ -77,7 +77,7 @@ impl Facts {
         }
     }
 
-    fn own(&mut self, name: &str, value: impl Into<Value>) {
+    fn set_own(&mut self, name: &str, value: impl Into<Value>) {
         self.0.insert(format!("sonobuoy_{name}"), value.into());
     }
 
@@ -115,19 +115,19 @@ pub(crate) fn host_facts(node: &Node) -> Value {
                 let (offset, doubt) = (skew.offset, skew.doubt);
                 let facts_of =
                     json!({ "seconds": offset, "uncertainty_seconds": doubt, "against": skew.against });
-                facts.own("clock_offset", facts_of);
+                facts.set_own("clock_offset", facts_of);
             }
             Some(Err(error)) => drop(unread.insert("clock offset".into(), format!("{error:#}"))),
             None => {}
         }
         match around.node_info(ANSWER) {
-            Some(Ok(info)) => facts.own("node_info", info),
+            Some(Ok(info)) => facts.set_own("node_info", info),
             Some(Err(error)) => drop(unread.insert("node info".into(), format!("{error:#}"))),
             None => {}
         }
     }
-    facts.own("unread", json!(unread));
-    facts.own("version", VERSION);
+    facts.set_own("unread", json!(unread));
+    facts.set_own("version", VERSION);
     facts.0.insert("gather_subset".into(), json!(["all"]));
     facts.0.insert("module_setup".into(), true.into());
     let details = if unread.is_empty() { json!({}) } else { json!({ "unread": unread }) };

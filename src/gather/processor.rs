@@ -28,7 +28,7 @@ impl Source for Processor {
             .filter_map(|name| Some((node.text(&format!("{folder}/{name}"))?, name)))
             .map(|(k, v)| (v, k))
             .collect();
-        facts.own("cpu_vulnerabilities", json!(known));
+        facts.set_own("cpu_vulnerabilities", json!(known));
     }
 }
 

@@ -26,7 +26,7 @@ impl Source for Security {
         let lockdown = node.text("/sys/kernel/security/lockdown");
         let chosen = lockdown.and_then(|text| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned()));
         let modules = node.text("/sys/kernel/security/lsm");
-        facts.own("security", json!({ "lockdown": chosen, "modules": modules }));
+        facts.set_own("security", json!({ "lockdown": chosen, "modules": modules }));
     }
 }
 

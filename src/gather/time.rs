@@ -17,7 +17,7 @@ impl Source for Time {
         let zone = node.bytes("/etc/localtime").and_then(|file| Zone::read(&file)).unwrap_or_default();
         facts.set("date_time", date_time(since.as_secs(), since.subsec_micros(), &zone));
         let clocks = "/sys/devices/system/clocksource/clocksource0";
-        facts.own(
+        facts.set_own(
             "clock",
             json!({
                 "source": node.text(&format!("{clocks}/current_clocksource")),

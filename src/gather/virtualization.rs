@@ -58,7 +58,7 @@ impl Source for Virtualization {
         facts.set("virtualization_role", role);
         facts.set("virtualization_tech_guest", json!(found.guests));
         facts.set("virtualization_tech_host", json!(found.hosts));
-        facts.own("kernel_modules", json!(loaded));
+        facts.set_own("kernel_modules", json!(loaded));
     }
 }
 

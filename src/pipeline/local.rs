@@ -60,10 +60,10 @@ impl Local<'_> {
         if self.config.uuid.is_empty() {
             self.config.uuid = config::new_uuid();
         }
-        Ok(self.work())
+        Ok(self.work_dir())
     }
 
-    fn work(&self) -> PathBuf {
+    fn work_dir(&self) -> PathBuf {
         std::env::temp_dir().join(format!("sonobuoy-{}", self.config.uuid))
     }
 
@@ -76,7 +76,7 @@ impl Local<'_> {
     ) -> anyhow::Result<Ended> {
         let started = SystemTime::now();
         self.config.version = VERSION.into();
-        let work = self.work();
+        let work = self.work_dir();
         sys::dir_builder(0o700).create(&work).at("cannot create", &work)?;
         let ended = self.run_in(&work, started, watch, stop);
         logger::untee();

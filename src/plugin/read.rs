@@ -32,7 +32,7 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     for node in nodes.iter().filter(|node| !node.is_null()) {
         match node.get("data") {
             Some(data) if is_config_map(node) && has_definition(data) => all.extend(unwrap(node)?),
-            _ if is_object(node) => others.push(said(node)),
+            _ if is_object(node) => others.push(kind_and_name(node)),
             _ => all.push(one(node)?),
         }
     }
@@ -48,7 +48,7 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
 }
 
 /// What a document is, in messages.
-fn said(node: &Node) -> String {
+fn kind_and_name(node: &Node) -> String {
     let text = |node: Option<&Node>| match node.map(|node| &node.content) {
         Some(Content::Text(text)) => text.clone(),
         _ => String::new(),

@@ -74,7 +74,7 @@ pub(super) fn with_hyphens(name: &str) -> String {
 }
 
 /// A folder of a search path: `~` and `$HOME` are the user's home.
-fn at_home(folder: &str) -> PathBuf {
+fn with_home(folder: &str) -> PathBuf {
     let below = ["~", "$HOME"]
         .iter()
         .find_map(|home| folder.strip_prefix(home))
@@ -91,7 +91,7 @@ fn at_home(folder: &str) -> PathBuf {
 fn files(folders: &[String]) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for folder in folders {
-        let Ok(entries) = std::fs::read_dir(at_home(folder)) else { continue };
+        let Ok(entries) = std::fs::read_dir(with_home(folder)) else { continue };
         let mut here: Vec<PathBuf> = entries
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| {
@@ -122,11 +122,11 @@ mod tests {
     fn a_folder_may_begin_at_home() {
         let home = sys::homes(&sys::variable).into_iter().next().unwrap_or_default();
         if !home.as_os_str().is_empty() {
-            assert_eq!(at_home("~/.sonobuoy/plugins.d"), home.join(".sonobuoy/plugins.d"));
-            assert_eq!(at_home("$HOME/x"), home.join("x"));
+            assert_eq!(with_home("~/.sonobuoy/plugins.d"), home.join(".sonobuoy/plugins.d"));
+            assert_eq!(with_home("$HOME/x"), home.join("x"));
         }
         for other in ["/a/~/b", "~else/x", "./x", "$HOMEX/y"] {
-            assert_eq!(at_home(other), PathBuf::from(other));
+            assert_eq!(with_home(other), PathBuf::from(other));
         }
     }
 

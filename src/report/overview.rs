@@ -135,13 +135,13 @@ impl<'a> Overview<'a> {
             || self.plugins.iter().any(|plugin| plugin.error.is_some() || plugin.status == UNKNOWN);
         match (self.verdict(), limit) {
             (Verdict::Failed, "failed" | "unknown" | "incomplete" | "flaky") => {
-                Some((FAILED_CODE, self.told(Verdict::Failed, FAILED)))
+                Some((FAILED_CODE, self.verdict_text(Verdict::Failed, FAILED)))
             }
             (Verdict::Unknown, "unknown" | "flaky") => {
-                Some((UNKNOWN_CODE, self.told(Verdict::Unknown, UNKNOWN)))
+                Some((UNKNOWN_CODE, self.verdict_text(Verdict::Unknown, UNKNOWN)))
             }
             (Verdict::Unknown, "incomplete") if incomplete() => {
-                Some((UNKNOWN_CODE, self.told(Verdict::Unknown, UNKNOWN)))
+                Some((UNKNOWN_CODE, self.verdict_text(Verdict::Unknown, UNKNOWN)))
             }
             (Verdict::Passed, "flaky") => {
                 let flaky = self.counts().get(FLAKY).copied().filter(|flaky| *flaky > 0)?;
@@ -155,7 +155,7 @@ impl<'a> Overview<'a> {
     }
 
     /// How many tests of which plugins have come to a verdict: `4 tests failed in e2e`.
-    fn told(&self, verdict: Verdict, column: &str) -> String {
+    fn verdict_text(&self, verdict: Verdict, column: &str) -> String {
         let bad: Vec<&Plugin> = self.plugins.iter().filter(|plugin| plugin.verdict() == verdict).collect();
         let counted = |plugin: &Plugin| {
             columns(&plugin.counts).iter().find(|(name, _)| *name == column).map_or(0, |(_, count)| *count)
