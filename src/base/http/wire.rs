@@ -171,12 +171,18 @@ struct Ahead {
 impl Read for Ahead {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.used == self.buffer.len() {
-            (self.used, self.size) = (0, self.size.min(MAX_AHEAD));
+            self.used = 0;
+            self.buffer.truncate(self.size);
+            self.buffer.shrink_to(self.size);
             self.buffer.resize(self.size, 0);
             let read = self.socket.read(&mut self.buffer);
-            self.buffer.truncate(read.as_ref().map_or(0, |&got| got));
+            match read.as_ref().map_or(0, |&got| got) {
+                // One who is silent keeps no memory.
+                0 => self.buffer = Vec::new(),
+                got => self.buffer.truncate(got),
+            }
             if read? == self.size {
-                self.size *= 2;
+                self.size = (self.size * 2).min(MAX_AHEAD);
             }
         }
         let got = (&self.buffer[self.used..]).read(buffer)?;
@@ -225,11 +231,8 @@ impl Tls {
 impl Read for Tls {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.len() <= FILL {
-            // A head: one who is silent behind it keeps no memory.
+            // A head, of which there is no more.
             self.socket.size = FILL;
-            if self.socket.used == self.socket.buffer.len() {
-                (self.socket.buffer, self.socket.used) = (Vec::new(), 0);
-            }
         }
         rustls::Stream::new(&mut self.connection, &mut self.socket).read(buffer)
     }
