@@ -233,7 +233,12 @@ fn what_is_wrong_is_named_and_nothing_is_written() {
         (JUNIT, r#""ParallelTotal" value="1""#, r#""ParallelTotal" value="4""#, "tests ran in parallel"),
         (JUNIT, r#""RandomSeed" value="7""#, r#""RandomSeed" value="8""#, "their random seeds differ"),
         (JUNIT, "</testsuite></testsuites>", "", "junit_01.xml: cannot be read: "),
-        (LOG, "Ran 2 of 3", "Ran 9 of 3", "the JUnit file says 2: they are not from the same run"),
+        (
+            LOG,
+            "Ran 2 of 3",
+            "Ran 9 of 3",
+            "9 tests ran, but the JUnit file says 2: they are not from the same run",
+        ),
         (LOG, "Ran 2 of 3", "Ran 2 of 3 Specs\nRan 2 of 3", "contains the endings of 2 runs"),
         (LOG, "Ran 2 of 3", "", "the tests did not finish"),
         (LOG, "Test Suite Passed", "", "the suite did not pass: 0 failed, 0 pending, 0 flaked"),

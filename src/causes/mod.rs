@@ -17,7 +17,6 @@ use serde::Serialize;
 
 pub(crate) use contact::{unreached, why_unreached};
 pub(crate) use image::missing_conformance_image;
-
 use mask::mask;
 pub(crate) use why::{Event, Why};
 

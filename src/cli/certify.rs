@@ -52,7 +52,7 @@ impl Submission {
             ));
         };
         // Who waits for a run says nothing of its tests.
-        if request::knows(matches, "local") && !Mode::is_certified(matches.get_one("mode")) {
+        if request::has_value(matches, "local") && !Mode::is_certified(matches.get_one("mode")) {
             return Err(usage::error(format!("--certify: certification requires `--mode {CERTIFIED}`")));
         }
         certify::check(&into)?;

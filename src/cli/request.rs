@@ -262,15 +262,16 @@ fn test_images(registry: &str, env: &mut Env, changes: &mut Vec<Change>) {
     changes.push(Change::File { plugin: builtin::E2E.into(), name: FILE.into(), text });
 }
 
-/// Whether the command has this flag, one with a default: of others clap tells only what was given, and says of a flag that
-/// nobody has the same, unless it was built with assertions.
-pub(super) fn knows(matches: &ArgMatches, flag: &str) -> bool {
+/// Whether a flag has a value, given or by default. A flag that the command lacks has none: built with assertions clap calls
+/// asking for it an error, and without them the same as not given.
+pub(super) fn has_value(matches: &ArgMatches, flag: &str) -> bool {
     matches.try_contains_id(flag).unwrap_or(false)
 }
 
-/// Whether the command is `run`, which creates what `gen` only prints, or `doctor`, which tries the same.
+/// Whether the command is `run`, which creates what `gen` only prints, or `doctor`, which tries the same: a flag that has a
+/// default tells each.
 pub(crate) fn is_run(matches: &ArgMatches) -> bool {
-    ["local", "nodes"].iter().any(|flag| knows(matches, flag))
+    ["local", "nodes"].iter().any(|flag| has_value(matches, flag))
 }
 
 fn names_image_of_logs(changes: &[Change]) -> bool {
@@ -425,7 +426,8 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
 
 /// Whether a test is one of those that the flags of a run choose; of a run that goes on elsewhere nobody knows.
 pub(super) fn chosen(matches: &ArgMatches) -> Result<impl Fn(&str) -> bool> {
-    let is_known = knows(matches, "harden");
+    // It has a default wherever the tests can be chosen.
+    let is_known = has_value(matches, "harden");
     let (env, _) = ordered(matches)?;
     let mut e2e = builtin::named(builtin::E2E).context("the built-in e2e")?;
     e2e.set_env(env.get(builtin::E2E).unwrap_or(&BTreeMap::new()));
@@ -490,7 +492,7 @@ fn version_flag(matches: &ArgMatches) -> &str {
     let given = ["kubernetes-version", "kube-conformance-image-version"]
         .iter()
         // Not every command that asks has the old name.
-        .filter(|id| knows(matches, id))
+        .filter(|id| has_value(matches, id))
         .filter_map(|id| Some((matches.indices_of(id)?.next_back()?, value(matches, id)?)))
         .max();
     given.map_or("auto", |(_, version)| version)

@@ -182,13 +182,11 @@ fn terminated(state: &Value) -> Option<String> {
 /// The last lines of what a container said, which may be all of its log that Kubernetes keeps for this.
 fn end(said: &str) -> &str {
     let said = said.trim();
-    let begins = |at: &usize| said.len() - at <= MAX_SAID;
-    let lines = said.rmatch_indices('\n').map(|(at, _)| at + 1).chain([0]);
-    let last = |at: usize| said.get(at..).unwrap_or_default();
-    match lines.take(MAX_LINES_SAID).take_while(begins).last() {
-        Some(at) => last(at),
-        None => last((said.len() - MAX_SAID..).find(|at| said.is_char_boundary(*at)).unwrap_or_default()),
-    }
+    let fits = |at: &usize| said.len() - at <= MAX_SAID;
+    let starts = said.rmatch_indices('\n').map(|(at, _)| at + 1).chain([0]).take(MAX_LINES_SAID);
+    let within_line = || (said.len() - MAX_SAID..said.len()).find(|at| said.is_char_boundary(*at));
+    let start = starts.take_while(fits).last().or_else(within_line);
+    &said[start.unwrap_or_default()..]
 }
 
 /// `: reason: message`, as far as they are there.
