@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use ureq::tls::TlsConfig;
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{Connector as _, RustlsConnector, TcpConnector};
 
+use super::batch::Batching;
 use super::request::Key;
 use super::retry::{self, Outcome, RetryAdvice};
 use super::{Access, Error, answer};
@@ -201,5 +204,6 @@ fn agent(tls: TlsConfig) -> Agent {
         .timeout_per_write(Some(super::WRITE_TIMEOUT))
         .timeout_per_read(Some(super::READ_TIMEOUT))
         .build();
-    config.new_agent()
+    let connector = ().chain(TcpConnector::default()).chain(Batching).chain(RustlsConnector::default());
+    Agent::with_parts(config, connector, DefaultResolver::default())
 }

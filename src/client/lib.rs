@@ -23,6 +23,7 @@
 //! [`protocol`] documents paths, headers and bodies for clients in other languages.
 
 mod access;
+mod batch;
 mod body;
 mod channel;
 #[doc(hidden)]
