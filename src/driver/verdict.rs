@@ -14,6 +14,9 @@ use base::clock;
 /// So long may a node try for an image that it cannot get: twice, as kubelets do it.
 const MISSING_IMAGE_GRACE: Duration = Duration::from_secs(30);
 
+/// What runtimes call a container whose command they could not start.
+const NEVER_BEGAN: [&str; 2] = ["StartError", "ContainerCannotRun"];
+
 /// So much of what a container said last is repeated, in bytes and in lines.
 const MAX_SAID: usize = 500;
 const MAX_LINES_SAID: usize = 5;
@@ -124,7 +127,8 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
             let failed = ended["exitCode"].as_i64().unwrap_or_default() != 0;
             let reason = format!("Container {name} is in a terminated state{how}");
             // Without its worker a pod that is never restarted cannot send anything.
-            let hopeless = name == worker && failed && pod["spec"]["restartPolicy"] == "Never";
+            let hopeless = pod["spec"]["restartPolicy"] == "Never"
+                && (name == worker && failed || has_none_that_began(status, worker));
             let verdict = after(time(&ended["finishedAt"]), grace.terminated, reason);
             out.push(match verdict {
                 Verdict::Trouble(reason, _) if hopeless => Verdict::Failed(reason),
@@ -151,6 +155,15 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
         out.insert(0, Verdict::Failed(reason));
     }
     out
+}
+
+/// Whether no container of the plugin has ever run: then there is nothing for the worker to wait for.
+fn has_none_that_began(status: &Value, worker: &str) -> bool {
+    let mut own =
+        list(&status["containerStatuses"]).iter().filter(|container| container["name"] != worker).peekable();
+    let never_began =
+        |container: &Value| NEVER_BEGAN.contains(&text(&container["state"]["terminated"]["reason"]));
+    own.peek().is_some() && own.all(never_began)
 }
 
 /// Trouble that began at `since` and is fatal `grace` later. Without a beginning it is not fatal yet.
@@ -339,6 +352,24 @@ mod tests {
             0,
             r#"quiet: Container worker is in a terminated state (exit code 0, reason "Error")"#,
         );
+    }
+
+    #[test]
+    fn a_plugin_whose_command_cannot_be_started_is_not_waited_for() {
+        let ended = |name: &str, reason: &str| json!({"name": name, "state": {"terminated": {"exitCode": 128, "reason": reason, "finishedAt": START}}});
+        let running = |name: &str| json!({"name": name, "state": {"running": {}}});
+        let (typo, worker) = (ended("c", "StartError"), running("worker"));
+        let words = r#"Container c is in a terminated state (exit code 128, reason "StartError")"#;
+        for (containers, verdict) in [
+            (vec![typo.clone(), worker.clone()], "failed"),
+            (vec![worker.clone(), typo.clone(), ended("d", "ContainerCannotRun")], "failed"),
+            // The others may still leave results.
+            (vec![typo.clone(), running("d"), worker.clone()], "trouble"),
+            (vec![typo, ended("d", "Error"), worker], "trouble"),
+        ] {
+            let status = json!({"startTime": START, "containerStatuses": containers});
+            check(status, 0, &format!("{verdict}: {words}"));
+        }
     }
 
     #[test]
