@@ -157,6 +157,8 @@ pub(crate) mod env {
     pub(crate) const RESULTS_ANYWHERE: &str = "SONOBUOY_RESULTS_ANYWHERE";
     /// Where a plugin writes its results.
     pub(crate) const RESULTS_DIR: &str = "SONOBUOY_RESULTS_DIR";
+    /// Where the plugin's container mounts the results, too: the way a definition of before calls them.
+    pub(crate) const RESULTS_MOUNT: &str = "SONOBUOY_RESULTS_MOUNT";
     /// How long a worker carries on after it was told to end.
     pub(crate) const SHUTDOWN_GRACE: &str = "SONOBUOY_SHUTDOWN_GRACE";
     /// Where the aggregator uploads the archive to.

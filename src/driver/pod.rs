@@ -299,6 +299,9 @@ impl Launch<'_> {
             value["name"] = json!(name);
             env.push(value);
         }
+        if let Some(mount) = self.definition.results_mount(&self.config.results_dir) {
+            env.push(json!({"name": env::RESULTS_MOUNT, "value": mount}));
+        }
         if self.definition.config.results_anywhere {
             env.push(json!({"name": env::RESULTS_ANYWHERE, "value": "true"}));
         }
@@ -400,6 +403,23 @@ mod tests {
 
     fn names(list: &Value) -> Vec<&str> {
         list.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_worker_is_told_by_which_other_way_its_plugin_reaches_the_results() {
+        let mounts = |old| json!([{"name": "results", "mountPath": "/tmp/sonobuoy/results"}, old]);
+        for (old, told) in [
+            (json!({"name": "results", "mountPath": "/old"}), json!("/old")),
+            (json!({"name": "results", "mountPath": "/old", "subPath": "part"}), Value::Null),
+            (json!({"name": "other", "mountPath": "/old"}), Value::Null),
+        ] {
+            let spec = json!({"name": "main", "image": "i", "volumeMounts": mounts(old)});
+            with_launch(&Definition::new("p", Driver::Job, spec), |launch| {
+                let env = launch.worker_env();
+                let found = env.iter().find(|variable| variable["name"] == env::RESULTS_MOUNT);
+                assert_eq!(found.map_or(Value::Null, |variable| variable["value"].clone()), told);
+            });
+        }
     }
 
     #[test]

@@ -27,6 +27,13 @@ impl Definition {
         self.mount_results(folder);
     }
 
+    /// Where the plugin's container mounts the results besides `folder`.
+    pub(crate) fn results_mount(&self, folder: &str) -> Option<&str> {
+        let mounts = self.spec["volumeMounts"].as_array().into_iter().flatten();
+        let mut paths = mounts.filter(|mount| mount["name"] == RESULTS_VOLUME && mount["subPath"].is_null());
+        paths.find_map(|mount| mount["mountPath"].as_str().filter(|path| *path != folder))
+    }
+
     /// Mounts a volume in the plugin's container and its sidecars; an existing mount of that name is moved there.
     pub(crate) fn mount(&mut self, volume: &str, path: &str) {
         for container in self.containers_mut() {
@@ -155,12 +162,14 @@ mod tests {
         for (before, after) in
             [(json!([own]), json!([ours, own])), (json!([ours]), json!([ours])), (json!([]), json!([ours]))]
         {
-            let mut one = plugin(json!({"volumeMounts": before}));
+            let mut one = plugin(json!({"volumeMounts": before.clone()}));
             one.mount_results_also("/r");
             assert_eq!(one.spec["volumeMounts"], after);
             // What the aggregator does to it later changes nothing.
             one.mount_results("/r");
             assert_eq!(one.spec["volumeMounts"], after);
+            let also = (before == json!([own])).then_some("/tmp/results");
+            assert_eq!(one.results_mount("/r"), also);
         }
     }
 

@@ -107,6 +107,8 @@ impl Named {
 /// Where a plugin leaves its result.
 pub(super) struct Place<'a> {
     pub(super) dir: &'a Path,
+    /// Another way by which the plugin reaches it.
+    pub(super) mount: Option<&'a Path>,
     /// Whether the done file may name what lies outside.
     pub(super) anywhere: bool,
 }
@@ -220,7 +222,7 @@ impl Place<'_> {
         if text.is_empty() {
             return Err("the done file is empty; it must contain the path of the result".into());
         }
-        let (given, beside) = (PathBuf::from(text), self.dir.join(text));
+        let (given, beside) = (self.here(text), self.dir.join(text));
         let quoted: String = text.chars().take(QUOTED).collect();
         let path = match given.metadata() {
             Ok(_) => given,
@@ -240,6 +242,16 @@ impl Place<'_> {
                 self.dir.display()
             )),
             Err(error) => Err(format!("the done file names `{quoted}`, which cannot be read: {error}")),
+        }
+    }
+
+    /// A path of the plugin's container, as it is here.
+    fn here(&self, text: &str) -> PathBuf {
+        let given = Path::new(text);
+        let mount = self.mount.filter(|_| !given.starts_with(self.dir));
+        match mount.and_then(|mount| given.strip_prefix(mount).ok()) {
+            Some(below) => self.dir.join(below),
+            None => given.into(),
         }
     }
 
@@ -342,7 +354,7 @@ mod tests {
     }
 
     fn wait(dir: &Path, delay: Duration, others: &Others, stop: &Stop) -> Found {
-        super::wait(&Place { dir, anywhere: false }, delay, others, stop)
+        super::wait(&Place { dir, mount: None, anywhere: false }, delay, others, stop)
     }
 
     fn result(dir: &Path, relative: &str) -> Found {
@@ -399,6 +411,12 @@ mod tests {
             ("DIR/sub/../inner", true),
             ("DIR/sub/up/inner", true),
             ("inner", true),
+            ("/old/inner", true),
+            ("/old/sub/../inner", true),
+            ("/old", true),
+            ("/old/link", false),
+            ("/old/../secret", false),
+            ("/old/sub/out", false),
             ("DIR/link", false),
             ("link", false),
             ("DIR/../secret", false),
@@ -413,7 +431,8 @@ mod tests {
             let text = text.replace("DIR", dir.to_str().unwrap());
             fs::write(dir.join(DONE_FILE), format!("{text}\n")).unwrap();
             let found = |anywhere| {
-                super::wait(&Place { dir: &dir, anywhere }, Duration::ZERO, &Others::Unknown, &Stop::new())
+                let place = Place { dir: &dir, mount: Some(Path::new("/old")), anywhere };
+                super::wait(&place, Duration::ZERO, &Others::Unknown, &Stop::new())
             };
             match found(false) {
                 Found::Result(named) => assert!(inside && named.open().is_ok(), "{text}"),

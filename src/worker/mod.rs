@@ -83,7 +83,11 @@ fn wait_and_submit(
     others: &Others,
     over: &Stop,
 ) -> anyhow::Result<bool> {
-    let place = Place { dir: &settings.results_dir, anywhere: settings.results_anywhere };
+    let place = Place {
+        dir: &settings.results_dir,
+        mount: settings.results_mount.as_deref(),
+        anywhere: settings.results_anywhere,
+    };
     let submitted = match done::wait(&place, settings.done_delay, others, over) {
         Found::Result(named) => {
             log::info!("the plugin is done, its result is `{}`", named.path.display());

@@ -33,7 +33,9 @@ pub(crate) struct Settings {
     pub id: ResultId,
     /// Where the done file appears.
     pub results_dir: PathBuf,
-    /// Whether the done file may name what lies outside that folder.
+    /// Another way by which the plugin's container reaches that folder.
+    pub results_mount: Option<PathBuf>,
+    /// Whether the done file may name what lies outside it.
     pub results_anywhere: bool,
     /// Where progress is taken on loopback; 0 is any free port, `None` no port at all.
     pub progress_port: Option<u16>,
@@ -78,6 +80,7 @@ impl Settings {
                 Scope::Node => ResultId::on_node(plugin, node),
             },
             results_dir: given(env::RESULTS_DIR).unwrap_or_else(|| names::RESULTS_DIR.into()).into(),
+            results_mount: given(env::RESULTS_MOUNT).map(PathBuf::from),
             results_anywhere: given(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
             progress_port: match given(env::PROGRESS_PORT) {
                 None => Some(names::PROGRESS_PORT),
