@@ -137,6 +137,19 @@ fn certificates_outlive_the_aggregator_and_can_be_asked_for_again() {
 }
 
 #[test]
+fn rights_that_the_server_hears_of_late_are_waited_for() {
+    let cluster = Cluster::new(&["a"]).daemon_sets().plugin("p", "DaemonSet", "").by_node();
+    cluster.api.forbid("list", "nodes");
+    cluster.api.forbid("create", "tokenreviews");
+    let aggregator = cluster.start("");
+    cluster.api.wait(|api| api.count("GET /api/v1/nodes") >= 2);
+    cluster.api.forbid_nothing();
+    assert_eq!(cluster.certified("p", "a").send("a"), 200);
+    aggregator.ends_well();
+    assert_eq!(cluster.status()["plugins"][0]["identity"], "node");
+}
+
+#[test]
 fn where_tokens_may_not_be_reviewed_the_plugin_has_a_certificate_and_who_insists_is_told() {
     let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").by_node();
     cluster.api.forbid("create", "tokenreviews");

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
 use ring::digest;
@@ -36,6 +36,9 @@ use client::protocol::{Failure, ResultId};
 
 /// Certificates outlast the time limit by this, for what comes before and after the plugins.
 const VALIDITY_MARGIN: Duration = Duration::from_secs(86_400);
+/// The rights of a run are created just before its pod, and a busy server hears of them later: so long, a refusal may pass.
+const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
+const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
 /// So many errors of a snapshot are told one by one.
 const TOLD_TROUBLES: usize = 20;
@@ -115,7 +118,8 @@ impl Cluster<'_> {
     ) -> anyhow::Result<Outcome> {
         let started = SystemTime::now();
         let mut errors = 0;
-        let (expected, unseen) = self.expected()?;
+        let rights = Rights { stop, settled: Instant::now() + RIGHTS_SETTLE };
+        let (expected, unseen) = self.expected(&rights)?;
         let limit = launch::total(&self.config, &self.definitions);
         let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(VALIDITY_MARGIN);
         let limits = self.config.limits.clone();
@@ -141,7 +145,7 @@ impl Cluster<'_> {
         };
         let again = retry::attempts(&self.config, &self.definitions);
         let (roster, audience) = (Roster::default(), review::audience(&self.config.uuid));
-        let by_node = self.certifies_nodes(&owner.0)?;
+        let by_node = self.certifies_nodes(&owner.0, &rights)?;
         let aggregator = if by_node {
             let all = self.definitions.iter().chain(&again);
             let launched = all.map(|definition| self.launched(definition)).collect();
@@ -269,17 +273,20 @@ impl Cluster<'_> {
 
     /// The expected results of each plugin, in the order of the definitions; and, if the nodes are unknown, why: then each
     /// plugin that runs on every node has one result, which stands for all.
-    fn expected(&self) -> anyhow::Result<(Vec<Vec<ResultId>>, Option<String>)> {
+    fn expected(&self, rights: &Rights<'_>) -> anyhow::Result<(Vec<Vec<ResultId>>, Option<String>)> {
         let mut nodes = Vec::new();
-        let mut keep = |mut node: Value| {
-            driver::cluster::shrink_node(&mut node);
-            nodes.push(node);
-            Ok(())
+        let mut list = || {
+            nodes.clear();
+            self.client.each(&Resource::NODES, "", &Selector::all(), &mut |mut node| {
+                driver::cluster::shrink_node(&mut node);
+                nodes.push(node);
+                Ok(())
+            })
         };
         let per_node = |definition: &Definition| definition.config.driver == plugin::Driver::DaemonSet;
         let mut unseen = None;
         if self.definitions.iter().any(per_node) {
-            match self.client.each(&Resource::NODES, "", &Selector::all(), &mut keep) {
+            match rights.ask(&mut list, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden)) {
                 Ok(_) => {}
                 Err(error) if error.is_forbidden() => {
                     let why = format!(
@@ -307,7 +314,7 @@ impl Cluster<'_> {
     }
 
     /// Whether each worker gets its own certificate: if it can request one, and tokens may be reviewed.
-    fn certifies_nodes(&self, own_pod: &str) -> anyhow::Result<bool> {
+    fn certifies_nodes(&self, own_pod: &str, rights: &Rights<'_>) -> anyhow::Result<bool> {
         let config = &self.config;
         if config.identity == config::Identity::Plugin || self.definitions.is_empty() {
             return Ok(false);
@@ -321,7 +328,8 @@ impl Cluster<'_> {
             );
             return Ok(false);
         }
-        let allowed = self.client.allowed("create", &Resource::TOKEN_REVIEWS, "");
+        let mut allowed = || self.client.allowed("create", &Resource::TOKEN_REVIEWS, "");
+        let allowed = rights.ask(&mut allowed, |answer| !matches!(answer, Ok(true)));
         match allowed.context("asking whether tokens may be reviewed") {
             Ok(true) => Ok(true),
             Ok(false) if asked_for => bail!(
@@ -498,6 +506,25 @@ impl Cluster<'_> {
             }
         }
         None
+    }
+}
+
+/// The rights of a run that has just begun.
+struct Rights<'a> {
+    stop: &'a Stop,
+    /// From then on they are what they are.
+    settled: Instant,
+}
+
+impl Rights<'_> {
+    /// Asks what needs one of them, again for as long as a refusal may pass.
+    fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
+        loop {
+            let answer = ask();
+            if !is_refused(&answer) || Instant::now() >= self.settled || self.stop.wait(REFUSED_PAUSE) {
+                return answer;
+            }
+        }
     }
 }
 

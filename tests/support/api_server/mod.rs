@@ -223,6 +223,11 @@ impl ApiServer {
         self.lock().denied.push((verb.into(), plural.into()));
     }
 
+    /// Forbids nothing any more.
+    pub fn forbid_nothing(&self) {
+        self.lock().denied.clear();
+    }
+
     /// Serves discovery as servers before 1.27 did.
     pub fn plain_discovery(&self) {
         self.lock().plain_discovery = true;
