@@ -234,6 +234,20 @@ fn what_is_cut_or_damaged_is_an_error() {
 }
 
 #[test]
+fn what_lies_too_deep_is_left_out() {
+    for (levels, skipped) in [(256, 0), (257, 1), (1_000, 1)] {
+        let name = vec!["d"; levels].join("/");
+        let pax = |record: &str| entry("x", b'x', 0o644, "", record.as_bytes());
+        let record = format!(" path={name}\n");
+        let length = record.len() + (record.len() + 3).to_string().len();
+        let outer = Folder::new();
+        let tar = [pax(&format!("{length}{record}")), file("short", "1")].concat();
+        let done = unpack(&gzip(&tar)[..], &outer.0, &Limits::default()).unwrap();
+        assert_eq!((done.skipped, done.files), (skipped, 1 - skipped), "{levels}");
+    }
+}
+
+#[test]
 fn limits_hold() {
     let limits = Limits { entries: 3, total: 100, file: 60 };
     let bytes = |count| file("a", &"x".repeat(count));

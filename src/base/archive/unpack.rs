@@ -2,15 +2,18 @@
 
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
 use super::read::{Entry, Kind, Reader, input_error};
 use super::{Error, Gunzip, at};
 use crate::sys::{self, Open as _};
+use crate::temp;
 
-/// Links are created last; until then their names may take this much memory.
-const MAX_LINK_NAME_BYTES: usize = 64 << 20;
+/// Links are created last; until then their names may take this much of the disk.
+const MAX_LINK_NAME_BYTES: u64 = 64 << 20;
+/// Whoever walks through the folders later holds one open for each level.
+const MAX_LEVELS: usize = 256;
 /// How many names may be the same to the file system.
 const MAX_NAMESAKES: u32 = 1_000;
 
@@ -47,7 +50,7 @@ pub struct Unpacked {
 /// Unpacks the gzip tar `input` into the existing folder `into`, which should be empty.
 ///
 /// Nothing is written outside `into`: names are cleaned (`./x` and `/x` become `x`); entries that climb out with `..`,
-/// hard links, devices and pipes are skipped. Symbolic links are created last, and only if they lead to something inside.
+/// what lies deeper than 256 folders, hard links, devices and pipes are skipped. Symbolic links are created last, and only if they lead to something inside.
 /// Set-user-id bits and owners are dropped; everything stays writable for its owner. A later entry replaces an earlier
 /// file of the same name; if the file system ignores case, a name that differs only in case gets a suffix. Characters
 /// that the system does not allow are escaped. After an error the folder contains what was unpacked so far.
@@ -68,16 +71,18 @@ pub fn unpack_within(
     let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)));
     let mut done = Unpacked::default();
     let mut total = 0_u64;
-    // Name and target of each link, each followed by a NUL: an archive can have a million of them.
-    let mut links = Vec::new();
+    let mut links = Links::default();
     let mut buffer = vec![0; 64 << 10];
     while let Some(entry) = reader.next_entry()? {
         total = total.saturating_add(entry.size);
         check_limits(&entry, total.saturating_add(reader.extensions()), limits)?;
-        let Some((name, escaped)) = clean(&entry.name) else {
-            into.count()?;
-            skip(&mut done, &entry.name, "its name leads out of the folder");
-            continue;
+        let (name, escaped) = match clean(&entry.name) {
+            Ok(name) => name,
+            Err(why) => {
+                into.count()?;
+                skip(&mut done, &entry.name, why);
+                continue;
+            }
         };
         if name.as_os_str().is_empty() {
             // The packed folder itself, as `./`; its mode does not apply here.
@@ -100,15 +105,10 @@ pub fn unpack_within(
                 done.bytes += entry.size;
             }
             Kind::Symlink => {
-                into.take(0)?;
-                if links.len() + entry.name.len() + entry.target.len() > MAX_LINK_NAME_BYTES {
-                    return Err(Error::TooLarge(format!(
-                        "more than {MAX_LINK_NAME_BYTES} bytes of link names"
-                    )));
-                }
                 // A NUL ends a target, as on every system.
                 let target = entry.target.split(|byte| *byte == 0).next().unwrap_or_default();
-                links.extend([&entry.name, &b"\0"[..], target, b"\0"].concat());
+                into.take((entry.name.len() + target.len()) as u64)?;
+                links.keep(into.into, [&entry.name, target])?;
             }
             Kind::Other => {
                 into.count()?;
@@ -116,8 +116,49 @@ pub fn unpack_within(
             }
         }
     }
-    make_links(into, &links, &mut done)?;
+    make_links(into, links, &mut done)?;
     Ok(done)
+}
+
+/// The links of an archive, which can have a million, in a file that has no name.
+#[derive(Default)]
+struct Links {
+    /// Name and target of each, each followed by a NUL.
+    file: Option<BufWriter<File>>,
+    bytes: u64,
+}
+
+impl Links {
+    /// Keeps name and target of another one; the file is created in `folder`.
+    fn keep(&mut self, folder: &Path, words: [&[u8]; 2]) -> Result<(), Error> {
+        let words = words.map(|word| [word, b"\0"].concat()).concat();
+        self.bytes += words.len() as u64;
+        if self.bytes > MAX_LINK_NAME_BYTES {
+            return Err(Error::TooLarge(format!("more than {MAX_LINK_NAME_BYTES} bytes of link names")));
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(BufWriter::new(temp::file(folder).map_err(Error::Output)?)),
+        };
+        file.write_all(&words).map_err(Error::Output)
+    }
+
+    /// All of them, in their order, to be read once more.
+    fn read(&mut self) -> io::Result<impl Iterator<Item = io::Result<[Vec<u8>; 2]>>> {
+        let file = match &mut self.file {
+            Some(file) => {
+                file.flush()?;
+                file.get_mut().rewind()?;
+                Some(file.get_ref().try_clone()?)
+            }
+            None => None,
+        };
+        let mut words = file.into_iter().flat_map(|file| BufReader::new(file).split(0));
+        Ok(std::iter::from_fn(move || {
+            let (name, target) = words.next().zip(words.next())?;
+            Some(name.and_then(|name| Ok([name, target?])))
+        }))
+    }
 }
 
 /// The folder to unpack into, and the space that may be used.
@@ -198,11 +239,12 @@ fn check_limits(entry: &Entry, total: u64, limits: &Limits) -> Result<(), Error>
     Ok(())
 }
 
-/// The name as a path below the folder, and whether anything in it had to be escaped; empty for the folder itself, `None`
-/// if it leads out.
-fn clean(name: &[u8]) -> Option<(PathBuf, bool)> {
+/// The name as a path below the folder, and whether anything in it had to be escaped; empty for the folder itself. `Err`
+/// says why nothing can be made of it.
+fn clean(name: &[u8]) -> Result<(PathBuf, bool), &'static str> {
+    const OUT: &str = "its name leads out of the folder";
     if name.contains(&0) {
-        return None;
+        return Err(OUT);
     }
     let (mut path, mut escaped) = (PathBuf::new(), false);
     for part in name.split(|byte| *byte == b'/') {
@@ -211,7 +253,7 @@ fn clean(name: &[u8]) -> Option<(PathBuf, bool)> {
             // `a/../b` is harmless, `../b` is not.
             b".." => {
                 if !path.pop() {
-                    return None;
+                    return Err(OUT);
                 }
             }
             part => {
@@ -221,7 +263,11 @@ fn clean(name: &[u8]) -> Option<(PathBuf, bool)> {
             }
         }
     }
-    Some((path, escaped))
+    if path.components().count() > MAX_LEVELS {
+        Err("it lies too deep in folders")
+    } else {
+        Ok((path, escaped))
+    }
 }
 
 fn make_folder(path: &Path, mode: u32) -> Result<(), Error> {
@@ -290,19 +336,19 @@ fn write_file(reader: &mut impl Read, file: &mut File, path: &Path, buffer: &mut
 
 /// Creates the links that lead to something inside. A link may lead through another one, so there is a second round;
 /// since links are created last and replace nothing, no file is ever written through one.
-fn make_links(place: &Place<'_>, links: &[u8], done: &mut Unpacked) -> Result<(), Error> {
-    if links.is_empty() {
+fn make_links(place: &Place<'_>, mut links: Links, done: &mut Unpacked) -> Result<(), Error> {
+    if links.bytes == 0 {
         return Ok(());
     }
     let into = place.into;
     let root = into.canonicalize().map_err(|error| output_error(into, &error))?;
     for last in [false, true] {
-        let mut words = links.split(|byte| *byte == 0);
-        while let (Some(name), Some(target)) = (words.next(), words.next()) {
-            let Some(path) = clean(name).map(|(name, _)| into.join(name)) else { continue };
+        for link in links.read().map_err(Error::Output)? {
+            let [name, target] = link.map_err(Error::Output)?;
+            let Ok(path) = clean(&name).map(|(name, _)| into.join(name)) else { continue };
             let made = last && path.symlink_metadata().is_ok_and(|found| found.is_symlink());
-            if !made && !make_link(place, &root, &path, target) && last {
-                skip(done, name, "it does not lead to anything inside the folder");
+            if !made && !make_link(place, &root, &path, &target) && last {
+                skip(done, &name, "it does not lead to anything inside the folder");
             }
         }
     }
