@@ -26,9 +26,40 @@ static STYLE: OnceLock<Style> = OnceLock::new();
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 static OURS_ALONE: AtomicBool = AtomicBool::new(false);
 static TOLD_ELSEWHERE: Mutex<&[&str]> = Mutex::new(&[]);
-static TEE: Mutex<Option<File>> = Mutex::new(None);
+static TEE: Mutex<Option<Tee>> = Mutex::new(None);
+/// Others have their part in what is told, and the disk is for results.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 struct Logger;
+
+/// The file of [`tee`].
+struct Tee {
+    file: File,
+    left: u64,
+}
+
+impl Tee {
+    fn write(&mut self, line: &str) {
+        if self.left == 0 {
+            return;
+        }
+        let left = self.left.saturating_sub(line.len() as u64);
+        let full;
+        let line = if left > 0 {
+            line
+        } else {
+            full = json(
+                SystemTime::now(),
+                Level::Warn,
+                "this log is full; what follows is not in it",
+                &BTreeMap::new(),
+            );
+            &full
+        };
+        self.left = left;
+        let _ = self.file.write_all(line.as_bytes());
+    }
+}
 
 #[derive(Clone, Copy)]
 enum Style {
@@ -71,7 +102,8 @@ fn is_told_elsewhere(record: &Record) -> bool {
 /// From now on also writes every message to `path`, as one JSON line.
 pub fn tee(path: &Path) -> std::io::Result<()> {
     let file = File::options().create(true).append(true).open(path)?;
-    *TEE.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    let left = MAX_FILE_BYTES.saturating_sub(file.metadata()?.len());
+    *TEE.lock().unwrap_or_else(PoisonError::into_inner) = Some(Tee { file, left });
     Ok(())
 }
 
@@ -121,8 +153,8 @@ impl log::Log for Logger {
         if !is_told_elsewhere(record) {
             let _ = live::around(|| std::io::stderr().write_all(line.as_bytes()));
         }
-        if let Some(file) = &mut *TEE.lock().unwrap_or_else(PoisonError::into_inner) {
-            let _ = file.write_all(json(now, record.level(), &message, &fields.0).as_bytes());
+        if let Some(tee) = &mut *TEE.lock().unwrap_or_else(PoisonError::into_inner) {
+            tee.write(&json(now, record.level(), &message, &fields.0));
         }
     }
 
@@ -280,6 +312,16 @@ mod tests {
         let expected =
             r#"{"fields.msg":"x","level":"info","msg":"m\n","node":"n","time":"1970-01-01T00:00:00Z"}"#;
         assert_eq!(line, format!("{expected}\n"));
+    }
+
+    #[test]
+    fn a_log_that_is_full_says_so_once() {
+        let folder = crate::temp::Folder::new().unwrap();
+        let path = folder.join("log");
+        let mut tee = Tee { file: File::create(&path).unwrap(), left: 25 };
+        ["0123456789\n"; 5].iter().for_each(|line| tee.write(line));
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("0123456789\n0123456789\n{") && text.lines().count() == 3, "{text}");
     }
 
     #[test]
