@@ -33,6 +33,11 @@ impl Attempt {
         self.0.dismissed()
     }
 
+    /// Ends it wherever it is.
+    pub(super) fn abandon(&self) {
+        self.0.dismiss();
+    }
+
     /// Lets another take its place, if its sender keeps us waiting; what has come whole stays.
     pub(super) fn yields(&self, now: Instant) -> bool {
         let yields = is_in_vain(&self.0.waits(), now);

@@ -242,6 +242,11 @@ impl Aggregator {
         self.store.lock().processed(plugin, of);
     }
 
+    /// Ends all uploads that are still under way: the archive is there.
+    pub(crate) fn close(&self) {
+        self.store.close();
+    }
+
     /// Notes that the archive is there: the run is complete and will not be taken up again.
     pub(crate) fn finished(&self, archive: status::Archive) {
         self.store.lock().finished(archive);

@@ -127,7 +127,7 @@ fn submit(store: &Store, id: &ResultId, caller: Option<&Caller>, request: &mut R
             let response = Response::text(code(&refusal), format_args!("`{id}`: {refusal}"));
             match refusal {
                 Refusal::Malformed(_) => response.header(FINAL_HEADER, "true"),
-                Refusal::Limit(hit) if hit.code() == 503 => response.header("retry-after", "1"),
+                Refusal::Limit(hit) if !hit.is_final() => response.header("retry-after", "1"),
                 _ => response,
             }
         }

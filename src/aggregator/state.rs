@@ -6,15 +6,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::Attempt;
 use super::budget::{self, Hit};
 use super::progress;
 use super::receipt::Receipt;
+use super::turns::Uploads;
 use crate::status::{self, Archive, Entry, Run};
 use crate::{causes, item};
 use base::clock;
 use base::stop::Stop;
 use client::protocol::{FailureKind, Progress, ResultId};
+
+/// So many reports of errors are taken in the place of one result; a worker has one to tell, or a few.
+const MAX_REPORTS: u32 = 16;
 
 /// What stands in the place of one expected result.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,8 +67,9 @@ struct Slot {
     progress: Option<Arc<Progress>>,
     /// The last limit that it ran into, for the status.
     limited: Option<Hit>,
-    /// Its upload that is under way.
-    upload: Option<Arc<Attempt>>,
+    uploads: Uploads,
+    /// How many reports of errors came in its place.
+    reports: u32,
     result_status: String,
     result_counts: Option<BTreeMap<String, u64>>,
     /// What is known of its arrival.
@@ -358,16 +362,29 @@ impl State {
             trouble: None,
             progress: None,
             limited: None,
-            upload: None,
+            uploads: Uploads::default(),
+            reports: 0,
             result_status: String::new(),
             result_counts: None,
             receipt: Receipt::default(),
         });
     }
 
-    /// The upload for `id` that is under way.
-    pub(super) fn upload(&mut self, id: &ResultId) -> Option<&mut Option<Arc<Attempt>>> {
-        self.slot(id).map(|slot| &mut slot.upload)
+    /// The uploads for `id` that are under way.
+    pub(super) fn uploads(&mut self, id: &ResultId) -> Option<&mut Uploads> {
+        self.slot(id).map(|slot| &mut slot.uploads)
+    }
+
+    /// Those of all results.
+    pub(super) fn each_uploads(&self) -> impl Iterator<Item = &Uploads> {
+        self.slots.iter().map(|slot| &slot.uploads)
+    }
+
+    /// Counts one more report of an error for `id`; false if there were too many.
+    pub(super) fn may_report(&mut self, id: &ResultId) -> bool {
+        let Some(slot) = self.slot(id) else { return false };
+        slot.reports = slot.reports.saturating_add(1);
+        slot.reports <= MAX_REPORTS
     }
 
     /// What is known of the arrival of `id`.

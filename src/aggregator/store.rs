@@ -12,13 +12,13 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::attempt::{Attempt, BESIDE, TURN_TIMEOUT};
+use super::attempt::{Attempt, TURN_TIMEOUT};
 use super::budget::{self, Hit};
 use super::digests::{Digests, Wanted};
 use super::disk::{make_dir, put_in_place, remove, sync_tree, write_new};
@@ -65,6 +65,8 @@ pub(crate) struct Store {
     /// Told when a slot is not busy any more, or an upload over.
     free: Condvar,
     number: AtomicU64,
+    /// Nobody waits for results any more.
+    closing: AtomicBool,
     reading: budget::Pool,
 }
 
@@ -115,6 +117,7 @@ impl Store {
             state: Mutex::new(State::new(ids, limits.progress.kept_bytes)),
             free: Condvar::new(),
             number: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
             reading: budget::Pool::new(limits.progress.reading_bytes),
             limits,
         };
@@ -142,8 +145,15 @@ impl Store {
     pub(super) fn accept<R: Read>(&self, id: &ResultId, upload: Upload<'_, R>) -> Result<Digests, Refusal> {
         let taken = self.begin(id, upload.length, &upload.sender).and_then(|attempt| {
             let place = self.new_place();
-            let taken = self.take_in(id, upload, &place, &attempt);
-            if let Err(error) = remove(&place) {
+            // What stays free is for reports of errors, among others.
+            let disk = if upload.is_error { &Disk::endless() } else { &self.disk };
+            // Given back when what it was taken for is gone.
+            let claim = disk.claim(&id.plugin);
+            let taken = self.take_in(id, upload, &place, &attempt, &claim);
+            // At the end of the run all that is left goes at once.
+            if !self.closing.load(Ordering::Relaxed)
+                && let Err(error) = remove(&place)
+            {
                 log::warn!("{error:#}");
             }
             self.lock().end(id, &attempt);
@@ -228,6 +238,12 @@ impl Store {
         }
     }
 
+    /// Ends all uploads that are still under way.
+    pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+        self.lock().abandon_uploads();
+    }
+
     /// Removes what only a restart needed. The results stay.
     pub(crate) fn discard_state(&self) {
         if let Some(dir) = self.incoming.parent()
@@ -237,17 +253,13 @@ impl Store {
         }
     }
 
-    /// Begins an upload of `id` when no other is under way, or the one that is brings next to nothing.
+    /// Begins an upload of `id` when not too many others are under way, or one of them brings next to nothing.
     fn begin(&self, id: &ResultId, length: Option<u64>, sender: &Sender) -> Result<Arc<Attempt>, Refusal> {
         const LOOK_INTERVAL: Duration = Duration::from_millis(100);
         let deadline = Instant::now() + TURN_TIMEOUT;
         let mut state = self.lock();
         loop {
-            let begun = match length {
-                Some(..=BESIDE) => state.takes(id).map(|()| Arc::default()),
-                _ => state.begin(id, Instant::now()),
-            };
-            match begun {
+            match state.begin(id, length, Instant::now()) {
                 Err(Taken::Uploading) if Instant::now() < deadline => {
                     let waited = self.free.wait_timeout(state, LOOK_INTERVAL);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -267,28 +279,29 @@ impl Store {
         upload: Upload<'_, R>,
         place: &Path,
         attempt: &Attempt,
+        claim: &Claim<'_>,
     ) -> Result<Digests, Refusal> {
         let most = if upload.is_error { budget::ERROR_REPORT } else { self.limits.results.bytes };
         let length = upload.length.unwrap_or(0);
         if length > most {
             return Err(Hit::Sent(most).into());
         }
-        // What stays free is for reports of errors, among others.
-        let disk = if upload.is_error { &Disk::endless() } else { &self.disk };
-        let claim = disk.claim(&id.plugin);
         // The folder itself counts, and what is certain not to fit is not begun.
         let fits = claim.would_take(Room { bytes: length, inodes: 0 }) && claim.take(Room::file(0));
         if let Some(hit) = claim.hit().filter(|_| !fits) {
             return Err(hit.into());
         }
         make_dir(place, 0o755)?;
-        let mut intake = Intake::new(upload.body, most, &claim, attempt);
+        let mut intake = Intake::new(upload.body, most, claim, attempt);
         let stored = if upload.is_error {
             let _share = self.reading(upload.length.unwrap_or(most))?;
             read_all(&mut intake).map(Some)
         } else {
-            self.store_body(id, &mut intake, (upload.kind, upload.disposition), place, &claim)
+            self.store_body(id, &mut intake, (upload.kind, upload.disposition), (place, attempt, claim))
         };
+        if stored.is_err() && attempt.is_superseded() {
+            return Err(refusal(Trouble::Superseded, most));
+        }
         match (intake.trouble(), claim.hit()) {
             (Some(Trouble::NoRoom) | None, Some(hit)) if stored.is_err() => return Err(hit.into()),
             (Some(trouble), _) => return Err(refusal(trouble, most)),
@@ -308,7 +321,15 @@ impl Store {
                 // That a time limit is over, nobody but the aggregator decides.
                 let skipped = FailureKind::of(&report::sentence(&report)) == FailureKind::Skipped;
                 let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
-                self.put_error(id, &report, kind)?;
+                let error = report::sentence(&report);
+                // What stands there already is not written again, nor whatever somebody thinks of, for ever.
+                let stands = self.lock().standing(id) == Some(&Standing::Failed { error, kind });
+                if !stands && !self.lock().may_report(id) {
+                    return Err(Refusal::Duplicate);
+                }
+                if !stands {
+                    self.put_error(id, &report, kind)?;
+                }
             }
             None => {
                 self.put_result(id, place, (&digests.sha256, size), &upload.sender)?;
@@ -325,8 +346,7 @@ impl Store {
         id: &ResultId,
         intake: &mut Intake<'_, R>,
         (kind, disposition): (Option<&str>, Option<&str>),
-        place: &Path,
-        claim: &Claim<'_>,
+        (place, attempt, claim): (&Path, &Attempt, &Claim<'_>),
     ) -> Result<Option<Vec<u8>>, Refusal> {
         // Older workers report errors as nameless bodies of the type that the result would have had.
         let mut start = Vec::new();
@@ -339,7 +359,8 @@ impl Store {
         if kind == Some(GZIP) {
             let Results { entries, unpacked_bytes: total, .. } = self.limits.results;
             let limits = archive::Limits { entries, total, file: total };
-            let room = |bytes| claim.take(Room::file(bytes));
+            // Little of a body can unpack to much that nobody waits for any more.
+            let room = |bytes| !attempt.is_superseded() && claim.take(Room::file(bytes));
             let body = start.chain(intake.by_ref());
             let skipped = archive::unpack_within(body, place, &limits, room)?.skipped;
             if skipped > 0 {

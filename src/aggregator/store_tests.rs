@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use super::server::code;
 use super::state::Standing;
 use super::store::{Store, Upload};
-use crate::layout::state_dir;
+use crate::layout::{JOURNAL, state_dir};
 use client::protocol::{Failure, FailureKind, GZIP, ResultId};
 
 fn node(name: &str) -> ResultId {
@@ -240,6 +240,60 @@ fn a_time_limit_is_not_talked_away_by_a_worker() {
     store.record(&Failure::timed_out(id.clone(), "after 1h"));
     check(send(&store, &id, Upload { is_error: true, ..plain(b"{\"error\":\"killed\"}") }), 200);
     assert_eq!(scratch.tree(), [r#"plugins/p/errors/a/error.json={"error":"timeout: after 1h"}"#]);
+}
+
+#[test]
+fn reports_of_errors_do_not_fill_the_disk() {
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    let journal = || std::fs::metadata(state_dir(&scratch.run()).join(JOURNAL)).unwrap().len();
+    let report = |text: &str| {
+        let body = format!(r#"{{"error":"{text}"}}"#);
+        send(&store, &id, Upload { is_error: true, ..plain(body.as_bytes()) })
+    };
+    check(report("one"), 200);
+    let before = journal();
+    (0..50).for_each(|_| check(report("one"), 200));
+    assert_eq!(journal(), before, "what stands there is not written again");
+    let codes: Vec<u16> = (0..20)
+        .map(|number| report(&number.to_string()).map_or_else(|refusal| code(&refusal), |()| 200))
+        .collect();
+    assert_eq!((&codes[..15], &codes[15..]), (&[200; 15][..], &[409; 5][..]));
+    check(put(&store, &id, "real", b"1"), 200);
+}
+
+#[test]
+fn at_the_end_uploads_end_too_and_leave_what_they_have_to_be_removed_at_once() {
+    use std::sync::mpsc::channel;
+    let tar = tar_gz(&[(Kind::Regular, "x", 0o644, "", b"x")]).leak();
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    let ((asks, asked), (feed, fed)) = (channel(), channel());
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            let upload = Upload {
+                length: Some(tar.len() as u64),
+                kind: Some(GZIP),
+                disposition: Some("a;filename=f"),
+                ..plain(b"")
+            };
+            let Upload { length, kind, disposition, digest, is_error, sender, .. } = upload;
+            let body = Fed { asks, fed };
+            store
+                .accept(&id, Upload { body, length, kind, disposition, digest, is_error, sender })
+                .map(|_| ())
+        });
+        asked.recv().unwrap();
+        store.close();
+        feed.send(&*tar).unwrap();
+        drop(feed);
+        check(busy.join().unwrap(), 503);
+    });
+    assert_eq!(scratch.leftovers(), 1);
+    store.discard_state();
+    assert!(!state_dir(&scratch.run()).exists());
 }
 
 /// A body that comes when it is told to: what `fed` brings, in pieces, until an empty one.

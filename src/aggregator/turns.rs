@@ -1,29 +1,78 @@
-//! One upload of a result at a time: the second is told so, unless the first makes room.
+//! One upload of a result at a time, and few small ones beside it: another is told so, unless one of them makes room.
 //!
 //! Knows no connection; when an upload makes room is [`super::attempt`]'s.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, BESIDE};
 use super::state::{State, Taken};
 use client::protocol::ResultId;
 
+/// So many small ones at a time.
+const MAX_BESIDE: usize = 2;
+
+/// The uploads of a result that are under way.
+#[derive(Default)]
+pub(super) struct Uploads {
+    large: Vec<Arc<Attempt>>,
+    small: Vec<Arc<Attempt>>,
+}
+
 impl State {
-    /// Begins an upload for `id`, unless another one goes on.
-    pub(super) fn begin(&mut self, id: &ResultId, now: Instant) -> Result<Arc<Attempt>, Taken> {
+    /// Begins an upload for `id` of that length, unless too many others go on.
+    pub(super) fn begin(
+        &mut self,
+        id: &ResultId,
+        length: Option<u64>,
+        now: Instant,
+    ) -> Result<Arc<Attempt>, Taken> {
         self.takes(id)?;
-        let upload = self.upload(id).ok_or(Taken::Unexpected)?;
-        if upload.as_ref().is_some_and(|other| !other.yields(now)) {
-            return Err(Taken::Uploading);
+        let uploads = self.uploads(id).ok_or(Taken::Unexpected)?;
+        let (uploads, most) = match length {
+            Some(..=BESIDE) => (&mut uploads.small, MAX_BESIDE),
+            _ => (&mut uploads.large, 1),
+        };
+        if uploads.len() >= most {
+            let made = uploads.iter().position(|other| other.yields(now)).ok_or(Taken::Uploading)?;
+            uploads.swap_remove(made);
         }
-        Ok(Arc::clone(upload.insert(Arc::default())))
+        let attempt = Arc::default();
+        uploads.push(Arc::clone(&attempt));
+        Ok(attempt)
     }
 
     /// An upload for `id` has ended, well or not.
     pub(super) fn end(&mut self, id: &ResultId, attempt: &Arc<Attempt>) {
-        if let Some(upload) = self.upload(id) {
-            upload.take_if(|upload| Arc::ptr_eq(upload, attempt));
+        if let Some(uploads) = self.uploads(id) {
+            uploads.large.retain(|upload| !Arc::ptr_eq(upload, attempt));
+            uploads.small.retain(|upload| !Arc::ptr_eq(upload, attempt));
+        }
+    }
+
+    /// Nobody waits for any upload any more.
+    pub(super) fn abandon_uploads(&self) {
+        self.each_uploads()
+            .flat_map(|uploads| uploads.large.iter().chain(&uploads.small))
+            .for_each(|upload| upload.abandon());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_large_upload_and_two_small_ones_go_on_at_a_time() {
+        let id = ResultId::global("p");
+        let mut state = State::new(vec![id.clone()], 0);
+        for (length, most) in [(None, 1), (Some(BESIDE + 1), 1), (Some(BESIDE), 2), (Some(0), 2)] {
+            let mut begin = || state.begin(&id, length, Instant::now());
+            let begun: Vec<_> = (0..most).map(|_| begin().unwrap()).collect();
+            assert_eq!(begin().err(), Some(Taken::Uploading), "{length:?}");
+            state.end(&id, &begun[0]);
+            let again = state.begin(&id, length, Instant::now()).unwrap();
+            begun[1..].iter().chain([&again]).for_each(|attempt| state.end(&id, attempt));
         }
     }
 }

@@ -65,6 +65,7 @@ impl ReadyRun<'_> {
                 finish()
             });
             serving.stop();
+            self.aggregator.close();
             let served = serve.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the aggregator panicked")));
             let ended = outcome.and_then(|ended| served.map(|()| ended));
             let told = match ended {
