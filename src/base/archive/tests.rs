@@ -234,6 +234,25 @@ fn what_is_cut_or_damaged_is_an_error() {
 }
 
 #[test]
+fn room_for_a_link_is_asked_for_when_it_is_made() {
+    if !makes_links() {
+        return;
+    }
+    let outer = Folder::new();
+    let links = (0..10).map(|number| entry(&format!("l{number}"), b'2', 0o777, "t", b""));
+    let tar = gzip(&std::iter::once(file("t", "1")).chain(links).collect::<Vec<_>>().concat());
+    let asked = std::cell::Cell::new(0);
+    let room = |_| {
+        asked.set(asked.get() + 1);
+        // All that was asked for before is there: the file, the names of the links, and links.
+        assert!(fs::read_dir(&outer.0).unwrap().count() + 2 >= asked.get());
+        true
+    };
+    unpack_within(&tar[..], &outer.0, &Limits::default(), room).unwrap();
+    assert_eq!(asked.get(), 12);
+}
+
+#[test]
 fn what_lies_too_deep_is_left_out() {
     for (levels, skipped) in [(256, 0), (257, 1), (1_000, 1)] {
         let name = vec!["d"; levels].join("/");

@@ -12,6 +12,7 @@ use crate::temp;
 
 /// Links are created last; until then their names may take this much of the disk.
 const MAX_LINK_NAME_BYTES: u64 = 64 << 20;
+const LINK_NAMES_AHEAD: u64 = 64 << 10;
 /// Whoever walks through the folders later holds one open for each level.
 const MAX_LEVELS: usize = 256;
 /// How many names may be the same to the file system.
@@ -107,8 +108,8 @@ pub fn unpack_within(
             Kind::Symlink => {
                 // A NUL ends a target, as on every system.
                 let target = entry.target.split(|byte| *byte == 0).next().unwrap_or_default();
-                into.take((entry.name.len() + target.len()) as u64)?;
-                links.keep(into.into, [&entry.name, target])?;
+                into.count()?;
+                links.keep(into, [&entry.name, target])?;
             }
             Kind::Other => {
                 into.count()?;
@@ -129,16 +130,20 @@ struct Links {
 }
 
 impl Links {
-    /// Keeps name and target of another one; the file is created in `folder`.
-    fn keep(&mut self, folder: &Path, words: [&[u8]; 2]) -> Result<(), Error> {
+    /// Keeps name and target of another one, in a file in the folder of `place`.
+    fn keep(&mut self, place: &Place<'_>, words: [&[u8]; 2]) -> Result<(), Error> {
         let words = words.map(|word| [word, b"\0"].concat()).concat();
+        let before = self.bytes;
         self.bytes += words.len() as u64;
+        if before.div_ceil(LINK_NAMES_AHEAD) < self.bytes.div_ceil(LINK_NAMES_AHEAD) {
+            place.claim((words.len() as u64).max(LINK_NAMES_AHEAD))?;
+        }
         if self.bytes > MAX_LINK_NAME_BYTES {
             return Err(Error::TooLarge(format!("more than {MAX_LINK_NAME_BYTES} bytes of link names")));
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(BufWriter::new(temp::file(folder).map_err(Error::Output)?)),
+            none => none.insert(BufWriter::new(temp::file(place.into).map_err(Error::Output)?)),
         };
         file.write_all(&words).map_err(Error::Output)
     }
@@ -182,6 +187,11 @@ impl Place<'_> {
     /// Called before creating something of so many bytes.
     fn take(&self, bytes: u64) -> Result<(), Error> {
         self.count()?;
+        self.claim(bytes)
+    }
+
+    /// The same for what was counted before.
+    fn claim(&self, bytes: u64) -> Result<(), Error> {
         if (self.room)(bytes) {
             return Ok(());
         }
@@ -347,7 +357,7 @@ fn make_links(place: &Place<'_>, mut links: Links, done: &mut Unpacked) -> Resul
             let [name, target] = link.map_err(Error::Output)?;
             let Ok(path) = clean(&name).map(|(name, _)| into.join(name)) else { continue };
             let made = last && path.symlink_metadata().is_ok_and(|found| found.is_symlink());
-            if !made && !make_link(place, &root, &path, &target) && last {
+            if !made && !make_link(place, &root, &path, &target)? && last {
                 skip(done, &name, "it does not lead to anything inside the folder");
             }
         }
@@ -355,15 +365,20 @@ fn make_links(place: &Place<'_>, mut links: Links, done: &mut Unpacked) -> Resul
     Ok(())
 }
 
-fn make_link(place: &Place<'_>, root: &Path, path: &Path, target: &[u8]) -> bool {
+fn make_link(place: &Place<'_>, root: &Path, path: &Path, target: &[u8]) -> Result<bool, Error> {
     let target = sys::path(target);
-    let Some(parent) = path.parent() else { return false };
+    let Some(parent) = path.parent() else { return Ok(false) };
     if target.has_root() || place.make_way(path).is_err() {
-        return false;
+        return Ok(false);
     }
     // Both ends are actually resolved: a chain of links can lead out although each name looks harmless.
     let inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(root));
-    inside(parent) && inside(&parent.join(&target)) && sys::symlink(&target, path).is_ok()
+    if !inside(parent) || !inside(&parent.join(&target)) {
+        return Ok(false);
+    }
+    // Only now: until they are there, links take no room that others could see.
+    place.claim(0)?;
+    Ok(sys::symlink(&target, path).is_ok())
 }
 
 fn output_error(path: &Path, error: &io::Error) -> Error {
