@@ -3,6 +3,10 @@
 //! Who has shown nothing yet is told apart from who has: the one never takes the place of the other. Time counts only
 //! while a peer is waited for. A few threads take the steps that are due; what has a whole head goes to `slots`. Who spoke
 //! and cannot be served is told so before it is let go.
+//!
+//! Hands are shaken with each address in its turn. When there is no more room, the address that has most unfinished
+//! handshakes makes room for one that has next to none, and handshakes take no more than half of the places of those
+//! who idle between requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -17,7 +21,7 @@ use crate::sys::Poller;
 use super::connection::{self, Next};
 use super::guest::{Drained, Guest, Session, Sort, Stage, drained, has_spoken};
 use super::slots::{Job, Slots};
-use super::waiting::{Flow, Waiting};
+use super::waiting::{Flow, Turns, Waiting};
 use super::wire::{Input, Socket, Tls};
 use super::{Limits, Peer, Principal, Response};
 
@@ -30,6 +34,9 @@ const GREETING_BYTES: usize = 24 * 1024;
 const CROWD_SHARE: usize = 16;
 /// So many times the usual time they have then.
 const CROWD_TIMEOUT_FACTOR: u32 = 6;
+/// A handshake that has kept us waiting so long makes room for an address that has next to none under way, if its own
+/// has most.
+const HANDSHAKE_TURN: Duration = Duration::from_millis(250);
 /// As long as so many wait for their turn, no more hands are shaken.
 const QUICK_WAITING: usize = 512;
 
@@ -42,7 +49,7 @@ struct State {
     /// Steps that are due for those who are inside.
     steps: VecDeque<Guest>,
     /// Those who have spoken first and wait to come in.
-    begin: VecDeque<Guest>,
+    begin: Turns<Guest>,
     /// Whose hands are being shaken, by them or by us.
     shaking: usize,
     /// How many of the known are not in `slots`.
@@ -135,7 +142,7 @@ impl<'a> Lobby<'a> {
                 Stage::Silent(socket) => match has_spoken(socket, self.tls.is_some()) {
                     Ok(true) => {
                         let mut state = self.lock();
-                        state.begin.push_back(guest);
+                        state.begin.push(guest.address.ip(), guest);
                         drop(state);
                         self.due.notify_one();
                     }
@@ -180,7 +187,7 @@ impl<'a> Lobby<'a> {
         }
         let mut state = self.lock();
         let mut wanted = if crowd { 0 } else { state.begin.len() };
-        while wanted > 0 && state.shaking >= self.limits.handshakes {
+        while wanted > 0 && state.is_full(self.limits) {
             let shaking = &state.waiting[Sort::Handshake as usize];
             let Some(id) = shaking.yields(self.limits.handshake_yields, now) else { break };
             let Some(guest) = state.remove(id) else { break };
@@ -224,32 +231,37 @@ impl<'a> Lobby<'a> {
             if let Some(guest) = state.steps.pop_front() {
                 return Some(guest);
             }
-            let queue = if state.begin.is_empty() { 0 } else { self.slots.quick_waiting() };
-            if !state.begin.is_empty() && queue < QUICK_WAITING && self.makes_room(&mut state) {
+            if let Some(address) = state.begin.next()
+                && self.slots.quick_waiting() < QUICK_WAITING
+                && self.makes_room(&mut state, address)
+            {
                 state.shaking += 1;
-                return state.begin.pop_front();
+                return state.begin.pop();
             }
             state = self.due.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Whether one more may shake hands. Who idles between requests makes room.
-    fn makes_room(&self, state: &mut State) -> bool {
-        if state.shaking >= self.limits.handshakes {
-            return false;
-        }
-        while state.known + state.shaking >= self.limits.known {
+    /// Whether somebody at `address` may shake hands. Who keeps us waiting or idles between requests makes room.
+    fn makes_room(&self, state: &mut State, address: IpAddr) -> bool {
+        while state.is_full(self.limits) {
             let now = Instant::now();
-            let some =
-                self.limits.yields * if state.is_crowd(self.limits, now) { CROWD_TIMEOUT_FACTOR } else { 1 };
-            let yielding = [
-                (Sort::Nameless, some),
-                (Sort::Idle, Duration::ZERO),
-                (Sort::Fresh, some),
-                (Sort::Speaking, some),
-            ];
+            let factor = if state.is_crowd(self.limits, now) { CROWD_TIMEOUT_FACTOR } else { 1 };
+            let some = self.limits.yields * factor;
+            let shaking = &state.waiting[Sort::Handshake as usize];
             let yields = |(sort, least)| state.waiting[sort as usize].yields(least, now);
-            let Some(id) = yielding.into_iter().find_map(yields) else { return false };
+            let known = state.shaking < self.limits.handshakes;
+            let idle = known && state.shaking < self.limits.known.div_ceil(2);
+            let id = Some((Sort::Nameless, some))
+                .filter(|_| known)
+                .and_then(yields)
+                .or_else(|| shaking.yields_to(address, HANDSHAKE_TURN * factor, now))
+                .or_else(|| Some((Sort::Idle, Duration::ZERO)).filter(|_| idle).and_then(yields))
+                .or_else(|| {
+                    let rest = [(Sort::Fresh, some), (Sort::Speaking, some)];
+                    rest.into_iter().filter(|_| known).find_map(yields)
+                });
+            let Some(id) = id else { return false };
             if let Some(guest) = state.remove(id) {
                 state.forget(&guest);
             }
@@ -494,6 +506,11 @@ impl<'a> Lobby<'a> {
 impl State {
     fn is_crowd(&mut self, limits: &Limits, now: Instant) -> bool {
         self.certified.recent(limits.handshake_yields, now) >= (limits.handshakes / CROWD_SHARE).max(1)
+    }
+
+    /// Whether somebody has to make room before one more may shake hands.
+    fn is_full(&self, limits: &Limits) -> bool {
+        self.shaking >= limits.handshakes || self.known + self.shaking >= limits.known
     }
 
     fn insert(&mut self, guest: Guest) {

@@ -1,11 +1,15 @@
 //! Who waits for how long, and who goes first when there is no more room. Pure: times are given.
 //!
 //! An address may hold all places while nobody else wants one; when there are none left, the address that holds most
-//! loses the place that has kept us waiting longest. So no address is refused, and none takes another's.
+//! loses the place that has kept us waiting longest. So no address is refused, and none takes another's. Those who wait
+//! for us go in turn by address.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+/// An address that has less than one in this number of what another has is starved by it.
+const STARVED_FACTOR: usize = 8;
 
 /// Connections of one sort that wait for their peers.
 #[derive(Default)]
@@ -52,6 +56,13 @@ impl Waiting {
         (now.saturating_duration_since(*since) >= least).then_some(*id)
     }
 
+    /// Who makes room for one at `address`, which has next to nothing compared to the one that has most.
+    pub(super) fn yields_to(&self, address: IpAddr, least: Duration, now: Instant) -> Option<u64> {
+        let (most, _) = self.ranking.last()?;
+        let own = self.counts.get(&network(address)).copied().unwrap_or(0);
+        (*most > STARVED_FACTOR * (own + 1)).then(|| self.yields(least, now)).flatten()
+    }
+
     fn count(&mut self, address: IpAddr, change: impl Fn(usize) -> usize) {
         let count = self.counts.entry(address).or_default();
         self.ranking.remove(&(*count, address));
@@ -61,6 +72,58 @@ impl Waiting {
         } else {
             self.ranking.insert((*count, address));
         }
+    }
+}
+
+/// Those who wait for us: each address has its turn, and gives the first of its own.
+pub(super) struct Turns<T> {
+    queues: HashMap<IpAddr, VecDeque<T>>,
+    order: VecDeque<IpAddr>,
+    len: usize,
+}
+
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Self { queues: HashMap::new(), order: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<T> Turns<T> {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn push(&mut self, address: IpAddr, one: T) {
+        let address = network(address);
+        let queue = self.queues.entry(address).or_default();
+        if queue.is_empty() {
+            self.order.push_back(address);
+        }
+        queue.push_back(one);
+        self.len += 1;
+    }
+
+    /// The address whose turn it is.
+    pub(super) fn next(&self) -> Option<IpAddr> {
+        self.order.front().copied()
+    }
+
+    /// The first of that address, whose next turn comes after all others'.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let address = self.order.pop_front()?;
+        let queue = self.queues.get_mut(&address)?;
+        let one = queue.pop_front()?;
+        self.len -= 1;
+        if queue.is_empty() {
+            self.queues.remove(&address);
+        } else {
+            self.order.push_back(address);
+        }
+        Some(one)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
     }
 }
 
@@ -129,6 +192,50 @@ mod tests {
         assert_eq!((waiting.yields(Duration::ZERO, at(9)), waiting.len()), (Some(1), 1));
         waiting.remove(1, few, at(0));
         assert_eq!((waiting.yields(Duration::ZERO, at(9)), waiting.len()), (None, 0));
+    }
+
+    #[test]
+    fn one_that_has_most_makes_room_for_the_starved_alone() {
+        let (start, least) = (Instant::now(), Duration::from_secs(1));
+        let [asks, most]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+        // How many the one who asks has, how many the other, for how many seconds; whether one of those makes room.
+        let table = [
+            (0, 0, 9, false),
+            (0, 8, 9, false),
+            (0, 9, 9, true),
+            (0, 9, 1, true),
+            (0, 9, 0, false),
+            (1, 16, 9, false),
+            (1, 17, 9, true),
+            (500, 1500, 9, false),
+            (1500, 0, 9, false),
+        ];
+        for (own, others, seconds, yields) in table {
+            let mut waiting = Waiting::default();
+            (0..own).for_each(|id| waiting.add(id, asks, start));
+            (own..own + others).for_each(|id| waiting.add(id, most, start));
+            let now = start + Duration::from_secs(seconds);
+            let expected = yields.then_some(own);
+            assert_eq!(waiting.yields_to(asks, least, now), expected, "{own} {others} {seconds}");
+        }
+    }
+
+    #[test]
+    fn each_address_has_its_turn() {
+        for (pushed, popped) in [
+            ("", ""),
+            ("a1 a2 a3", "a1 a2 a3"),
+            ("a1 a2 a3 b1", "a1 b1 a2 a3"),
+            ("a1 a2 b1 b2 c1", "a1 b1 c1 a2 b2"),
+        ] {
+            let mut turns = Turns::default();
+            for one in pushed.split_whitespace() {
+                turns.push([10, 0, 0, one.as_bytes()[0]].into(), one);
+            }
+            assert_eq!(turns.len(), pushed.split_whitespace().count());
+            let all: Vec<_> = std::iter::from_fn(|| turns.pop()).collect();
+            assert_eq!((all.join(" "), turns.len(), turns.next()), (popped.to_owned(), 0, None));
+        }
     }
 
     #[test]
