@@ -11,7 +11,7 @@
 //! | uploads under way | a result | one | [`Hit::Uploading`] |
 //! | requests for certificates | an address, a pod, the run | `certify` | 429 with Retry-After |
 //! | bytes of a progress update | a request | `Progress.Bytes` | [`Hit::Update`] |
-//! | updates and error reports being read | the run | `Progress.ReadingBytes` | [`Hit::Reading`] |
+//! | updates and error reports being read | a plugin; the run | a quarter of `Progress.ReadingBytes`, at least one update; all of it, the last quarter only for small ones | [`Hit::Reading`] |
 //! | a text in progress | a request | [`TEXT`] | it is cut, with a mark |
 //! | progress kept | a result | its part of `Progress.KeptBytes`, at most [`PROGRESS_OF_ONE`] | [`Hit::Kept`], the list ends with a mark |
 //! | bytes as sent; bytes and entries unpacked | a result | `Results` | [`Hit::Sent`], [`Hit::Unpacked`]; recorded as its failure |
@@ -26,8 +26,9 @@
 //! beyond one, which `status` repeats; who is asked is decided where the request is.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::config;
 use base::http;
@@ -181,33 +182,65 @@ pub(super) fn beginning(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned([&text[..at], "…"].concat())
 }
 
-/// An amount that several take from at once.
+/// A body of so many bytes is small: a heartbeat of progress, a usual error report.
+const SMALL_BODY: u64 = 64 << 10;
+
+/// Memory for bodies being read, which plugins take from at once. Of one plugin no more than its part is held, and
+/// small bodies have a reserve that larger ones leave alone.
 pub(super) struct Pool {
-    left: AtomicU64,
+    amount: u64,
+    part: u64,
+    reserve: u64,
+    held: Mutex<HashMap<String, u64>>,
 }
 
 /// Part of a pool, given back when it is dropped.
 pub(super) struct Share<'a> {
     pool: &'a Pool,
+    plugin: String,
     amount: u64,
 }
 
 impl Pool {
-    pub(super) fn new(amount: u64) -> Self {
-        Self { left: AtomicU64::new(amount) }
+    /// A pool of `amount` in which one body of `largest` fits, if it is not larger than all of it.
+    pub(super) fn new(amount: u64, largest: u64) -> Self {
+        let quarter = amount / 4;
+        Self {
+            amount,
+            part: quarter.max(largest).min(amount),
+            reserve: quarter.min(amount.saturating_sub(largest)),
+            held: Mutex::default(),
+        }
     }
 
-    /// Takes `amount`, if so much is left.
-    pub(super) fn take(&self, amount: u64) -> Option<Share<'_>> {
-        let rest = |left: u64| left.checked_sub(amount);
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).ok()?;
-        Some(Share { pool: self, amount })
+    /// Takes `amount` for `plugin`, if so much is left and within its part.
+    pub(super) fn take(&self, plugin: &str, amount: u64) -> Option<Share<'_>> {
+        let mut held = self.held();
+        let own = held.get(plugin).copied().unwrap_or(0).checked_add(amount)?;
+        let all = held.values().sum::<u64>().checked_add(amount)?;
+        let reserve = if amount <= SMALL_BODY { 0 } else { self.reserve };
+        if own > self.part || all > self.amount - reserve {
+            return None;
+        }
+        held.insert(plugin.to_owned(), own);
+        Some(Share { pool: self, plugin: plugin.to_owned(), amount })
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        // Numbers alone: whatever a panic left is a number, too.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
-        self.pool.left.fetch_add(self.amount, Ordering::Relaxed);
+        let mut held = self.pool.held();
+        let left = held.get(&self.plugin).map_or(0, |own| own.saturating_sub(self.amount));
+        if left == 0 {
+            held.remove(&self.plugin);
+        } else {
+            held.insert(self.plugin.clone(), left);
+        }
     }
 }
 
@@ -237,14 +270,27 @@ mod tests {
 
     #[test]
     fn a_pool_gives_what_it_has_and_takes_it_back() {
-        let pool = Pool::new(10);
-        let first = pool.take(6).unwrap();
-        assert!(pool.take(5).is_none());
-        let second = pool.take(4).unwrap();
+        let pool = Pool::new(10, 10);
+        let first = pool.take("p", 6).unwrap();
+        assert!(pool.take("q", 5).is_none());
+        let second = pool.take("p", 4).unwrap();
         drop(first);
-        assert!(pool.take(6).is_some());
+        assert!(pool.take("q", 6).is_some());
         drop(second);
-        assert!(pool.take(10).is_some());
+        assert!(pool.take("q", 10).is_some());
+        assert!(pool.take("q", u64::MAX).is_none() && pool.held().is_empty());
+    }
+
+    #[test]
+    fn no_plugin_holds_the_room_of_others_and_small_bodies_have_a_reserve() {
+        const LARGE: u64 = 4 << 20;
+        let pool = Pool::new(4 * LARGE, LARGE);
+        let _evil = pool.take("evil", LARGE).unwrap();
+        assert!(pool.take("evil", 1).is_none());
+        let _others = ["a", "b"].map(|plugin| pool.take(plugin, LARGE).unwrap());
+        assert!(pool.take("honest", LARGE).is_none(), "that is the reserve");
+        let small: Vec<_> = (0..64).map_while(|_| pool.take("honest", SMALL_BODY)).collect();
+        assert_eq!(small.len(), 64);
     }
 
     #[test]

@@ -161,7 +161,7 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Response {
     if wanted > most {
         return limited(Hit::Update(most));
     }
-    let _share = match store.reading(wanted) {
+    let _share = match store.reading(id, wanted) {
         Ok(share) => share,
         Err(hit) => return limited(hit),
     };

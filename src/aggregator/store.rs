@@ -118,7 +118,7 @@ impl Store {
             free: Condvar::new(),
             number: AtomicU64::new(0),
             closing: AtomicBool::new(false),
-            reading: budget::Pool::new(limits.progress.reading_bytes),
+            reading: budget::Pool::new(limits.progress.reading_bytes, limits.progress.bytes),
             limits,
         };
         store.resume(records)?;
@@ -136,9 +136,9 @@ impl Store {
         &self.limits
     }
 
-    /// Room for `bytes` that are read to be looked at as a whole, if there is some now.
-    pub(super) fn reading(&self, bytes: u64) -> Result<budget::Share<'_>, Hit> {
-        self.reading.take(bytes).ok_or(Hit::Reading)
+    /// Room for `bytes` of `id` that are read to be looked at as a whole, if there is some now.
+    pub(super) fn reading(&self, id: &ResultId, bytes: u64) -> Result<budget::Share<'_>, Hit> {
+        self.reading.take(&id.plugin, bytes).ok_or(Hit::Reading)
     }
 
     /// Takes a body in. When this returns digests, the result is in place and stays there.
@@ -282,22 +282,28 @@ impl Store {
         claim: &Claim<'_>,
     ) -> Result<Digests, Refusal> {
         let most = if upload.is_error { budget::ERROR_REPORT } else { self.limits.results.bytes };
-        let length = upload.length.unwrap_or(0);
-        if length > most {
+        let announced = upload.length.unwrap_or(0);
+        let report_length = upload.length.unwrap_or(u64::MAX).min(budget::ERROR_REPORT);
+        if announced > most {
             return Err(Hit::Sent(most).into());
         }
         // The folder itself counts, and what is certain not to fit is not begun.
-        let fits = claim.would_take(Room { bytes: length, inodes: 0 }) && claim.take(Room::file(0));
+        let fits = claim.would_take(Room { bytes: announced, inodes: 0 }) && claim.take(Room::file(0));
         if let Some(hit) = claim.hit().filter(|_| !fits) {
             return Err(hit.into());
         }
         make_dir(place, 0o755)?;
         let mut intake = Intake::new(upload.body, most, claim, attempt);
         let stored = if upload.is_error {
-            let _share = self.reading(upload.length.unwrap_or(most))?;
+            let _share = self.reading(id, report_length)?;
             read_all(&mut intake).map(Some)
         } else {
-            self.store_body(id, &mut intake, (upload.kind, upload.disposition), (place, attempt, claim))
+            self.store_body(
+                id,
+                &mut intake,
+                (upload.kind, upload.disposition, report_length),
+                (place, attempt, claim),
+            )
         };
         if stored.is_err() && attempt.is_superseded() {
             return Err(refusal(Trouble::Superseded, most));
@@ -345,13 +351,13 @@ impl Store {
         &self,
         id: &ResultId,
         intake: &mut Intake<'_, R>,
-        (kind, disposition): (Option<&str>, Option<&str>),
+        (kind, disposition, report_length): (Option<&str>, Option<&str>, u64),
         (place, attempt, claim): (&Path, &Attempt, &Claim<'_>),
     ) -> Result<Option<Vec<u8>>, Refusal> {
         // Older workers report errors as nameless bodies of the type that the result would have had.
         let mut start = Vec::new();
         if disposition.is_none() {
-            start = self.start_of(intake)?;
+            start = self.start_of(id, intake, report_length)?;
             if report::is_bare(&start) {
                 return Ok(Some(start));
             }
@@ -379,7 +385,12 @@ impl Store {
     }
 
     /// As much of a body as tells whether it can be a report of an error: all of it if it can.
-    fn start_of<R: Read>(&self, intake: &mut Intake<'_, R>) -> Result<Vec<u8>, Refusal> {
+    fn start_of<R: Read>(
+        &self,
+        id: &ResultId,
+        intake: &mut Intake<'_, R>,
+        length: u64,
+    ) -> Result<Vec<u8>, Refusal> {
         let mut start = Vec::new();
         let mut read = |most: u64| -> Result<Vec<u8>, Refusal> {
             intake.by_ref().take(most).read_to_end(&mut start).map_err(anyhow::Error::from)?;
@@ -389,7 +400,7 @@ impl Store {
         if !report::may_be_bare(&first) {
             return Ok(first);
         }
-        let _share = self.reading(budget::ERROR_REPORT)?;
+        let _share = self.reading(id, length)?;
         read(budget::ERROR_REPORT - report::REPORT_START_BYTES)
     }
 
