@@ -16,9 +16,6 @@ use base::clock;
 use base::stop::Stop;
 use client::protocol::{FailureKind, Progress, ResultId};
 
-/// So many reports of errors are taken in the place of one result; a worker has one to tell, or a few.
-const MAX_REPORTS: u32 = 16;
-
 /// What stands in the place of one expected result.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Standing {
@@ -68,8 +65,6 @@ struct Slot {
     /// The last limit that it ran into, for the status.
     limited: Option<Hit>,
     uploads: Uploads,
-    /// How many reports of errors came in its place.
-    reports: u32,
     result_status: String,
     result_counts: Option<BTreeMap<String, u64>>,
     /// What is known of its arrival.
@@ -363,7 +358,6 @@ impl State {
             progress: None,
             limited: None,
             uploads: Uploads::default(),
-            reports: 0,
             result_status: String::new(),
             result_counts: None,
             receipt: Receipt::default(),
@@ -373,18 +367,6 @@ impl State {
     /// The uploads for `id` that are under way.
     pub(super) fn uploads(&mut self, id: &ResultId) -> Option<&mut Uploads> {
         self.slot(id).map(|slot| &mut slot.uploads)
-    }
-
-    /// Those of all results.
-    pub(super) fn each_uploads(&self) -> impl Iterator<Item = &Uploads> {
-        self.slots.iter().map(|slot| &slot.uploads)
-    }
-
-    /// Counts one more report of an error for `id`; false if there were too many.
-    pub(super) fn may_report(&mut self, id: &ResultId) -> bool {
-        let Some(slot) = self.slot(id) else { return false };
-        slot.reports = slot.reports.saturating_add(1);
-        slot.reports <= MAX_REPORTS
     }
 
     /// What is known of the arrival of `id`.

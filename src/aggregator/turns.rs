@@ -12,11 +12,16 @@ use client::protocol::ResultId;
 /// So many small ones at a time.
 const MAX_BESIDE: usize = 2;
 
+/// So many reports of errors are taken in the place of one result; a worker has one to tell, or a few.
+const MAX_REPORTS: u32 = 16;
+
 /// The uploads of a result that are under way.
 #[derive(Default)]
 pub(super) struct Uploads {
     large: Vec<Arc<Attempt>>,
     small: Vec<Arc<Attempt>>,
+    /// How many reports of errors came instead.
+    reports: u32,
 }
 
 impl State {
@@ -50,11 +55,19 @@ impl State {
         }
     }
 
+    /// Counts one more report of an error for `id`; false if there were too many.
+    pub(super) fn may_report(&mut self, id: &ResultId) -> bool {
+        let Some(uploads) = self.uploads(id) else { return false };
+        uploads.reports = uploads.reports.saturating_add(1);
+        uploads.reports <= MAX_REPORTS
+    }
+
     /// Nobody waits for any upload any more.
-    pub(super) fn abandon_uploads(&self) {
-        self.each_uploads()
-            .flat_map(|uploads| uploads.large.iter().chain(&uploads.small))
-            .for_each(|upload| upload.abandon());
+    pub(super) fn abandon_uploads(&mut self) {
+        for id in self.ids().cloned().collect::<Vec<_>>() {
+            let uploads = self.uploads(&id).map(|uploads| uploads.large.iter().chain(&uploads.small));
+            uploads.into_iter().flatten().for_each(|upload| upload.abandon());
+        }
     }
 }
 

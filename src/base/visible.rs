@@ -7,6 +7,15 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
+/// No column of a table is wider: what stands in it comes from others, and a format has a limit, too.
+const MAX_COLUMN: usize = 1_000;
+
+/// How wide the column of these cells is.
+pub fn width<'a>(cells: impl IntoIterator<Item = &'a str>) -> usize {
+    let widths = cells.into_iter().map(|cell| cell.chars().count());
+    widths.max().unwrap_or_default().min(MAX_COLUMN)
+}
+
 /// Whether a character is not shown as it is: control characters, U+2028 and its like, and those that change the
 /// direction of what follows or hide in it.
 fn hidden(c: char) -> bool {
@@ -94,6 +103,14 @@ impl<W: Write> Write for Visible<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_column_is_as_wide_as_its_widest_cell_within_reason() {
+        assert_eq!(width([]), 0);
+        assert_eq!(width(["a", "größe", ""]), 5);
+        let wide = width(["x".repeat(70_000).as_str()]);
+        assert!(format!("{:wide$}", "").len() <= MAX_COLUMN);
+    }
 
     #[test]
     fn what_a_terminal_obeys_is_shown_and_the_rest_is_as_it_was() {

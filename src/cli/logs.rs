@@ -25,6 +25,8 @@ const MAX_QUEUED_LINES: usize = 256;
 const MAX_LINE_BYTES: u64 = 1 << 20;
 /// Threads that read logs need little: one for each container of a large cluster must fit.
 const STACK: usize = 256 << 10;
+/// A log that ends has no pause this long.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two tries to read a log that broke off.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(32)];
 
@@ -63,7 +65,7 @@ fn print(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resul
     let mut printer = Printer::default();
     let (mut read, mut failed) = (0, 0);
     for source in pods.iter().flat_map(sources) {
-        match client.stream(&source.request(), None) {
+        match client.stream(&source.request(), Some(SILENCE_TIMEOUT)) {
             Ok(body) => {
                 read += 1;
                 lines(body, &mut |line| printer.line(&source, line))

@@ -102,7 +102,7 @@ fn cell(progress: Option<&Progress>) -> String {
 fn align<const N: usize>(rows: &[[String; N]]) -> String {
     let rows: Vec<[_; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible::line(cell))).collect();
     let widths: [usize; N] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+        std::array::from_fn(|column| visible::width(rows.iter().map(|row| &*row[column])));
     let mut text = String::new();
     for row in rows {
         for (cell, width) in row.iter().zip(widths) {

@@ -141,7 +141,7 @@ fn print(head: [&str; 4], rows: &[[String; 4]]) -> Result<()> {
         .chain(rows.iter().cloned())
         .map(|row| row.map(|cell| visible::line(&cell).into_owned()))
         .collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| visible::width(rows.iter().map(|row| &*row[column]));
     let widths = [width(0), width(1), width(2)];
     let mut text = String::new();
     for [image, status, platforms, last] in &rows {

@@ -22,6 +22,7 @@ use crate::remote::state::{self, State};
 use crate::{report, status};
 use base::clock;
 use base::kube::Client;
+use base::stop::Stop;
 use base::sys;
 
 /// A day: what a bare `--wait` means.
@@ -99,9 +100,10 @@ impl Wait {
             });
             let watch = watch.context("cannot start a thread")?;
             let mut follower = Follower { board, ..Follower::new(self, namespace) };
+            // Whatever happens here, the watch ends, which this thread waits for.
+            let (states, over) = (states, Ends(over));
             let outcome = follower.follow(&states);
-            drop(states);
-            over.stop();
+            drop((states, over));
             let watched = watch.join().unwrap_or_else(|_| bail!("the watch panicked"));
             match outcome {
                 Ok(Some(run)) => Ok(run),
@@ -113,6 +115,15 @@ impl Wait {
                 Err(error) => Err(error),
             }
         })
+    }
+}
+
+/// Stops when it is dropped.
+struct Ends(Stop);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 

@@ -177,7 +177,7 @@ impl Part {
                 format!(
                     "{}/{total} ({}%)",
                     self.healthy_nodes,
-                    self.healthy_nodes.saturating_mul(100) / total
+                    self.healthy_nodes.saturating_mul(100).saturating_div(total)
                 )
             }
         }

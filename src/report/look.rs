@@ -27,7 +27,7 @@ pub(super) fn fit(line: &str, width: Option<usize>) -> String {
 /// Columns as wide as what they hold.
 pub(super) fn table(rows: &[Vec<String>], look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
     let columns = rows.first().map_or(0, Vec::len);
-    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
+    let width = |at: usize| visible::width(rows.iter().map(|row| &*row[at]));
     let widths: Vec<usize> = (0..columns).map(width).collect();
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{:width$}", visible::line(cell)));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use crate::support::{Folder, bounded};
 
 pub(super) const CASES: usize = API + REGISTRY;
-const API: usize = 16;
+const API: usize = 17;
 const REGISTRY: usize = 8;
 
 /// What a server says to every request: a head and then so many times a text.
@@ -102,6 +102,7 @@ fn an_api_server_that_means_harm_costs_an_error_and_little_memory() {
             head: "HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n{\"kind\":\"Status\",\"message\":\"\\u001b[2J\\u202e\"}".into(),
             text: "", times: 0,
         }),
+        ("a wish to be left alone for ever", lie("503 Service Unavailable\r\nRetry-After: 18446744073709551615\r\nContent-Length: 0\r\n", "", 0)),
         ("a redirect", redirect("302 Found")),
         ("a redirect that keeps the method", redirect("307 Temporary Redirect")),
     ];

@@ -85,6 +85,15 @@ impl Client {
             config.server.parse().map_err(|why: http::uri::InvalidUri| wrong("server", why.to_string()))?;
         let secure = uri.scheme_str() == Some("https");
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let written = authority.rsplit('@').next().unwrap_or_default().trim_end_matches(':');
+        // The parser takes a port that is no number for none.
+        if uri.port_u16().is_none() && written != uri.host().unwrap_or_default() {
+            return Err(wrong(
+                "server",
+                format!("`{}`: its port must be a number up to 65535", config.server),
+            ));
+        }
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
         let tls = if secure {
             let settings =
@@ -307,7 +316,9 @@ impl Client {
                 Error::Api(refusal) => refusal.retry_after.unwrap_or_else(|| BACKOFF.pause(failures)),
                 _ => BACKOFF.pause(failures),
             };
-            if !repeatable || started.elapsed() + wait > self.patience[usize::from(self.reached())] {
+            if !repeatable
+                || started.elapsed().saturating_add(wait) > self.patience[usize::from(self.reached())]
+            {
                 return Err(error);
             }
             if started.elapsed() > OUTAGE_NOTICE && !self.shared.away.swap(true, Ordering::Relaxed) {

@@ -99,6 +99,7 @@ fn what_passes_is_tried_again_and_what_does_not_is_told_at_once() {
     let started = Instant::now();
     check(on().status(429, "TooManyRequests", "slow down").retry_after(1), true, 2);
     assert!(started.elapsed() >= Duration::from_secs(1), "Retry-After is kept");
+    check(on().status(503, "", "for ever").retry_after(u64::MAX), false, 1);
 
     // A creation is repeated only if the server definitely did not start it.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});

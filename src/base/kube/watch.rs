@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::client::{Body, Client, transport};
 use super::error::Error;
 use super::request::{Request, Resource, Selector};
+use crate::json::weight;
 use crate::retry::Backoff;
 
 /// The server ends a watch after this long; a new one continues from there.
@@ -20,6 +21,8 @@ const WATCH_SECONDS: u64 = 290;
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 40);
 /// One event holds one object.
 const MAX_EVENT_BYTES: u64 = 16 << 20;
+/// What the objects of one page may take in memory.
+const MAX_PAGE_BYTES: usize = 256 << 20;
 /// Objects held at once during the initial listing.
 const PAGE: usize = 200;
 /// Between two attempts to reach a server that is away.
@@ -131,6 +134,7 @@ impl Watch {
         let mut request =
             Request::list(&self.resource, &self.namespace, &self.selector).query("limit", PAGE.to_string());
         let mut events = VecDeque::new();
+        let mut left = MAX_PAGE_BYTES;
         if self.page.is_empty() {
             events.push_back(Event::Restarted);
         } else {
@@ -139,6 +143,9 @@ impl Watch {
         let meta = self.client.page(&self.resource, &request, &mut |mut item| {
             forget_managers(&mut item);
             (self.shrink)(&mut item);
+            left = left
+                .checked_sub(weight(&item))
+                .ok_or_else(|| format!("a page of the list takes more than {MAX_PAGE_BYTES} bytes"))?;
             events.push_back(Event::Applied(item));
             Ok(())
         })?;

@@ -8,6 +8,7 @@ use super::super::overview::Overview;
 use super::super::words::{count, number};
 use super::escape::escape;
 use super::{TABLE, of_facts};
+use base::visible;
 
 /// So many nodes are a table; of more only the odd ones are, and the others are text, which browsers show at once.
 const ROWS: u64 = 400;
@@ -110,7 +111,7 @@ fn as_text(table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
     for (node, cells) in table.rows() {
         let texts = std::iter::once(node).chain(cells.iter().map(|(text, _)| *text));
         for (width, text) in widths.iter_mut().zip(texts) {
-            *width = (*width).max(text.chars().count() + 2);
+            *width = (*width).max(visible::width([text]) + 2);
         }
     }
     let line = |texts: &mut dyn Iterator<Item = String>| {
