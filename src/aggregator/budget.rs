@@ -235,12 +235,10 @@ impl Pool {
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         let mut held = self.pool.held();
-        let left = held.get(&self.plugin).map_or(0, |own| own.saturating_sub(self.amount));
-        if left == 0 {
-            held.remove(&self.plugin);
-        } else {
-            held.insert(self.plugin.clone(), left);
+        if let Some(own) = held.get_mut(&self.plugin) {
+            *own = own.saturating_sub(self.amount);
         }
+        held.retain(|_, own| *own > 0);
     }
 }
 

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::attempt::Uploads;
 use super::budget::{self, Hit};
 use super::progress;
 use super::receipt::Receipt;
-use super::turns::Uploads;
 use crate::status::{self, Archive, Entry, Run};
 use crate::{causes, item};
 use base::clock;

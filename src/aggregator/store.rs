@@ -325,15 +325,15 @@ impl Store {
             Some(body) => {
                 let report = report::parse(&body);
                 // That a time limit is over, nobody but the aggregator decides.
-                let skipped = FailureKind::of(&report::sentence(&report)) == FailureKind::Skipped;
-                let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
                 let error = report::sentence(&report);
+                let skipped = FailureKind::of(&error) == FailureKind::Skipped;
+                let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
                 // What stands there already is not written again, nor whatever somebody thinks of, for ever.
                 let stands = self.lock().standing(id) == Some(&Standing::Failed { error, kind });
-                if !stands && !self.lock().may_report(id) {
-                    return Err(Refusal::Duplicate);
-                }
                 if !stands {
+                    if !self.lock().may_report(id) {
+                        return Err(Refusal::Duplicate);
+                    }
                     self.put_error(id, &report, kind)?;
                 }
             }

@@ -43,21 +43,15 @@ impl Tee {
         if self.left == 0 {
             return;
         }
-        let left = self.left.saturating_sub(line.len() as u64);
-        let full;
-        let line = if left > 0 {
-            line
-        } else {
-            full = json(
-                SystemTime::now(),
-                Level::Warn,
-                "this log is full; what follows is not in it",
-                &BTreeMap::new(),
-            );
-            &full
+        self.left = self.left.saturating_sub(line.len() as u64);
+        let _ = match self.left {
+            0 => {
+                let full = "this log is full; what follows is not in it";
+                let full = json(SystemTime::now(), Level::Warn, full, &BTreeMap::new());
+                self.file.write_all(full.as_bytes())
+            }
+            _ => self.file.write_all(line.as_bytes()),
         };
-        self.left = left;
-        let _ = self.file.write_all(line.as_bytes());
     }
 }
 

@@ -30,6 +30,15 @@ type Action = dyn Fn() + Send + Sync;
 #[must_use = "a dropped hook never runs"]
 pub struct Hook(#[allow(dead_code, reason = "held so that the stop can find it")] Arc<Action>);
 
+/// Stops when it is dropped, also by a panic: whoever else waits on it does not wait for ever.
+pub struct StopOnDrop<'a>(pub &'a Stop);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 impl Stop {
     /// A new request, not yet triggered.
     pub fn new() -> Self {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result};
 
 use base::live;
-use base::stop::Stop;
+use base::stop::{Stop, StopOnDrop};
 use base::sys;
 
 mod events;
@@ -341,15 +341,8 @@ pub(crate) fn with<T>(
         error: None,
     };
     let board = Board { shared: Mutex::new(shared), stop: Stop::new() };
-    /// Also ends the thread when `work` panics.
-    struct Over<'a>(&'a Stop);
-    impl Drop for Over<'_> {
-        fn drop(&mut self) {
-            self.0.stop();
-        }
-    }
     let worked = thread::scope(|scope| {
-        let over = Over(&board.stop);
+        let over = StopOnDrop(&board.stop);
         thread::Builder::new()
             .name("board".into())
             .spawn_scoped(scope, || board.run(output, say))

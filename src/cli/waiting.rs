@@ -22,7 +22,7 @@ use crate::remote::state::{self, State};
 use crate::{report, status};
 use base::clock;
 use base::kube::Client;
-use base::stop::Stop;
+use base::stop::StopOnDrop;
 use base::sys;
 
 /// A day: what a bare `--wait` means.
@@ -101,7 +101,7 @@ impl Wait {
             let watch = watch.context("cannot start a thread")?;
             let mut follower = Follower { board, ..Follower::new(self, namespace) };
             // Whatever happens here, the watch ends, which this thread waits for.
-            let (states, over) = (states, Ends(over));
+            let (states, over) = (states, StopOnDrop(&over));
             let outcome = follower.follow(&states);
             drop((states, over));
             let watched = watch.join().unwrap_or_else(|_| bail!("the watch panicked"));
@@ -115,15 +115,6 @@ impl Wait {
                 Err(error) => Err(error),
             }
         })
-    }
-}
-
-/// Stops when it is dropped.
-struct Ends(Stop);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.stop();
     }
 }
 

@@ -106,9 +106,8 @@ impl Page {
             ["PLUGIN", "STATUS", "PASSED", "FAILED", "SKIPPED", "NODES", "DURATION"].map(str::to_owned);
         let plugins = overview.by_severity();
         let rows: Vec<[String; 7]> = plugins.iter().map(|plugin| row(overview, plugin)).collect();
-        let width = |at: usize| {
-            rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or_default().min(60)
-        };
+        let width =
+            |at: usize| base::visible::width(rows.iter().chain([&head]).map(|row| row[at].as_str())).min(60);
         let widths = [0, 1, 2, 3, 4, 5, 6].map(width);
         writeln!(out, "{}", self.paint(DIM, &self.fit(&cells(&head, &widths))))?;
         for (plugin, row) in plugins.iter().zip(&rows) {

@@ -12,6 +12,7 @@ use crate::temp;
 
 /// Links are created last; until then their names may take this much of the disk.
 const MAX_LINK_NAME_BYTES: u64 = 64 << 20;
+/// They take it in pieces of this size.
 const LINK_NAMES_AHEAD: u64 = 64 << 10;
 /// Whoever walks through the folders later holds one open for each level.
 const MAX_LEVELS: usize = 256;

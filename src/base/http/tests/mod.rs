@@ -9,6 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use super::*;
+use crate::stop::StopOnDrop;
 
 /// Runs a server while `client` talks to it, and stops it.
 fn with_server<T>(
@@ -19,21 +20,13 @@ fn with_server<T>(
     let stop = Stop::new();
     std::thread::scope(|scope| {
         let running = scope.spawn(|| server.run(&stop, &handler));
+        // A failed assertion in the client must not leave the server running, or the test hangs.
         let ends = StopOnDrop(&stop);
         let result = client(server.local_addr());
         drop(ends);
         running.join().unwrap().unwrap();
         result
     })
-}
-
-/// A failed assertion in the client must not leave the server running, or the test hangs.
-struct StopOnDrop<'a>(&'a Stop);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 /// Reads the body and tells what it got.
