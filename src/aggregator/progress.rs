@@ -2,11 +2,9 @@
 //!
 //! Pure: who may post and where it is shown is not known here.
 
-use std::borrow::Cow;
-
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::budget;
+use super::budget::{self, Hit};
 use base::clock;
 use client::protocol::{Progress, ResultId};
 
@@ -19,13 +17,30 @@ const ENTRY: usize = 48;
 const MARK: &str = "… and more than are kept";
 
 /// Reads a body as the readers of existing plugins do: any case of keys, unknown keys and whatever follows the
-/// object ignored, null the same as absent, what is not Unicode replaced. `None` if it is not an update. Nothing is built
-/// of what is not kept.
-pub(super) fn decode(body: &[u8]) -> Option<Progress> {
-    // Names of tests and messages come from anywhere.
-    let text = String::from_utf8_lossy(body);
-    let text = with_whole_letters(&text);
-    serde_json::Deserializer::from_str(&text).deserialize_option(Update).ok()
+/// object ignored, null the same as absent, what is not Unicode replaced, which must not make it longer than `most`
+/// bytes. `None` if it is not an update. Nothing is built of what is not kept.
+pub(super) fn decode(mut body: Vec<u8>, most: u64) -> Result<Option<Progress>, Hit> {
+    make_letters_whole(&mut body);
+    let text = match String::from_utf8(body) {
+        Ok(text) => text,
+        Err(error) => replaced(error.as_bytes(), most)?,
+    };
+    Ok(serde_json::Deserializer::from_str(&text).deserialize_option(Update).ok())
+}
+
+/// The text of these bytes, what is not Unicode replaced: names of tests and messages come from anywhere.
+fn replaced(bytes: &[u8], most: u64) -> Result<String, Hit> {
+    let mark = |invalid: &[u8]| if invalid.is_empty() { "" } else { "\u{fffd}" };
+    let length = bytes.utf8_chunks().map(|chunk| chunk.valid().len() + mark(chunk.invalid()).len()).sum();
+    if length as u64 > most {
+        return Err(Hit::Update(most));
+    }
+    let mut text = String::with_capacity(length);
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.push_str(mark(chunk.invalid()));
+    }
+    Ok(text)
 }
 
 /// The body as a whole.
@@ -162,35 +177,26 @@ fn cost(text: &str) -> usize {
     text.len() + ENTRY
 }
 
-/// JSON whose escapes of half a letter are replaced: Python writes them for names that are not UTF-8.
-fn with_whole_letters(json: &str) -> Cow<'_, str> {
-    let unit = |escape: &str| {
-        let digits = escape.strip_prefix("\\u")?.get(..4)?;
-        u16::from_str_radix(digits, 16).ok()
+/// Replaces the escapes of half a letter in JSON: Python writes them for names that are not UTF-8.
+fn make_letters_whole(json: &mut [u8]) {
+    let unit = |escape: &[u8]| {
+        let digits = escape.strip_prefix(b"\\u")?.get(..4)?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
     };
-    // Nothing is copied before the first half.
-    let (mut whole, mut copied, mut at) = (String::new(), 0, 0);
-    while let Some(next) = json[at..].find('\\') {
-        at += next;
-        let escape = &json[at..];
-        let second = |unit| (0xdc00..0xe000).contains(&unit);
-        let length = match unit(escape) {
-            Some(0xd800..0xdc00) if escape.get(6..).and_then(unit).is_some_and(second) => 12,
+    let mut rest = json;
+    while let Some(next) = rest.iter().position(|byte| *byte == b'\\') {
+        rest = &mut rest[next..];
+        let second = || rest.get(6..).and_then(unit).is_some_and(|unit| (0xdc00..0xe000).contains(&unit));
+        let length = match unit(rest) {
+            Some(0xd800..0xdc00) if second() => 12,
             Some(0xd800..0xe000) => {
-                whole.push_str(&json[copied..at]);
-                whole.push_str("\\ufffd");
-                copied = at + 6;
+                rest[..6].copy_from_slice(b"\\ufffd");
                 6
             }
-            _ => escape.chars().take(2).map(char::len_utf8).sum(),
+            _ => rest.len().min(2),
         };
-        at += length;
+        rest = &mut rest[length..];
     }
-    if copied == 0 {
-        return json.into();
-    }
-    whole.push_str(&json[copied..]);
-    whole.into()
 }
 
 /// RFC 3339 of any year: libraries that do not set the time send the year 1.
@@ -255,9 +261,13 @@ fn keep(list: &mut Vec<String>, room: &mut usize) -> bool {
 mod tests {
     use super::*;
 
+    fn decoded(body: impl AsRef<[u8]>) -> Option<Progress> {
+        decode(body.as_ref().to_vec(), u64::MAX).unwrap()
+    }
+
     fn after(bodies: &[&str]) -> Progress {
         let id = ResultId::global("p");
-        let updates = bodies.iter().map(|body| decode(body.as_bytes()).expect(body));
+        let updates = bodies.iter().map(|body| decoded(body).expect(body));
         let merge =
             |before, update| Some(merged(&id, before, update, "now".into(), budget::PROGRESS_OF_ONE).0);
         updates.fold(None, merge).unwrap()
@@ -307,7 +317,7 @@ mod tests {
 
     #[test]
     fn what_is_not_utf_8_costs_a_letter_and_not_the_update() {
-        let progress = decode(b"{\"msg\":\"caf\xe9\",\"completed\":1}").unwrap();
+        let progress = decoded(b"{\"msg\":\"caf\xe9\",\"completed\":1}").unwrap();
         assert_eq!((progress.msg.as_str(), progress.completed), ("caf\u{fffd}", 1));
         for (msg, read) in [
             (r"\ud83d\ude00", "\u{1f600}"),
@@ -315,14 +325,23 @@ mod tests {
             (r"\ud83d\ud83d\ude00\\udc80", "\u{fffd}\u{1f600}\\udc80"),
             (r"\ud83d\u0041\n", "\u{fffd}A\n"),
         ] {
-            let progress = decode(format!(r#"{{"msg":"{msg}","errors":["{msg}"]}}"#).as_bytes()).expect(msg);
+            let progress = decoded(format!(r#"{{"msg":"{msg}","errors":["{msg}"]}}"#)).expect(msg);
             assert_eq!((progress.msg.as_str(), progress.errors[0].as_str()), (read, read));
         }
         for broken in
             [r#"{"msg":"\"#, r#"{"msg":"\u"#, r#"{"msg":"\ud8"#, r#"{"msg":"\ud800\"#, r#"{"msg":"\ü"}"#]
         {
-            assert!(decode(broken.as_bytes()).is_none(), "{broken}");
+            assert!(decoded(broken).is_none(), "{broken}");
         }
+    }
+
+    #[test]
+    fn what_is_replaced_does_not_make_an_update_longer_than_it_may_be() {
+        let body = b"{\"msg\":\"\xff\xfe \xe2\x82\"}".to_vec();
+        let replaced = body.len() as u64 + 2 + 2 + 1;
+        let msg = "\u{fffd}\u{fffd} \u{fffd}";
+        assert_eq!(decode(body.clone(), replaced).unwrap().unwrap().msg, msg);
+        assert_eq!(decode(body, replaced - 1).err(), Some(Hit::Update(replaced - 1)));
     }
 
     #[test]
@@ -337,7 +356,7 @@ mod tests {
             r#"{"timestamp":"2024-01-01T00:00:00.5+02:00"}"#,
             r#"{"timestamp":"1969-12-31T23:59:59Z"}"#,
         ] {
-            assert!(decode(good.as_bytes()).is_some(), "{good}");
+            assert!(decoded(good).is_some(), "{good}");
         }
         for bad in [
             "",
@@ -353,7 +372,7 @@ mod tests {
             r#"{"name":5}"#,
             r#"{"total":99999999999999999999}"#,
         ] {
-            assert!(decode(bad.as_bytes()).is_none(), "{bad}");
+            assert!(decoded(bad).is_none(), "{bad}");
         }
     }
     #[test]
@@ -373,12 +392,12 @@ mod tests {
             format!(r#"{{"other":[{}]}}"#, vec!["{}"; 1_000_000].join(",")),
             format!(r#"{{"{long}":1}}"#),
         ] {
-            let progress = decode(body.as_bytes()).unwrap();
+            let progress = decoded(body).unwrap();
             assert!(size(&progress) <= budget::PROGRESS_OF_ONE + 4 * budget::TEXT, "{}", size(&progress));
         }
-        let progress = decode(format!(r#"{{"failures":[{many}]}}"#).as_bytes()).unwrap();
+        let progress = decoded(format!(r#"{{"failures":[{many}]}}"#)).unwrap();
         assert_eq!(progress.failures.last().unwrap(), MARK);
-        assert!(decode(format!(r#"{{"msg":"{long}"}}"#).as_bytes()).unwrap().msg.ends_with('…'));
+        assert!(decoded(format!(r#"{{"msg":"{long}"}}"#)).unwrap().msg.ends_with('…'));
     }
 
     #[test]
@@ -387,7 +406,7 @@ mod tests {
         let names: Vec<String> = (0..50).map(|number| format!("\"{number:0100}\"")).collect();
         let body = format!(r#"{{"appendfailing":[{}],"errors":["e"]}}"#, names.join(","));
         for round in 0..10 {
-            let update = decode(body.as_bytes()).unwrap();
+            let update = decoded(&body).unwrap();
             let (after, cut) = merged(&id, before.take(), update, "now".into(), 10_000);
             assert_eq!(cut, round > 0, "{round}");
             assert!(after.failures.iter().map(|text| cost(text)).sum::<usize>() <= 10_000 + cost(MARK));

@@ -165,15 +165,17 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Response {
         Ok(share) => share,
         Err(hit) => return limited(hit),
     };
-    let mut body = Vec::new();
+    let mut body = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
     if let Err(error) = request.body().take(most.saturating_add(1)).read_to_end(&mut body) {
         return Response::empty(if error.kind() == io::ErrorKind::TimedOut { 408 } else { 400 });
     }
     if body.len() as u64 > most {
         return limited(Hit::Update(most));
     }
-    let Some(progress) = progress::decode(&body) else {
-        return Response::empty(400);
+    let progress = match progress::decode(body, most) {
+        Ok(Some(progress)) => progress,
+        Ok(None) => return Response::empty(400),
+        Err(hit) => return limited(hit),
     };
     ran::note(store.run_dir(), id, &progress.msg);
     store.lock().progress(id, progress, clock::now());
