@@ -57,6 +57,11 @@ pub(crate) enum ReviewError {
 
 /// Tells whose tokens are.
 pub(crate) trait Reviewer: Send + Sync {
+    /// Whether `token` may be one of this run's, as far as it says itself: costs nobody else anything.
+    fn may_know(&self, _token: &str) -> bool {
+        true
+    }
+
     /// Who holds `token`, which came from `address`.
     fn review(&self, token: &str, address: IpAddr) -> Result<Holder, ReviewError>;
 }
@@ -134,6 +139,9 @@ impl Certifier {
 
     /// Who holds the token; else the refusal, and whether it counts against whoever asked.
     fn review(&self, store: &Store, token: &str, address: IpAddr) -> Result<Holder, (Response, bool)> {
+        if !self.reviewer.may_know(token) {
+            return Err((Response::text(401, "the token is not for this run"), true));
+        }
         if !locked(&self.pace).take(Instant::now()) {
             return Err((busy("too many requests for certificates at once", Duration::from_secs(1)), false));
         }

@@ -21,6 +21,10 @@ struct ByWord {
 }
 
 impl Reviewer for ByWord {
+    fn may_know(&self, token: &str) -> bool {
+        token != "junk"
+    }
+
     fn review(&self, token: &str, _: IpAddr) -> Result<Holder, ReviewError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if self.away.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
@@ -146,6 +150,7 @@ fn bad_requests_are_refused_in_words_and_counted() {
     for (headers, body, expected, words) in [
         ("", good.as_str(), 401, "Bearer"),
         ("Authorization: Bearer nobody\r\n", &good, 401, "rejected"),
+        ("Authorization: Bearer junk\r\n", &good, 401, "not for this run"),
         ("Authorization: Bearer stranger\r\n", &good, 403, "not a pod of this run"),
         ("Authorization: Bearer n9.p\r\n", &good, 403, "expects nothing from `p/n9`"),
         ("Authorization: Bearer n1.q\r\n", &good, 403, "expects nothing from `q/n1`"),
@@ -164,6 +169,20 @@ fn bad_requests_are_refused_in_words_and_counted() {
             assert!(status == 429 && text.contains("retry-after: 60"), "{text}");
         });
     }
+}
+
+#[test]
+fn tokens_that_are_not_for_this_run_cost_no_review() {
+    let scratch = Scratch::new();
+    let reviewer = ByWord::default();
+    let asked = Arc::clone(&reviewer.asked);
+    certifying(&scratch.run(), &[node("n1")], reviewer, |running| {
+        for (token, reviews) in [("junk", 0), ("nobody", 1)] {
+            let (status, text) =
+                ask(running, POST, &format!("Authorization: Bearer {token}\r\n"), &request());
+            assert_eq!((status, asked.load(Ordering::Relaxed)), (401, reviews), "{token}: {text}");
+        }
+    });
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Tokens of service accounts, bound to pods, and their review.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use super::{ApiServer, parse};
@@ -19,7 +21,8 @@ impl ApiServer {
     pub fn issue_token(&self, pod: &str, audience: &str) -> String {
         let found = self.get(pod).unwrap_or_else(|| panic!("no pod at {pod}"));
         let mut state = self.lock();
-        let text = format!("e30.e30.token-{}", state.tokens.len());
+        let claims = URL_SAFE_NO_PAD.encode(json!({"aud": [audience]}).to_string());
+        let text = format!("e30.{claims}.token-{}", state.tokens.len());
         let pod = (pod.to_owned(), found["metadata"]["uid"].clone());
         state.tokens.push(Token { text: text.clone(), audience: audience.into(), pod, ended: false });
         text
