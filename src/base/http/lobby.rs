@@ -5,8 +5,8 @@
 //! and cannot be served is told so before it is let go.
 //!
 //! Hands are shaken with each address in its turn. When there is no more room, the address that has most unfinished
-//! handshakes makes room for one that has next to none, and handshakes take no more than half of the places of those
-//! who idle between requests.
+//! handshakes, or unfinished requests, makes room for one that has next to none, and handshakes take no more than half of
+//! the places of those who idle between requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -34,9 +34,11 @@ const GREETING_BYTES: usize = 24 * 1024;
 const CROWD_SHARE: usize = 16;
 /// So many times the usual time they have then.
 const CROWD_TIMEOUT_FACTOR: u32 = 6;
-/// A handshake that has kept us waiting so long makes room for an address that has next to none under way, if its own
+/// A handshake, or a request, that has kept us waiting so long makes room for an address that has next to none under way, if its own
 /// has most.
 const HANDSHAKE_TURN: Duration = Duration::from_millis(250);
+/// So many addresses are asked at a time whether somebody makes room for them.
+const TURNS_AHEAD: usize = 32;
 /// As long as so many wait for their turn, no more hands are shaken.
 const QUICK_WAITING: usize = 512;
 
@@ -231,15 +233,23 @@ impl<'a> Lobby<'a> {
             if let Some(guest) = state.steps.pop_front() {
                 return Some(guest);
             }
-            if let Some(address) = state.begin.next()
-                && self.slots.quick_waiting() < QUICK_WAITING
-                && self.makes_room(&mut state, address)
-            {
+            if self.slots.quick_waiting() < QUICK_WAITING && self.has_turn(&mut state) {
                 state.shaking += 1;
                 return state.begin.pop();
             }
             state = self.due.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Whether somebody may shake hands. An address for which nobody makes room does not hold up the next.
+    fn has_turn(&self, state: &mut State) -> bool {
+        (0..TURNS_AHEAD).any(|_| {
+            let Some(address) = state.begin.next() else { return false };
+            self.makes_room(state, address) || {
+                state.begin.pass();
+                false
+            }
+        })
     }
 
     /// Whether somebody at `address` may shake hands. Who keeps us waiting or idles between requests makes room.
@@ -248,19 +258,22 @@ impl<'a> Lobby<'a> {
             let now = Instant::now();
             let factor = if state.is_crowd(self.limits, now) { CROWD_TIMEOUT_FACTOR } else { 1 };
             let some = self.limits.yields * factor;
-            let shaking = &state.waiting[Sort::Handshake as usize];
-            let yields = |(sort, least)| state.waiting[sort as usize].yields(least, now);
-            let known = state.shaking < self.limits.handshakes;
-            let idle = known && state.shaking < self.limits.known.div_ceil(2);
-            let id = Some((Sort::Nameless, some))
-                .filter(|_| known)
-                .and_then(yields)
-                .or_else(|| shaking.yields_to(address, HANDSHAKE_TURN * factor, now))
-                .or_else(|| Some((Sort::Idle, Duration::ZERO)).filter(|_| idle).and_then(yields))
-                .or_else(|| {
-                    let rest = [(Sort::Fresh, some), (Sort::Speaking, some)];
-                    rest.into_iter().filter(|_| known).find_map(yields)
-                });
+            // Handshakes take places of those who are known only while they are few themselves.
+            let few = state.shaking < self.limits.handshakes;
+            let few_beside_idle = few && state.shaking < self.limits.known.div_ceil(2);
+            let yields = |may: bool, sort: Sort, least| {
+                if may { state.waiting[sort as usize].yields(least, now) } else { None }
+            };
+            let starved = |may: bool, sort: Sort, least| {
+                if may { state.waiting[sort as usize].yields_to(address, least, now) } else { None }
+            };
+            let id = yields(few, Sort::Nameless, some)
+                .or_else(|| starved(true, Sort::Handshake, HANDSHAKE_TURN * factor))
+                .or_else(|| yields(few_beside_idle, Sort::Idle, Duration::ZERO))
+                .or_else(|| starved(few, Sort::Speaking, HANDSHAKE_TURN))
+                .or_else(|| starved(few, Sort::Fresh, HANDSHAKE_TURN * factor))
+                .or_else(|| yields(few, Sort::Fresh, some))
+                .or_else(|| yields(few, Sort::Speaking, some));
             let Some(id) = id else { return false };
             if let Some(guest) = state.remove(id) {
                 state.forget(&guest);

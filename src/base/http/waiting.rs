@@ -108,6 +108,11 @@ impl<T> Turns<T> {
         self.order.front().copied()
     }
 
+    /// Leaves that turn to the next address.
+    pub(super) fn pass(&mut self) {
+        self.order.rotate_left(1.min(self.order.len()));
+    }
+
     /// The first of that address, whose next turn comes after all others'.
     pub(super) fn pop(&mut self) -> Option<T> {
         let address = self.order.pop_front()?;
@@ -236,6 +241,13 @@ mod tests {
             let all: Vec<_> = std::iter::from_fn(|| turns.pop()).collect();
             assert_eq!((all.join(" "), turns.len(), turns.next()), (popped.to_owned(), 0, None));
         }
+        let mut turns = Turns::default();
+        turns.pass();
+        for last in 1..=3 {
+            turns.push([10, 0, 0, last].into(), last);
+        }
+        turns.pass();
+        assert_eq!([turns.pop(), turns.pop(), turns.pop(), turns.pop()], [Some(2), Some(3), Some(1), None]);
     }
 
     #[test]

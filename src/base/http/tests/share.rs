@@ -57,3 +57,39 @@ fn however_many_are_greedy_each_has_its_part() {
         }
     });
 }
+
+/// Connects from another address than others do.
+#[cfg(target_os = "linux")]
+fn connect_from(ip: [u8; 4], address: SocketAddr) -> std::net::TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
+    let one = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&one, &SocketAddr::from((ip, 0))).unwrap();
+    connect(&one, &address).unwrap();
+    one.into()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_address_that_fills_all_places_with_half_a_request_makes_room_for_others() {
+    const KNOWN: usize = 24;
+    let mut server = Server::bind("127.0.0.1:0").unwrap();
+    server.limits = Limits { known: KNOWN, head: LONG, yields: LONG, ..Limits::default() };
+    with_server(&server, echo, |address| {
+        let held: Vec<_> = (0..2 * KNOWN)
+            .map(|_| {
+                let mut socket = connect_from([127, 0, 0, 1], address);
+                socket.write_all(b"GET /never HTTP/1.1\r\nHost").unwrap();
+                socket
+            })
+            .collect();
+        for _ in 0..3 {
+            let mut honest = connect_from([127, 0, 0, 2], address);
+            let before = Instant::now();
+            let answer = talk(&mut honest, b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+            assert!(answer.unwrap().starts_with(OK));
+            assert!(before.elapsed() < LONG / 4, "no limit was waited for: {:?}", before.elapsed());
+        }
+        drop(held);
+    });
+}
