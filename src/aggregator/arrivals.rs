@@ -4,9 +4,10 @@
 
 use serde::Serialize;
 
+use super::digests::Digests;
 use super::receipt::{Receipt, Sender};
 use super::state::{Standing, State};
-use base::clock;
+use base::{clock, hex};
 use client::protocol::ResultId;
 
 /// One line of the list.
@@ -57,6 +58,20 @@ impl State {
         }
     }
 
+    /// The results of which only the CRC-32 is known.
+    pub(super) fn quick_alone(&self) -> impl Iterator<Item = (ResultId, String)> {
+        let known = self.ids().filter_map(|id| Some((id.clone(), self.receipt(id)?.crc32.clone())));
+        known.filter(|(_, crc32)| !crc32.is_empty())
+    }
+
+    /// Notes the digests of `id`, both of which are known now.
+    pub(super) fn digested(&mut self, id: &ResultId, digests: &Digests) {
+        if let Some(receipt) = self.receipt_mut(id) {
+            receipt.sha256 = digests.sha256.map(hex).unwrap_or_default();
+            receipt.crc32.clear();
+        }
+    }
+
     /// Notes when an error took the place of `id`.
     pub(super) fn failed_at(&mut self, id: &ResultId, at: String) {
         if let Some(receipt) = self.receipt_mut(id) {
@@ -73,9 +88,13 @@ impl State {
     }
 
     /// The receipt of a body that is about to be in place.
-    pub(super) fn receipt_of(&self, id: &ResultId, sender: &Sender, size: u64, sha256: String) -> Receipt {
+    pub(super) fn receipt_of(&self, id: &ResultId, sender: &Sender, size: u64, digests: &Digests) -> Receipt {
         let known = self.receipt(id).cloned().unwrap_or_default();
-        Receipt { arrived: Some(clock::now()), size, sha256, sender: sender.clone(), ..known }
+        let (sha256, crc32) = match digests.sha256 {
+            Some(sum) => (hex(sum), String::new()),
+            None => (String::new(), hex(digests.crc32)),
+        };
+        Receipt { arrived: Some(clock::now()), size, sha256, crc32, sender: sender.clone(), ..known }
     }
 }
 
@@ -83,6 +102,7 @@ impl State {
 mod tests {
     use std::time::Instant;
 
+    use super::super::digests::Digest;
     use super::*;
 
     #[test]
@@ -95,7 +115,7 @@ mod tests {
         let sender = Sender::new(Some("plugin"), Some("w/1"));
         state.attempted(&ids[0], &sender);
         state.attempted(&ids[0], &sender);
-        let receipt = state.receipt_of(&ids[0], &sender, 7, "00".into());
+        let receipt = state.receipt_of(&ids[0], &sender, 7, &Digest::new(true).finish());
         state.keep(&ids[0], receipt);
         state.settle(&ids[0], Standing::Accepted { identity: None });
         let list = serde_json::to_value(state.received()).unwrap();
@@ -106,7 +126,7 @@ mod tests {
             ("plugin", "p"),
             ("node", "a"),
             ("started", "t0"),
-            ("sha256", "00"),
+            ("sha256", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
             ("identity", "plugin"),
             ("worker", "w/1"),
         ] {

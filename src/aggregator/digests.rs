@@ -1,6 +1,7 @@
 //! The digests of a body: what its sender says they must be, what they are, and what it is told.
 //!
-//! Two kinds: SHA-256, which the receipt keeps, and the quick one that our worker compares. Pure.
+//! Two kinds: SHA-256, which the receipt keeps, and the quick one that our worker compares. Of a large file whose sender is
+//! content with the quick one, the other is taken [`late`](super::late). Pure.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,44 +14,48 @@ pub(super) const QUICK: &str = "crc-32";
 /// The digests of a body that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digests {
-    pub(super) sha256: [u8; 32],
+    /// If it was asked for.
+    pub(super) sha256: Option<[u8; 32]>,
     pub(super) crc32: [u8; 4],
 }
 
 impl Digests {
     /// The value of `Repr-Digest`.
     pub(super) fn text(&self, with_quick: bool) -> String {
-        let mut text = format!("sha-256=:{}:", STANDARD.encode(self.sha256));
-        if with_quick {
-            text += &format!(", {QUICK}=:{}:", STANDARD.encode(self.crc32));
-        }
-        text
+        let member = |kind: &str, bytes: &[u8]| format!("{kind}=:{}:", STANDARD.encode(bytes));
+        let sha256 = self.sha256.map(|sum| member("sha-256", &sum));
+        let quick = with_quick.then(|| member(QUICK, &self.crc32));
+        sha256.into_iter().chain(quick).collect::<Vec<_>>().join(", ")
     }
 }
 
 /// A body while it is read.
 pub(super) struct Digest {
-    sha256: Context,
+    sha256: Option<Context>,
     crc32: Checksum,
 }
 
-impl Default for Digest {
-    fn default() -> Self {
-        Self { sha256: Context::new(&SHA256), crc32: Checksum::default() }
-    }
-}
-
 impl Digest {
+    /// Both, or the quick one alone.
+    pub(super) fn new(with_sha256: bool) -> Self {
+        Self { sha256: with_sha256.then(|| Context::new(&SHA256)), crc32: Checksum::default() }
+    }
+
     /// Takes in the next piece.
     pub(super) fn update(&mut self, bytes: &[u8]) {
-        self.sha256.update(bytes);
+        if let Some(sha256) = &mut self.sha256 {
+            sha256.update(bytes);
+        }
         self.crc32.update(bytes);
     }
 
     /// All of it was read.
     pub(super) fn finish(self) -> Digests {
-        let mut sha256 = [0; 32];
-        sha256.copy_from_slice(self.sha256.finish().as_ref());
+        let sha256 = self.sha256.map(|context| {
+            let mut sum = [0; 32];
+            sum.copy_from_slice(context.finish().as_ref());
+            sum
+        });
         Digests { sha256, crc32: self.crc32.finish() }
     }
 }
@@ -84,7 +89,7 @@ impl Wanted {
 
     /// Whether it says nothing else.
     pub(super) fn is_met_by(&self, digests: &Digests) -> bool {
-        self.sha256.is_none_or(|wanted| wanted == digests.sha256)
+        self.sha256.is_none_or(|wanted| Some(wanted) == digests.sha256)
             && self.crc32.is_none_or(|wanted| wanted == digests.crc32)
     }
 }
@@ -131,18 +136,21 @@ mod tests {
 
     #[test]
     fn each_kind_that_is_said_counts() {
-        let mut digest = Digest::default();
-        digest.update(b"abc");
-        let digests = digest.finish();
+        let [digests, quick] = [true, false].map(|with_sha256| {
+            let mut digest = Digest::new(with_sha256);
+            digest.update(b"abc");
+            digest.finish()
+        });
         let Digests { sha256, crc32 } = digests;
         let text = "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:";
         assert_eq!(digests.text(false), text);
         assert_eq!(digests.text(true), format!("{text}, crc-32=:NSRBwg==:"));
+        assert_eq!([quick.text(false), quick.text(true)], ["", "crc-32=:NSRBwg==:"]);
         for (wanted, met) in [
             (Wanted::default(), true),
-            (Wanted { sha256: Some(sha256), crc32: Some(crc32) }, true),
+            (Wanted { sha256, crc32: Some(crc32) }, true),
             (Wanted { sha256: Some([0; 32]), crc32: Some(crc32) }, false),
-            (Wanted { sha256: Some(sha256), crc32: Some([0; 4]) }, false),
+            (Wanted { sha256, crc32: Some([0; 4]) }, false),
         ] {
             assert_eq!(wanted.is_met_by(&digests), met, "{wanted:?}");
         }

@@ -100,6 +100,7 @@ pub(super) fn plain(body: &[u8]) -> Upload<'_, &[u8]> {
         kind: None,
         disposition: None,
         digest: super::digests::Wanted::default(),
+        is_quick_wanted: false,
         is_error: false,
         sender: Sender::default(),
     }

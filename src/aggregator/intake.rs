@@ -66,8 +66,13 @@ pub(super) struct Intake<'a, R> {
 impl<'a, R: Read> Intake<'a, R> {
     /// Reads `body` up to `most` bytes while `claim` has room.
     pub(super) fn new(body: R, most: u64, claim: &'a Claim<'a>, attempt: &'a Attempt) -> Self {
-        let digest = Digest::default();
+        let digest = Digest::new(true);
         Self { body, claim, attempt, most, kept: false, digest, taken: 0, look_at: 0, trouble: None }
+    }
+
+    /// Takes the quick digest alone.
+    pub(super) fn quick(self) -> Self {
+        Self { digest: Digest::new(false), ..self }
     }
 
     /// Why it stopped, if it did so early.
@@ -109,7 +114,7 @@ impl<'a, R: Read> Intake<'a, R> {
     /// As above, with a thread that digests, and one that waits for the disk. The former writes, too, as long as
     /// it keeps up: receiving is more work.
     fn copy_beside(&mut self, file: &File, mut at: u64) -> io::Result<()> {
-        let mut digest = std::mem::take(&mut self.digest);
+        let mut digest = std::mem::replace(&mut self.digest, Digest::new(false));
         let result = std::thread::scope(|scope| {
             let (full, blocks) = sync_channel::<Block>(BLOCKS);
             let (spent, empty) = sync_channel(BLOCKS);
@@ -288,7 +293,7 @@ mod tests {
             intake.copy_to(&file, read as u64).unwrap();
             assert!(std::fs::read(&path).unwrap() == body, "{size}");
             assert_eq!(intake.taken(), size as u64);
-            let mut whole = Digest::default();
+            let mut whole = Digest::new(true);
             whole.update(&body);
             assert_eq!(intake.digests(), whole.finish(), "{size}");
         }

@@ -27,6 +27,7 @@ mod fixture;
 pub(crate) mod fuzz;
 mod intake;
 mod journal;
+mod late;
 #[cfg(test)]
 mod original_tests;
 mod progress;
@@ -228,8 +229,9 @@ impl Aggregator {
         self.store.lock().heard(id)
     }
 
-    /// What is known of the arrival of each result.
+    /// What is known of the arrival of each result, once no more arrive.
     pub(crate) fn received(&self) -> Vec<arrivals::Received> {
+        late::digest_rest(&self.store);
         self.store.lock().received()
     }
 

@@ -39,8 +39,11 @@ pub(super) struct Receipt {
     pub(super) failed: Option<String>,
     /// Bytes of the body.
     pub(super) size: u64,
-    /// SHA-256 of the body as it was sent.
+    /// SHA-256 of the body as it was sent; empty as long as only the next is known.
     pub(super) sha256: String,
+    /// Its CRC-32 until then.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) crc32: String,
     /// Who sent it.
     #[serde(flatten)]
     pub(super) sender: Sender,

@@ -120,7 +120,8 @@ fn submit(store: &Store, id: &ResultId, caller: Option<&Caller>, request: &mut R
     let length = request.declared_length();
     let sender = Sender::new(caller.map(Caller::kind), request.headers.get("user-agent"));
     let (kind, disposition) = (kind.as_deref(), disposition.as_deref());
-    let upload = Upload { body: request.body(), length, kind, disposition, digest, is_error, sender };
+    let body = request.body();
+    let upload = Upload { body, length, kind, disposition, digest, is_quick_wanted, is_error, sender };
     match store.accept(id, upload) {
         Ok(digests) => Response::empty(200).header("repr-digest", digests.text(is_quick_wanted)),
         Err(refusal) => {

@@ -25,6 +25,7 @@ use super::disk::{make_dir, put_in_place, remove, sync_tree, write_new};
 use super::disposition::file_name;
 use super::intake::{Intake, Trouble};
 use super::journal::{Journal, Record};
+use super::late;
 use super::receipt::Sender;
 use super::refusal::{Refusal, refusal};
 use super::report;
@@ -32,7 +33,6 @@ use super::share::{Claim, Disk, Room};
 use super::state::{Standing, State, Taken};
 use crate::config::{self, Results};
 use crate::layout;
-use base::hex;
 use base::{archive, clock};
 use client::protocol::{Failure, FailureKind, GZIP, ResultId};
 
@@ -48,6 +48,8 @@ pub(super) struct Upload<'a, R> {
     pub(super) disposition: Option<&'a str>,
     /// What it must be.
     pub(super) digest: Wanted,
+    /// Whether the quick digest is what its sender compares.
+    pub(super) is_quick_wanted: bool,
     /// Whether it is a worker's report that there is no result.
     pub(super) is_error: bool,
     /// Who sends it.
@@ -293,7 +295,9 @@ impl Store {
             return Err(hit.into());
         }
         make_dir(place, 0o755)?;
-        let mut intake = Intake::new(upload.body, most, claim, attempt);
+        let may_wait = late::may_wait(&upload);
+        let intake = Intake::new(upload.body, most, claim, attempt);
+        let mut intake = if may_wait { intake.quick() } else { intake };
         let stored = if upload.is_error {
             let _share = self.reading(id, report_length)?;
             read_all(&mut intake).map(Some)
@@ -338,7 +342,7 @@ impl Store {
                 }
             }
             None => {
-                self.put_result(id, place, (&digests.sha256, size), &upload.sender)?;
+                self.put_result(id, place, (&digests, size), &upload.sender)?;
                 claim.keep();
             }
         }
@@ -409,14 +413,14 @@ impl Store {
         &self,
         id: &ResultId,
         place: &Path,
-        (digest, size): (&[u8; 32], u64),
+        (digests, size): (&Digests, u64),
         sender: &Sender,
     ) -> Result<(), Refusal> {
         let busy = self.claim(id)?;
         let (target, errors) = (self.results(id), self.errors(id));
         remove(&target)?;
         put_in_place(place, &target)?;
-        let receipt = self.lock().receipt_of(id, sender, size, hex(digest));
+        let receipt = self.lock().receipt_of(id, sender, size, digests);
         let record = Record::Accepted { id: id.clone(), receipt: receipt.clone() };
         if let Err(error) = self.journal.append(&record) {
             // Not acknowledged, so it must not look as if it were.
@@ -539,7 +543,7 @@ impl Store {
         self.incoming.join(self.number.fetch_add(1, Ordering::Relaxed).to_string())
     }
 
-    fn results(&self, id: &ResultId) -> PathBuf {
+    pub(super) fn results(&self, id: &ResultId) -> PathBuf {
         self.plugins.join(&id.plugin).join(layout::RESULTS).join(&id.node)
     }
 

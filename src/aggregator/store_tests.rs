@@ -183,16 +183,14 @@ fn a_wrong_digest_is_refused_and_a_right_one_taken() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
-    let mut digest = Digest::default();
+    let mut digest = Digest::new(true);
     digest.update(b"abc");
     let digests = digest.finish();
     let Digests { sha256, crc32 } = digests;
-    for wrong in
-        [Wanted { sha256: Some([0; 32]), crc32: None }, Wanted { sha256: Some(sha256), crc32: Some([0; 4]) }]
-    {
+    for wrong in [Wanted { sha256: Some([0; 32]), crc32: None }, Wanted { sha256, crc32: Some([0; 4]) }] {
         check(send(&store, &id, Upload { digest: wrong, ..plain(b"abc") }), 400);
     }
-    let right = Wanted { sha256: Some(sha256), crc32: Some(crc32) };
+    let right = Wanted { sha256, crc32: Some(crc32) };
     assert_eq!(store.accept(&id, Upload { digest: right, ..plain(b"abc") }).unwrap(), digests);
 }
 
@@ -279,10 +277,13 @@ fn at_the_end_uploads_end_too_and_leave_what_they_have_to_be_removed_at_once() {
                 disposition: Some("a;filename=f"),
                 ..plain(b"")
             };
-            let Upload { length, kind, disposition, digest, is_error, sender, .. } = upload;
+            let Upload { length, kind, disposition, digest, is_quick_wanted, is_error, sender, .. } = upload;
             let body = Fed { asks, fed };
             store
-                .accept(&id, Upload { body, length, kind, disposition, digest, is_error, sender })
+                .accept(
+                    &id,
+                    Upload { body, length, kind, disposition, digest, is_quick_wanted, is_error, sender },
+                )
                 .map(|_| ())
         });
         asked.recv().unwrap();
@@ -334,6 +335,7 @@ fn of_two_uploads_at_once_the_second_is_told_so_unless_the_first_brings_nothing(
                     kind: None,
                     disposition: Some("a;filename=f"),
                     digest: Wanted::default(),
+                    is_quick_wanted: false,
                     is_error: false,
                     sender: Sender::default(),
                 };
@@ -430,6 +432,7 @@ fn a_cut_or_stalled_body_is_not_stored() {
                 kind: content_type,
                 disposition: Some("a;filename=f"),
                 digest: Wanted::default(),
+                is_quick_wanted: false,
                 is_error: false,
                 sender: Sender::default(),
             };
