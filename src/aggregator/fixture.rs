@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::receipt::Sender;
 use super::refusal::Refusal;
-use super::store::{Store, Upload};
+use super::store::Store;
+use super::upload::Upload;
 use crate::config;
 use crate::layout::state_dir;
 use client::protocol::{GZIP, ResultId};

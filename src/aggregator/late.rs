@@ -10,22 +10,13 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 
 use super::digests::{Digest, Digests};
-use super::store::{Store, Upload};
+use super::store::Store;
 use base::at::At as _;
 use base::hex;
-use client::protocol::{GZIP, ResultId};
+use client::protocol::ResultId;
 
-/// From this size on it is worth it.
-const LARGE: u64 = 2 << 20;
 /// How much is read at a time.
 const BLOCK: usize = 256 << 10;
-
-/// Whether SHA-256 of a body may wait: it is stored as it is, and its sender does not ask.
-pub(super) fn may_wait<R>(upload: &Upload<'_, R>) -> bool {
-    let is_stored = !upload.is_error && upload.kind != Some(GZIP);
-    let is_asked = upload.digest.sha256.is_some() || !upload.is_quick_wanted;
-    is_stored && !is_asked && upload.length.is_some_and(|length| length >= LARGE)
-}
 
 /// Takes all that have waited. A result that is not what arrived keeps its CRC-32 in the receipt alone, and is named.
 pub(super) fn digest_rest(store: &Store) {
@@ -62,8 +53,8 @@ fn digests_of(folder: &Path) -> anyhow::Result<Digests> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::digests::Wanted;
     use super::super::fixture::{Scratch, plain};
+    use super::super::upload::Upload;
     use super::*;
     use crate::config::Limits;
 
@@ -73,23 +64,6 @@ mod tests {
         let list = serde_json::to_value(store.lock().received()).unwrap();
         let of = |line: &&serde_json::Value| line["plugin"] == id.plugin;
         list.as_array().unwrap().iter().find(of).unwrap().clone()
-    }
-
-    #[test]
-    fn only_what_is_stored_as_it_is_and_compared_quickly_may_wait() {
-        let large = || Upload { length: Some(LARGE), is_quick_wanted: true, ..plain(b"") };
-        let digest = Wanted { sha256: Some([0; 32]), crc32: None };
-        assert!(may_wait(&large()));
-        for upload in [
-            Upload { length: Some(LARGE - 1), ..large() },
-            Upload { length: None, ..large() },
-            Upload { is_quick_wanted: false, ..large() },
-            Upload { is_error: true, ..large() },
-            Upload { kind: Some(GZIP), ..large() },
-            Upload { digest, ..large() },
-        ] {
-            assert!(!may_wait(&upload), "{:?} {:?}", upload.length, upload.kind);
-        }
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod store;
 #[cfg(test)]
 mod store_tests;
 mod turns;
+mod upload;
 #[cfg(test)]
 mod wire_fixture;
 #[cfg(test)]

@@ -20,41 +20,21 @@ use anyhow::{Context, ensure};
 
 use super::attempt::{Attempt, TURN_TIMEOUT};
 use super::budget::{self, Hit};
-use super::digests::{Digests, Wanted};
+use super::digests::Digests;
 use super::disk::{make_dir, put_in_place, remove, sync_tree, write_new};
 use super::disposition::file_name;
 use super::intake::{Intake, Trouble};
 use super::journal::{Journal, Record};
-use super::late;
 use super::receipt::Sender;
 use super::refusal::{Refusal, refusal};
 use super::report;
 use super::share::{Claim, Disk, Room};
 use super::state::{Standing, State, Taken};
+use super::upload::Upload;
 use crate::config::{self, Results};
 use crate::layout;
 use base::{archive, clock};
 use client::protocol::{Failure, FailureKind, GZIP, ResultId};
-
-/// A body and what its sender says about it.
-pub(super) struct Upload<'a, R> {
-    /// The body.
-    pub(super) body: R,
-    /// Its length, if the sender said so.
-    pub(super) length: Option<u64>,
-    /// `Content-Type`.
-    pub(super) kind: Option<&'a str>,
-    /// `Content-Disposition`.
-    pub(super) disposition: Option<&'a str>,
-    /// What it must be.
-    pub(super) digest: Wanted,
-    /// Whether the quick digest is what its sender compares.
-    pub(super) is_quick_wanted: bool,
-    /// Whether it is a worker's report that there is no result.
-    pub(super) is_error: bool,
-    /// Who sends it.
-    pub(super) sender: Sender,
-}
 
 /// The store of one run.
 pub(crate) struct Store {
@@ -295,7 +275,7 @@ impl Store {
             return Err(hit.into());
         }
         make_dir(place, 0o755)?;
-        let may_wait = late::may_wait(&upload);
+        let may_wait = upload.may_wait();
         let intake = Intake::new(upload.body, most, claim, attempt);
         let mut intake = if may_wait { intake.quick() } else { intake };
         let stored = if upload.is_error {

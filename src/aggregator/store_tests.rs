@@ -11,7 +11,8 @@ use super::receipt::Sender;
 use super::refusal::Refusal;
 use super::server::code;
 use super::state::Standing;
-use super::store::{Store, Upload};
+use super::store::Store;
+use super::upload::Upload;
 use crate::layout::{JOURNAL, state_dir};
 use client::protocol::{Failure, FailureKind, GZIP, ResultId};
 
