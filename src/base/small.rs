@@ -16,6 +16,20 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
+/// Like [`read`], but only a regular file or a link to one: whoever opens a pipe may wait for ever. For names that come from
+/// a file or a folder; what somebody names on the command line may be a pipe.
+pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    read(path, limit)
+}
+
+/// What was read as text.
+pub fn text(content: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(content).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why.utf8_error()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +46,18 @@ mod tests {
             (io::ErrorKind::FileTooLarge, "it is larger than 4 bytes")
         );
         assert!(read(&folder.join("missing"), 4).is_err());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_device_ends_at_the_limit_and_is_not_a_regular_file() {
+        let zeros = Path::new("/dev/zero");
+        assert_eq!(read(zeros, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(read_regular(zeros, 4).unwrap_err().to_string(), "it is not a regular file");
+        let folder = crate::temp::Folder::new().unwrap();
+        std::fs::write(folder.join("f"), "1234").unwrap();
+        std::os::unix::fs::symlink("f", folder.join("link")).unwrap();
+        assert_eq!(read_regular(&folder.join("link"), 4).and_then(text).unwrap(), "1234");
+        assert!(text(vec![0xff]).unwrap_err().to_string().contains("utf-8"));
     }
 }

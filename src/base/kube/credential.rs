@@ -13,10 +13,11 @@ use std::time::{Duration, SystemTime};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
+use super::kubeconfig::MAX_NAMED_BYTES;
 use super::tls::Identity;
 use crate::clock;
 use crate::json::json;
-use crate::sys;
+use crate::{small, sys};
 
 /// What goes into the `Authorization` header.
 #[derive(Clone, Default)]
@@ -44,7 +45,8 @@ impl Credential {
             }
             Self::Token(token) => Some(format!("Bearer {token}")),
             Self::TokenFile(path) => {
-                let token = std::fs::read_to_string(path)
+                let token = small::read_regular(path, MAX_NAMED_BYTES)
+                    .and_then(small::text)
                     .map_err(|why| format!("token file `{}`: {why}", path.display()))?;
                 match token.trim() {
                     "" => return Err(format!("token file `{}` is empty", path.display())),

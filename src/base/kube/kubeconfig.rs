@@ -16,6 +16,7 @@ use super::error::Error;
 use super::tls::{self, Identity, Trust};
 use crate::json::json;
 use crate::proxy::Proxy;
+use crate::small;
 use crate::sys::{self, variable};
 use crate::yaml;
 
@@ -61,6 +62,10 @@ pub struct Config {
     pub source: String,
 }
 
+/// A kubeconfig; those of a thousand clusters have some megabytes.
+const MAX_KUBECONFIG_BYTES: u64 = 16 << 20;
+/// A file that a kubeconfig names: certificates, a key, a token.
+pub(super) const MAX_NAMED_BYTES: u64 = 4 << 20;
 /// Where a pod finds its account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -285,7 +290,7 @@ impl<'a> Entry<'a> {
             return Ok(Some((bytes, inline)));
         }
         let Some(path) = self.path(field)? else { return Ok(None) };
-        let bytes = std::fs::read(&path)
+        let bytes = small::read_regular(&path, MAX_NAMED_BYTES)
             .map_err(|why| format!("{}: {field}: cannot read `{}`: {why}", self.place, path.display()))?;
         Ok(Some((bytes, field.to_owned())))
     }
@@ -293,7 +298,9 @@ impl<'a> Entry<'a> {
 
 fn read(path: &Path) -> Result<Value, String> {
     let place = || format!("kubeconfig `{}`", path.display());
-    let text = std::fs::read_to_string(path).map_err(|why| format!("{}: {why}", place()))?;
+    // It may be a pipe, as the shell makes one for `--kubeconfig <(...)`.
+    let text = small::read(path, MAX_KUBECONFIG_BYTES).and_then(small::text);
+    let text = text.map_err(|why| format!("{}: {why}", place()))?;
     if text.trim().is_empty() {
         return Ok(json!({}));
     }
@@ -505,12 +512,13 @@ fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Resu
         ));
     }
     let path = account.join("ca.crt");
-    let pem = std::fs::read(&path).map_err(|why| format!("cannot read `{}`: {why}", path.display()))?;
+    let pem = small::read_regular(&path, MAX_NAMED_BYTES)
+        .map_err(|why| format!("cannot read `{}`: {why}", path.display()))?;
     let trust = Trust::Authorities(pem);
     tls::client_config(&trust, &Identity::default()).map_err(|why| format!("`{}`: {why}", path.display()))?;
     let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let namespace =
-        std::fs::read_to_string(account.join("namespace")).ok().map(|name| name.trim().to_owned());
+    let namespace = small::read_regular(&account.join("namespace"), MAX_NAMED_BYTES).and_then(small::text);
+    let namespace = namespace.ok().map(|name| name.trim().to_owned());
     Ok(Some(Config {
         server: format!("https://{host}:{port}"),
         trust,

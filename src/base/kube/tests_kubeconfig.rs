@@ -165,6 +165,34 @@ fn every_broken_part_names_file_and_field() {
 }
 
 #[test]
+#[cfg(unix)]
+fn what_never_ends_is_refused_and_a_pipe_from_the_shell_is_read() {
+    let folder = Folder::new();
+    let pipe = folder.0.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let options = |path: PathBuf| Options { path: Some(path), ..Options::default() };
+    let error = |options: Options| Config::load(&options).unwrap_err().to_string();
+    assert_eq!(
+        error(options("/dev/zero".into())),
+        "kubeconfig `/dev/zero`: it is larger than 16777216 bytes"
+    );
+    for (field, named) in [("client-certificate", "/dev/zero"), ("client-key", &pipe.to_string_lossy())] {
+        let path = folder.write("config", &text(SERVER, &format!("{field}: '{named}'")));
+        let why = error(options(path));
+        assert!(why.ends_with(&format!("{field}: cannot read `{named}`: it is not a regular file")), "{why}");
+    }
+    let path = folder.write("config", &text(SERVER, &format!("tokenFile: '{}'", pipe.display())));
+    let config = Config::load(&options(path)).unwrap();
+    let why = config.credential.authorization(&config.identity).unwrap_err();
+    assert!(why.ends_with("it is not a regular file"), "{why}");
+    let config = std::thread::scope(|scope| {
+        scope.spawn(|| std::fs::write(&pipe, text(SERVER, "")).unwrap());
+        Config::load(&options(pipe.clone())).unwrap()
+    });
+    assert_eq!(config.server, "https://api:6443/base");
+}
+
+#[test]
 fn files_are_merged_and_the_first_to_name_something_wins() {
     let folder = Folder::new();
     folder.write("first", "clusters: [{name: c, cluster: {server: 'http://first'}}]");
