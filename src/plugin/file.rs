@@ -1,6 +1,6 @@
 //! Definitions from files and other bytes: of bounded size, in UTF-8; every error and note names their origin.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
@@ -12,9 +12,18 @@ use base::small;
 /// No definition is larger: it must fit into a ConfigMap, which holds 1 MiB.
 pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// The definitions of a file.
+/// The definitions of a file that somebody named, which may be a pipe.
 pub(super) fn load(path: &Path) -> Result<Vec<Loaded>> {
-    let bytes = match small::read(path, MAX_FILE_BYTES) {
+    load_with(small::read, path)
+}
+
+/// The definitions of a file that was found in a folder: nobody may ever write to a pipe there.
+pub(super) fn load_found(path: &Path) -> Result<Vec<Loaded>> {
+    load_with(small::read_regular, path)
+}
+
+fn load_with(read: impl Fn(&Path, u64) -> io::Result<Vec<u8>>, path: &Path) -> Result<Vec<Loaded>> {
+    let bytes = match read(path, MAX_FILE_BYTES) {
         Err(error) if error.kind() == ErrorKind::FileTooLarge => {
             bail!(
                 "`{}` has more than {} MiB, which is too large for a plugin definition",
@@ -45,5 +54,28 @@ pub(super) fn only(mut all: Vec<Loaded>, origin: &str) -> Result<Loaded> {
     match (all.pop(), all.len()) {
         (Some(loaded), 0) => Ok(loaded),
         (_, more) => bail!("`{origin}` must contain one definition, not {}", more + 1),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::super::installed::Installed;
+    use super::super::search::search;
+    use super::super::source::find;
+
+    #[test]
+    fn a_pipe_in_a_folder_is_named_and_not_waited_for() {
+        let folder = base::temp::Folder::new().unwrap();
+        let pipe = folder.join("pipe.yaml");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let place = folder.display().to_string();
+        let says = format!("cannot read `{}`: it is not a regular file", pipe.display());
+        for error in [find(&place, None).err(), search(std::slice::from_ref(&place), None).err()] {
+            assert_eq!(format!("{:#}", error.unwrap()), says);
+        }
+        let variable = |name: &str| (name == "SONOBUOY_DIR").then(|| place.clone());
+        let listed = Installed::open(&variable).unwrap().list().unwrap();
+        let errors = listed.into_iter().map(|(_, loaded)| format!("{:#}", loaded.err().unwrap()));
+        assert_eq!(errors.collect::<Vec<_>>(), [says]);
     }
 }

@@ -177,5 +177,5 @@ fn collect(folder: &Path, depth: usize, into: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 fn load(path: &Path) -> Result<Loaded> {
-    file::only(file::load(path)?, &path.display().to_string())
+    file::only(file::load_found(path)?, &path.display().to_string())
 }

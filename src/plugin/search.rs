@@ -24,7 +24,7 @@ pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut broken = Vec::new();
     for path in files(folders) {
-        match file::load(&path) {
+        match file::load_found(&path) {
             Ok(all) => loaded.extend(all),
             Err(error) => broken.push(format!("{error:#}")),
         }

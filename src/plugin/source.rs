@@ -141,7 +141,7 @@ fn folder(path: &Path) -> Result<Vec<Loaded>> {
     files.sort();
     let mut all = Vec::new();
     for path in files {
-        all.extend(file::load(&path)?);
+        all.extend(file::load_found(&path)?);
     }
     Ok(all)
 }
