@@ -256,3 +256,36 @@ fn an_archive_without_results_says_so_and_what_to_do() {
     let command = Sonobuoy::new("results --mode summary").arg(empty.path());
     command.stdout("UNKNOWN  No results\n\nNext: check that it is the archive of a run; `sonobuoy retrieve` fetches one\n").run();
 }
+
+#[test]
+fn a_name_that_no_system_could_have_is_refused() {
+    let folder = Folder::new();
+    for (length, accepted) in [(4_096, true), (4_097, false)] {
+        let out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut tar = tar::Builder::new(out);
+        let long = "n/".repeat(length / 2) + &"n".repeat(length % 2);
+        let tree = "name: p\nstatus: passed\nitems:\n- {name: a, status: passed}\n";
+        for (name, text) in [
+            (&*long, ""),
+            ("meta/info.json", "{\"plugins\":[\"p\"]}"),
+            ("plugins/p/sonobuoy_results.yaml", tree),
+        ] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(text.len() as u64);
+            header.set_mode(0o644);
+            tar.append_data(&mut header, name, text.as_bytes()).unwrap();
+        }
+        std::fs::write(folder.join("a.tar.gz"), tar.into_inner().unwrap().finish().unwrap()).unwrap();
+        for words in ["", "--format json"] {
+            let shown = words.split_whitespace().fold(Sonobuoy::new("results"), Sonobuoy::arg);
+            let shown = shown.arg(folder.join("a.tar.gz"));
+            if accepted {
+                shown.stdout_has("p").run();
+            } else {
+                let says =
+                    "cannot read the archive: a name in it has 4097 bytes, but at most 4096 are possible";
+                shown.stdout("").stderr_has(says).status(1).run();
+            }
+        }
+    }
+}

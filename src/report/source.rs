@@ -18,6 +18,9 @@ use base::sys;
 /// How much a file that is held in memory as a whole may have: `info.json`, `clusterhealth.json` of 5,000 nodes.
 const SMALL: u64 = 16 << 20;
 
+/// No system has longer paths; reports repeat names, so that long ones would fill the memory.
+const MAX_NAME_BYTES: usize = 4 << 10;
+
 /// An archive or a folder.
 pub(crate) struct Source {
     place: Place,
@@ -293,6 +296,12 @@ impl Walk {
     /// The next regular file or symbolic link.
     fn next_with_links(&mut self) -> anyhow::Result<Option<(String, Entry)>> {
         while let Some(entry) = self.reader.next_entry().map_err(|error| broken(error.into()))? {
+            let length = entry.name.len();
+            if length > MAX_NAME_BYTES {
+                return Err(broken(anyhow::anyhow!(
+                    "a name in it has {length} bytes, but at most {MAX_NAME_BYTES} are possible"
+                )));
+            }
             if let (Kind::File | Kind::Symlink, Some(name)) =
                 (entry.kind, clean(&String::from_utf8_lossy(&entry.name)))
             {
