@@ -258,6 +258,20 @@ fn an_archive_without_results_says_so_and_what_to_do() {
 }
 
 #[test]
+fn a_plugin_that_is_listed_twice_is_shown_once_and_nobody_has_more_than_10_000() {
+    let folder = folder("name: p\nstatus: passed\nitems:\n- {name: a, status: passed}\n");
+    for words in ["", "--format json"] {
+        folder.write("meta/info.json", "{\"plugins\":[\"p\"]}");
+        let (_, once, _) = show(&folder, words).run_any_status();
+        folder.write("meta/info.json", "{\"plugins\":[\"p\",\"p\",\"p\"]}");
+        show(&folder, words).stdout(&once).run();
+        let many: Vec<String> = (0..10_001).map(|number| format!("\"p{number}\"")).collect();
+        folder.write("meta/info.json", format!("{{\"plugins\":[{}]}}", many.join(",")));
+        show(&folder, words).stdout("").stderr_has("names more than 10000 plugins").status(1).run();
+    }
+}
+
+#[test]
 fn a_name_that_no_system_could_have_is_refused() {
     let folder = Folder::new();
     for (length, accepted) in [(4_096, true), (4_097, false)] {

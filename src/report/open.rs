@@ -1,5 +1,7 @@
 //! What every view of an archive begins with: which plugins it holds, and their trees at hand.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 
 use super::facts::Facts;
@@ -10,6 +12,9 @@ use super::tails::Tails;
 use crate::layout::{
     self, CONFIG, HEALTH, INFO, PLUGINS, QUERY_ERRORS, RUN_LOG, SERVER_VERSION, is_definition, is_tree,
 };
+
+/// No run has so many plugins; reports have a part for each.
+const MAX_PLUGINS: usize = 10_000;
 
 /// An archive whose trees are at hand.
 pub(crate) struct Opened {
@@ -61,18 +66,19 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
         Some(tree) => name == tree || name == CONFIG,
         None => [INFO, CONFIG, QUERY_ERRORS, SERVER_VERSION, HEALTH].contains(&name) || is_tree(name),
     };
-    let mut listed = None;
+    let mut listed: Option<Vec<String>> = None;
+    // Of those listed, so many are known to have their trees.
+    let mut complete = 0;
     let enough = |files: &Files| match &tree {
         Some(_) if only_health => true,
         Some(tree) => files.has(tree),
         None => {
             if listed.is_none() && files.has(INFO) {
-                listed = plugins(files).ok();
+                listed = Some(plugins(files).unwrap_or_default());
             }
-            let has_all =
-                |plugins: &Vec<String>| plugins.iter().all(|plugin| files.has(&layout::tree(plugin)));
-            files.has(HEALTH)
-                && listed.as_ref().is_some_and(|plugins| !plugins.is_empty() && has_all(plugins))
+            let left = listed.as_deref().unwrap_or_default().iter().skip(complete);
+            complete += left.take_while(|plugin| files.has(&layout::tree(plugin))).count();
+            files.has(HEALTH) && complete > 0 && listed.as_ref().is_some_and(|all| complete == all.len())
         }
     };
     let files = source.collect(wanted, enough)?;
@@ -93,10 +99,9 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
             all
         }
     };
-    for plugin in plugins.iter().filter(|plugin| *plugin != health::NAME) {
-        if !files.has(&layout::tree(plugin)) {
-            note_age(&files);
-        }
+    let is_missing = |plugin: &String| plugin != health::NAME && !files.has(&layout::tree(plugin));
+    if plugins.iter().any(is_missing) {
+        note_age(&files);
     }
     Ok(Opened {
         source,
@@ -139,12 +144,8 @@ fn whole(source: Source, plugin: Option<&str>, depth: Depth) -> anyhow::Result<O
     })?;
     survey.packed = packed;
     facts.complete();
-    let mut all = plugins(&files)?;
-    for name in files.folders(PLUGINS)? {
-        if !all.contains(&name) && files.has(&layout::tree(&name)) {
-            all.push(name);
-        }
-    }
+    let found = files.folders(PLUGINS)?.into_iter().filter(|name| files.has(&layout::tree(name)));
+    let mut all = distinct(plugins(&files)?.into_iter().chain(found))?;
     if let Some(plugin) = plugin {
         let name = layout::tree(plugin);
         if plugin != health::NAME && !files.has(&name) {
@@ -171,7 +172,19 @@ fn plugins(files: &Files) -> anyhow::Result<Vec<String>> {
     let Some(bytes) = files.small(INFO)? else { return Ok(Vec::new()) };
     let info = Option::<Info>::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
     let info = info.map_err(|error| anyhow::anyhow!("`{INFO}`: {error}"))?;
-    Ok(info.and_then(|info| info.plugins).unwrap_or_default())
+    distinct(info.and_then(|info| info.plugins).unwrap_or_default())
+}
+
+/// Each plugin once, in their order.
+fn distinct(names: impl IntoIterator<Item = String>) -> anyhow::Result<Vec<String>> {
+    let mut seen = HashSet::new();
+    let plugins: Vec<String> =
+        names.into_iter().filter(|name| seen.insert(name.clone())).take(MAX_PLUGINS + 1).collect();
+    anyhow::ensure!(
+        plugins.len() <= MAX_PLUGINS,
+        "the archive names more than {MAX_PLUGINS} plugins; it is not one of a run"
+    );
+    Ok(plugins)
 }
 
 /// Says so if an archive is too old to hold results that can be shown.

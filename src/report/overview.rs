@@ -1,6 +1,6 @@
 //! What an archive holds, counted: per plugin and per node. The first of the two passes of every view but text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::Value;
@@ -245,7 +245,7 @@ impl Verdict {
 impl Plugin {
     fn read(files: &Files, name: &str, node: Option<&str>) -> Self {
         let plugin = Self { name: name.to_owned(), ..Self::default() };
-        let mut select = Select::new(node, Counting { plugin, depth: 0, node: None });
+        let mut select = Select::new(node, Counting { plugin, depth: 0, places: HashMap::new(), node: None });
         let result = open_tree(files, name).and_then(|tree| select.run(tree));
         let mut plugin = match result {
             Ok(()) => select.inner.plugin,
@@ -323,6 +323,8 @@ pub(crate) fn open_tree<'f>(files: &'f Files, plugin: &str) -> anyhow::Result<Bo
 struct Counting {
     plugin: Plugin,
     depth: usize,
+    /// Where each node is among those of the plugin.
+    places: HashMap<String, usize>,
     /// The node that is being counted, and how deep its own item lies.
     node: Option<(Node, usize)>,
 }
@@ -349,7 +351,8 @@ impl Counting {
     fn end_node(&mut self) {
         let Some((node, _)) = self.node.take_if(|(_, depth)| *depth == self.depth) else { return };
         self.plugin.node_items.push(node.counts.clone());
-        match self.plugin.nodes.iter_mut().find(|other| other.name == node.name) {
+        let at = *self.places.entry(node.name.clone()).or_insert(self.plugin.nodes.len());
+        match self.plugin.nodes.get_mut(at) {
             // Its errors follow its results.
             Some(other) => {
                 if node.verdict() > other.verdict() {
