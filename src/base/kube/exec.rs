@@ -3,7 +3,7 @@
 //! Owns the channels of `v5.channel.k8s.io` and `v4.channel.k8s.io` and the final status. Knows nothing about frames
 //! ([`super::websocket`]). Starts no thread.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ impl Exit {
 
 impl Client {
     /// Runs a command and passes its standard output to `sink` as it arrives. A stream that breaks off before the status is
-    /// an error; a command that fails is not. `silence` limits the time without output.
+    /// an error; a command that fails is not. `silence` limits the time without standard output; nothing else counts.
     pub fn exec(
         &self,
         (namespace, pod, container): (&str, &str, &str),
@@ -58,9 +58,14 @@ impl Client {
         }
         let mut socket = self.upgrade(&request, &CHANNELS)?;
         let mut stderr = Vec::new();
-        while let Some(message) = socket.message(silence)? {
+        let due = || silence.map(|silence| Instant::now() + silence);
+        let mut deadline = due();
+        while let Some(message) = socket.message(deadline)? {
             match message.split_first() {
-                Some((&OUTPUT, bytes)) => sink(bytes).map_err(Error::Sink)?,
+                Some((&OUTPUT, bytes)) if !bytes.is_empty() => {
+                    sink(bytes).map_err(Error::Sink)?;
+                    deadline = due();
+                }
                 Some((&ERRORS, bytes)) => {
                     stderr.extend_from_slice(bytes);
                     let excess = stderr.len().saturating_sub(MAX_STDERR_BYTES);
@@ -71,6 +76,9 @@ impl Client {
                     return Ok(Exit { stderr, ..exit(bytes) });
                 }
                 _ => {}
+            }
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Err(socket.overdue());
             }
         }
         Err(broken(&socket))

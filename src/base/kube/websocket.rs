@@ -110,9 +110,10 @@ impl Client {
 }
 
 impl Socket {
-    /// The next message; `None` when the server has closed the connection. A silence longer than `silence` is an error.
-    pub(super) fn message(&mut self, silence: Option<Duration>) -> Result<Option<Vec<u8>>, Error> {
-        let started = Instant::now();
+    /// The next message; `None` when the server has closed the connection. That none has come by `deadline` is an error,
+    /// whatever else comes: a server that only pings may do so for ever.
+    pub(super) fn message(&mut self, deadline: Option<Instant>) -> Result<Option<Vec<u8>>, Error> {
+        let mut late = false;
         loop {
             match self.frames.next().map_err(|why| self.decode(why))? {
                 Some(Frame::Message(bytes)) => return Ok(Some(bytes)),
@@ -122,28 +123,35 @@ impl Socket {
                     let _ = self.frame(8, &1000_u16.to_be_bytes());
                     return Ok(None);
                 }
-                None => match self.stream.read(&mut self.buffer) {
-                    Ok(0) => {
-                        return Err(self.failed(&io::Error::new(
-                            io::ErrorKind::UnexpectedEof,
-                            "the stream was cut off",
-                        )));
-                    }
-                    Ok(length) => self.frames.feed(&self.buffer[..length]),
-                    Err(why) if why.kind() == io::ErrorKind::TimedOut => {
-                        if silence.is_some_and(|silence| started.elapsed() > silence) {
-                            return Err(self.failed(&io::Error::new(
-                                io::ErrorKind::TimedOut,
-                                "nothing more was received",
-                            )));
-                        }
-                        self.frame(9, b"")?;
-                    }
-                    Err(why) if why.kind() == io::ErrorKind::Interrupted && !self.client.stop().stopped() => {
-                    }
-                    Err(why) => return Err(self.failed(&why)),
-                },
+                None if late => return Err(self.overdue()),
+                None => {
+                    self.fill()?;
+                    // What has just come may still be a message.
+                    late = deadline.is_some_and(|deadline| Instant::now() > deadline);
+                }
             }
+        }
+    }
+
+    /// The error for what has not come in time.
+    pub(super) fn overdue(&self) -> Error {
+        self.failed(&io::Error::new(io::ErrorKind::TimedOut, "nothing more was received"))
+    }
+
+    /// Reads what there is, or pings after a silence.
+    fn fill(&mut self) -> Result<(), Error> {
+        match self.stream.read(&mut self.buffer) {
+            Ok(0) => {
+                let why = io::Error::new(io::ErrorKind::UnexpectedEof, "the stream was cut off");
+                Err(self.failed(&why))
+            }
+            Ok(length) => {
+                self.frames.feed(&self.buffer[..length]);
+                Ok(())
+            }
+            Err(why) if why.kind() == io::ErrorKind::TimedOut => self.frame(9, b""),
+            Err(why) if why.kind() == io::ErrorKind::Interrupted && !self.client.stop().stopped() => Ok(()),
+            Err(why) => Err(self.failed(&why)),
         }
     }
 
@@ -422,6 +430,63 @@ mod tests {
                 whole.0.iter().map(|frame| if let Frame::Message(m) = frame { m.len() } else { 0 }).sum();
             assert!(held <= bytes.len());
             assert_eq!(read(&bytes, random(9) + 1), whole, "{bytes:?}");
+        }
+    }
+
+    /// Upgrades one connection, then sends `round` again and again; each time it waits for the answer to its ping.
+    fn server(round: Vec<u8>) -> (String, std::thread::JoinHandle<usize>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let thread = std::thread::spawn(move || {
+            let (mut socket, mut head) = (listener.accept().unwrap().0, Vec::new());
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                socket.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            let head = String::from_utf8(head).unwrap();
+            let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+            let answer = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {}\r\n\
+                 Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
+                accepted(key)
+            );
+            socket.write_all(answer.as_bytes()).unwrap();
+            let mut pong = [0; 6 + 4];
+            (0..)
+                .take_while(|_| {
+                    let sent =
+                        socket.write_all(&round).and_then(|()| socket.write_all(&frame(0x89, b"ping")));
+                    sent.and_then(|()| socket.read_exact(&mut pong)).is_ok() && pong[0] == 0x8A
+                })
+                .count()
+        });
+        (address, thread)
+    }
+
+    #[test]
+    fn a_server_that_sends_everything_but_output_is_silent() {
+        let silence = Duration::from_millis(200);
+        for (round, lasts) in [
+            (Vec::new(), false),
+            (frame(0x82, &[1]), false),
+            (frame(0x82, b"\x02words"), false),
+            (frame(0x82, b"\x01output"), true),
+        ] {
+            let (address, server) = server(round.clone());
+            let client =
+                Client::new(super::super::Config::plain(address), &crate::stop::Stop::new()).unwrap();
+            let (started, mut came) = (Instant::now(), 0);
+            let outcome = client.exec(("default", "p", "c"), &["x"], Some(silence), &mut |bytes| {
+                came += bytes.len();
+                // Long after the time of silence it is still heard.
+                if started.elapsed() > silence * 3 { Err("enough".into()) } else { Ok(()) }
+            });
+            let error = outcome.unwrap_err().to_string();
+            let says = if lasts { "enough" } else { "nothing more was received" };
+            assert!(error.contains(says) && (came > 0) == lasts, "{round:?}: {error}");
+            assert!(started.elapsed() > silence, "{round:?}: {error}");
+            assert!(server.join().unwrap() > 2, "its pings were answered");
         }
     }
 
