@@ -137,7 +137,7 @@ fn an_archive_comes_home_whole_and_stdout_is_its_name() {
 
 #[test]
 fn a_stream_made_to_fill_the_disk_is_refused_and_says_which_bound_was_hit() {
-    let tar = |entries: usize, size: usize| {
+    let tar = |ending: &str, entries: usize, size: usize| {
         let packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         let mut tar = tar::Builder::new(packed);
         for number in 0..entries {
@@ -145,14 +145,19 @@ fn a_stream_made_to_fill_the_disk_is_refused_and_says_which_bound_was_hit() {
             head.set_size(size as u64);
             head.set_mode(0o644);
             head.set_cksum();
-            tar.append_data(&mut head, format!("{number}.tar.gz"), std::io::repeat(0).take(size as u64))
-                .unwrap();
+            let name = format!("{number}{ending}");
+            tar.append_data(&mut head, name, std::io::repeat(0).take(size as u64)).unwrap();
         }
         tar.into_inner().unwrap().finish().unwrap()
     };
-    for (stream, words) in
-        [(tar(1, 80 << 20), "more than 16 times its size"), (tar(1_001, 0), "more than 1000 entries")]
-    {
+    for (stream, words) in [
+        (tar(".tar.gz", 1, 80 << 20), "more than 16 times its size"),
+        // What is not taken counts as well, and so does what only names it.
+        (tar(".sh", 8, 10 << 20), "more than 16 times its size"),
+        (tar(&"/long".repeat(200_000), 120, 0), "more than 16 times its size"),
+        (tar(".tar.gz", 1_001, 0), "more than 1000 entries"),
+        (tar(".sh", 1_001, 0), "more than 1000 entries"),
+    ] {
         let run = Finished::with(b"x");
         run.promise_nothing();
         run.api.on_exec(move |_| ExecAnswer::ok(stream.clone()));

@@ -10,6 +10,9 @@ use std::io::{self, Write};
 /// No column of a table is wider: what stands in it comes from others, and a format has a limit, too.
 const MAX_COLUMN: usize = 1_000;
 
+/// How many characters [`short`] leaves; requests with two selectors fit.
+const MAX_SHORT: usize = 240;
+
 /// How wide the column of these cells is.
 pub fn width<'a>(cells: impl IntoIterator<Item = &'a str>) -> usize {
     let widths = cells.into_iter().map(|cell| cell.chars().count());
@@ -32,6 +35,14 @@ pub fn line(text: &str) -> Cow<'_, str> {
 /// Any number of lines: line feeds and tabs stay.
 pub fn text(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\n' || c == '\t')
+}
+
+/// The beginning of a name or an address that others have chosen, for messages: none needs more to be recognised.
+pub fn short(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MAX_SHORT) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
 }
 
 fn escaped(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -110,6 +121,13 @@ mod tests {
         assert_eq!(width(["a", "größe", ""]), 5);
         let wide = width(["x".repeat(70_000).as_str()]);
         assert!(format!("{:wide$}", "").len() <= MAX_COLUMN);
+    }
+
+    #[test]
+    fn what_is_short_stays_and_what_is_long_ends_at_a_whole_character() {
+        assert_eq!(short("größe"), "größe");
+        assert_eq!(short(&"ö".repeat(MAX_SHORT)), "ö".repeat(MAX_SHORT));
+        assert_eq!(short(&"ö".repeat(MAX_SHORT + 1)), "ö".repeat(MAX_SHORT) + "…");
     }
 
     #[test]

@@ -32,6 +32,7 @@ use base::at::At as _;
 use base::kube;
 use base::retry::Attempts;
 use base::stop::Stop;
+use base::visible;
 
 /// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
 const MAX_QUEUED_PIECES: usize = 16;
@@ -352,12 +353,43 @@ struct Destination<'a> {
 }
 
 impl Destination<'_> {
+    /// The name of an entry that is an archive to take; says so if it is none.
+    fn wanted<'n>(&self, name: &'n str, kind: Kind) -> Option<&'n str> {
+        if kind == Kind::Folder {
+            return None;
+        }
+        let Some(archive) = archive_name(name).filter(|_| kind == Kind::File) else {
+            log::warn!("skipped `{}`: not an archive, or not a name for one", visible::short(name));
+            return None;
+        };
+        match self.known.filter(|known| known.name != archive) {
+            Some(known) => log::warn!("skipped `{archive}`: the archive of the run is `{}`", known.name),
+            None => return Some(archive),
+        }
+        None
+    }
+
     /// Unpacks every archive of the stream, of which so much was `received`.
     fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<ReceivedArchive>> {
-        let (mut entries, mut unpacked) = (0, 0_u64);
+        let (mut entries, mut content) = (0, 0_u64);
         let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)));
         let mut landed = Vec::new();
         let mut piece = vec![0; 64 << 10];
+        // What is skipped counts as well: it costs as much time.
+        let mut next = |reader: &mut Reader<_>, piece: &mut [u8]| {
+            // In words alone, so that it is not taken for an error of the disk.
+            let read = reader.read(piece);
+            let count = read.map_err(|error| anyhow!("the archive was damaged in transit: {error}"))?;
+            content += count as u64;
+            let (unpacked, sent) = (content + reader.extensions(), received.load(Ordering::Relaxed));
+            if unpacked > MAX_START_BYTES.saturating_add(sent.saturating_mul(MAX_RATIO)) {
+                let why = format!(
+                    "what the aggregator sends unpacks to more than {MAX_RATIO} times its size: {unpacked} bytes of {sent}"
+                );
+                return Err(archive::Error::TooLarge(why).into());
+            }
+            Ok::<_, anyhow::Error>(count)
+        };
         while let Some(entry) = reader.next_entry()? {
             entries += 1;
             if entries > MAX_ENTRIES {
@@ -367,35 +399,19 @@ impl Destination<'_> {
                 return Err(archive::Error::TooLarge(why).into());
             }
             let name = String::from_utf8_lossy(&entry.name).into_owned();
-            if entry.kind == Kind::Folder {
-                continue;
-            }
-            let Some(name) = archive_name(&name).filter(|_| entry.kind == Kind::File) else {
-                log::warn!("skipped `{name}`: not an archive, or not a name for one");
+            let Some(name) = self.wanted(&name, entry.kind) else {
+                while next(&mut reader, &mut piece)? > 0 {}
                 continue;
             };
-            if let Some(known) = self.known.filter(|known| known.name != name) {
-                log::warn!("skipped `{name}`: the archive of the run is `{}`", known.name);
-                continue;
-            }
             let target = self.name.map_or_else(|| name.to_owned(), |wanted| numbered(wanted, landed.len()));
             let mut file = PartialFile::create(self.into, &target, self.force)?;
             loop {
-                // In words alone, so that it is not taken for an error of the disk.
-                let read = reader.read(&mut piece);
-                let count = read.map_err(|error| anyhow!("the archive was damaged in transit: {error}"))?;
-                if count == 0 {
+                let count = next(&mut reader, &mut piece)?;
+                file.write(&piece[..count])?;
+                // What is larger than promised is not read to its end.
+                if count == 0 || self.known.is_some_and(|known| file.size() > known.size) {
                     break;
                 }
-                unpacked += count as u64;
-                let sent = received.load(Ordering::Relaxed);
-                if unpacked > MAX_START_BYTES.saturating_add(sent.saturating_mul(MAX_RATIO)) {
-                    let why = format!(
-                        "what the aggregator sends unpacks to more than {MAX_RATIO} times its size: {unpacked} bytes of {sent}"
-                    );
-                    return Err(archive::Error::TooLarge(why).into());
-                }
-                file.write(&piece[..count])?;
             }
             self.known.map_or(Ok(()), |known| file.verify(known))?;
             landed.push(ReceivedArchive { name: name.to_owned(), file });
