@@ -4,7 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Folder, bounded};
+use crate::images::{fill, plugin};
+use crate::support::registry::{Habits, Registry};
+use crate::support::{Folder, Sonobuoy, bounded};
 
 pub(super) const CASES: usize = API + REGISTRY;
 const API: usize = 17;
@@ -164,4 +166,40 @@ fn a_registry_that_means_harm_costs_an_error_and_little_memory() {
         assert!(!folder.join("images.tar").exists(), "{name}");
     }
     assert!(elsewhere.1.lock().unwrap().is_empty(), "nobody else is asked");
+}
+
+#[test]
+fn indexes_of_indexes_end() {
+    const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+    let registry = Registry::start(Habits::default());
+    let (root, _) = fill(&registry, "tool", false);
+    let index = |tag: &str, inner: &[&str]| {
+        let entry =
+            |digest: &&str| format!("{{\"mediaType\":\"{INDEX}\",\"digest\":\"{digest}\",\"size\":1}}");
+        let entries: Vec<String> = inner.iter().map(entry).collect();
+        let text = format!(
+            "{{\"schemaVersion\":2,\"mediaType\":\"{INDEX}\",\"manifests\":[{}]}}",
+            entries.join(",")
+        );
+        registry.put_manifest("tool", tag, INDEX, text.as_bytes())
+    };
+    let download = |tag: &str| {
+        let image = format!("{}/tool:{tag}", registry.host());
+        let call = Sonobuoy::new("images download -p p.yaml -o images.tar --platform all");
+        call.file("p.yaml", plugin(&image))
+    };
+    // What is named a thousand times is fetched once.
+    let many = index("many", &vec![&*root; 1_000]);
+    download("many").stdout("images.tar\n").run_any();
+    let asked = registry.log().iter().filter(|line| line.contains(&root)).count();
+    assert_eq!(asked, 1, "{:?}", registry.log());
+    index("deep", &[&index("deeper", &[&many])]);
+    download("deep").status(1).stderr_has("its indexes are nested more than 2 deep").run();
+    let one = |number| {
+        let text = format!("{{\"mediaType\":\"{INDEX}\",\"manifests\":[],\"number\":{number}}}");
+        registry.put_manifest("tool", "one", INDEX, text.as_bytes())
+    };
+    let all: Vec<String> = (0..1_000).map(one).collect();
+    index("wide", &all.iter().map(String::as_str).collect::<Vec<_>>());
+    download("wide").status(1).stderr_has("has more than 1000 manifests").run();
 }

@@ -3,6 +3,7 @@
 //! Owns the walk from an image to its blobs, in both directions: from a registry and to one. Existing blobs are not
 //! fetched again, so that an interrupted transfer resumes. Starts no thread.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,8 @@ use crate::json;
 
 /// Indexes that contain indexes exist; deeper nesting is a mistake or an attack.
 const MAX_DEPTH: usize = 3;
+/// An image has a manifest for each platform, and perhaps one more of its signature.
+const MAX_MANIFESTS: usize = 1_000;
 
 /// Which of an image's platforms to take.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +78,37 @@ pub struct Stored {
     pub name: Reference,
     /// Its manifest or index.
     pub root: Descriptor,
+}
+
+/// A walk over the manifests of an image, each of which is visited once, however often indexes name it.
+struct Walk<'a> {
+    client: &'a Client,
+    name: &'a Reference,
+    watch: Watch<'a>,
+    visited: HashSet<String>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(client: &'a Client, name: &'a Reference, watch: Watch<'a>) -> Self {
+        Self { client, name, watch, visited: HashSet::new() }
+    }
+
+    /// Whether a manifest that lies so deep is to be visited.
+    fn visit(&mut self, digest: &str, depth: usize) -> Result<bool> {
+        let name = self.name;
+        ensure!(depth < MAX_DEPTH, "`{name}`: its indexes are nested more than {} deep", MAX_DEPTH - 1);
+        let is_new = self.visited.insert(digest.to_owned());
+        ensure!(self.visited.len() <= MAX_MANIFESTS, "`{name}` has more than {MAX_MANIFESTS} manifests");
+        Ok(is_new)
+    }
+}
+
+/// What an index lists.
+fn entries(index: &Value, name: &Reference) -> Result<Vec<Descriptor>> {
+    let all = index["manifests"].as_array().into_iter().flatten();
+    let read =
+        |entry| Descriptor::read(entry).with_context(|| format!("`{name}`: invalid entry in its index"));
+    all.map(read).collect()
 }
 
 /// A folder of blobs.
@@ -141,7 +175,7 @@ impl Store {
             Some(_) => client.manifest(name, name.wanted())?,
             None => self.chosen(client, name, platform)?,
         };
-        self.pull_manifest(client, name, (&root, &bytes), 0, watch)?;
+        self.pull_manifest(&mut Walk::new(client, name, watch), (&root, &bytes), 0)?;
         Ok(Stored { name: name.clone(), root })
     }
 
@@ -188,20 +222,21 @@ impl Store {
 
     fn pull_manifest(
         &self,
-        client: &Client,
-        name: &Reference,
+        walk: &mut Walk<'_>,
         (kind, bytes): (&Descriptor, &[u8]),
         depth: usize,
-        watch: Watch<'_>,
     ) -> Result<()> {
-        ensure!(depth < MAX_DEPTH, "`{name}`: its indexes are nested too deeply");
+        if !walk.visit(&kind.digest, depth)? {
+            return Ok(());
+        }
+        let (client, name, watch) = (walk.client, walk.name, walk.watch);
         let manifest: Value = json::from_slice(bytes)?;
         if kind.is_index() {
-            for entry in manifest["manifests"].as_array().into_iter().flatten() {
-                let inner = Descriptor::read(entry)
-                    .with_context(|| format!("`{name}`: invalid entry in its index"))?;
-                let (inner, bytes) = client.manifest(name, &inner.digest)?;
-                self.pull_manifest(client, name, (&inner, &bytes), depth + 1, watch)?;
+            for inner in entries(&manifest, name)? {
+                if !walk.visited.contains(&inner.digest) {
+                    let (inner, bytes) = client.manifest(name, &inner.digest)?;
+                    self.pull_manifest(walk, (&inner, &bytes), depth + 1)?;
+                }
             }
         } else {
             let blobs = parts(&manifest, name)?;
@@ -229,28 +264,22 @@ impl Store {
         target: &Reference,
         watch: Watch<'_>,
     ) -> Result<usize> {
-        let sent = self.push_manifest(client, &image.root, target, 0, watch)?;
+        let sent = self.push_manifest(&mut Walk::new(client, target, watch), &image.root, 0)?;
         let wanted = target.tag.as_deref().unwrap_or(&image.root.digest);
         client.put_manifest(target, wanted, &image.root, &self.path(&image.root.digest)?)?;
         Ok(sent)
     }
 
-    fn push_manifest(
-        &self,
-        client: &Client,
-        kind: &Descriptor,
-        target: &Reference,
-        depth: usize,
-        watch: Watch<'_>,
-    ) -> Result<usize> {
-        ensure!(depth < MAX_DEPTH, "`{target}`: its indexes are nested too deeply");
+    fn push_manifest(&self, walk: &mut Walk<'_>, kind: &Descriptor, depth: usize) -> Result<usize> {
+        if !walk.visit(&kind.digest, depth)? {
+            return Ok(0);
+        }
+        let (client, target, watch) = (walk.client, walk.name, walk.watch);
         let manifest = self.manifest(kind)?;
         let mut sent = 0;
         if kind.is_index() {
-            for entry in manifest["manifests"].as_array().into_iter().flatten() {
-                let inner = Descriptor::read(entry)
-                    .with_context(|| format!("`{target}`: invalid entry in its index"))?;
-                sent += self.push_manifest(client, &inner, target, depth + 1, watch)?;
+            for inner in entries(&manifest, target)? {
+                sent += self.push_manifest(walk, &inner, depth + 1)?;
                 client.put_manifest(target, &inner.digest, &inner, &self.path(&inner.digest)?)?;
             }
             return Ok(sent);
