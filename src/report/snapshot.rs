@@ -133,7 +133,8 @@ impl Objects {
             }
             Ok(())
         })?;
-        let mut file = spool.into_inner().map_err(std::io::IntoInnerError::into_error).context(writing)?;
+        let spool = spool.into_inner().map_err(std::io::IntoInnerError::into_error).context(writing)?;
+        let mut file = spool.into_file();
         each(after, |name, object| {
             let Some((at, length)) = places.remove(&key(name)) else { return Ok(()) };
             let mut text = vec![0; length];

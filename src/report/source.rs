@@ -379,8 +379,8 @@ fn standard_input() -> anyhow::Result<File> {
     }
     let mut copy = spool::temporary().context("cannot copy standard input to a temporary file")?;
     io::copy(&mut BufReader::with_capacity(128 << 10, input), &mut copy)
-        .context("cannot read standard input")?;
-    Ok(copy)
+        .context("cannot copy standard input to a temporary file")?;
+    Ok(copy.into_file())
 }
 
 /// The reason of a system error without its number.

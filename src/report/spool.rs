@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 
 use anyhow::Context as _;
 
@@ -14,12 +15,16 @@ const MEMORY: u64 = 512 << 10;
 /// How much where no file can be made.
 const MEMORY_ALONE: u64 = 8 << 20;
 
+/// So much stays free on the disk of temporary files, and how often that is checked.
+const RESERVE: u64 = 64 << 20;
+const CHECKED_BYTES: u64 = 16 << 20;
+
 /// Named contents, all in one place one after the other.
 #[derive(Default)]
 pub(crate) struct Spool {
     memory: Vec<u8>,
     /// Everything, once it has outgrown memory; the file has no name any more.
-    file: Option<File>,
+    file: Option<Temporary>,
     end: u64,
     places: BTreeMap<String, (u64, u64)>,
 }
@@ -94,7 +99,7 @@ impl Read for Content<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         let count = match &self.spool.file {
-            Some(file) => sys::read_at(file, &mut buffer[..room], self.at)?,
+            Some(file) => sys::read_at(&file.file, &mut buffer[..room], self.at)?,
             None => {
                 let start = usize::try_from(self.at).unwrap_or(usize::MAX);
                 (&self.spool.memory[start..]).read(&mut buffer[..room])?
@@ -118,7 +123,64 @@ impl Seek for Content<'_> {
     }
 }
 
-/// A file for this process alone that vanishes with it.
-pub(crate) fn temporary() -> io::Result<File> {
-    temp::file(&std::env::temp_dir())
+/// A file for this process alone that vanishes with it, and does not fill the disk it is on.
+pub(crate) struct Temporary {
+    file: File,
+    /// What may be written until the disk is looked at; a little always may.
+    left: u64,
+    free: fn(&Path) -> u64,
+}
+
+/// A new file in the folder for temporary ones.
+pub(crate) fn temporary() -> io::Result<Temporary> {
+    Ok(Temporary { file: temp::file(&std::env::temp_dir())?, left: CHECKED_BYTES, free: sys::free_bytes })
+}
+
+impl Temporary {
+    /// The file, to be read.
+    pub(crate) fn into_file(self) -> File {
+        self.file
+    }
+}
+
+impl Write for Temporary {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            let folder = std::env::temp_dir();
+            if (self.free)(&folder) < RESERVE + CHECKED_BYTES {
+                let why = format!(
+                    "it would fill the disk of `{}`; name a folder with more room by TMPDIR",
+                    folder.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+            }
+            self.left = CHECKED_BYTES;
+        }
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
+        let count = self.file.write(&data[..room])?;
+        self.left -= count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_temporary_file_ends_before_the_disk_is_full() {
+        // A disk that has room for one check more.
+        static FREE: AtomicU64 = AtomicU64::new(RESERVE + CHECKED_BYTES);
+        let free = |_: &Path| FREE.fetch_sub(CHECKED_BYTES, Ordering::Relaxed);
+        let mut file = Temporary { free, ..temporary().unwrap() };
+        let error = io::copy(&mut io::repeat(0), &mut file).unwrap_err();
+        assert!(error.to_string().contains("it would fill the disk of"), "{error}");
+        assert_eq!(file.into_file().metadata().unwrap().len(), 2 * CHECKED_BYTES);
+    }
 }
