@@ -13,6 +13,7 @@ use crate::proxy::Proxy;
 use crate::retry::Attempts;
 use crate::stop::Stop;
 use crate::tls;
+use crate::visible::short;
 
 /// The same as the original's.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,7 +38,7 @@ impl Refused {
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "failed to fetch `{}`: the server answered {}", self.url, self.status)
+        write!(f, "failed to fetch `{}`: the server answered {}", short(&self.url), self.status)
     }
 }
 
@@ -119,17 +120,23 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
 /// Fetches at most `limit` bytes.
 pub fn fetch(url: &str, limit: u64) -> anyhow::Result<Vec<u8>> {
     let agent = agent(url, FETCH_TIMEOUT)?;
-    let response =
-        agent.get(url).call().map_err(tls::explained).with_context(|| format!("failed to fetch `{url}`"))?;
+    let shown = short(url);
+    let response = agent
+        .get(url)
+        .call()
+        .map_err(tls::explained)
+        .with_context(|| format!("failed to fetch `{shown}`"))?;
     let status = response.status();
     if status.as_u16() > 399 {
         return Err(Refused { url: url.into(), status }.into());
     }
     let mut bytes = Vec::new();
     let mut body = response.into_body().into_reader().take(limit + 1);
-    body.read_to_end(&mut bytes).with_context(|| format!("failed to fetch `{url}`"))?;
+    body.read_to_end(&mut bytes).with_context(|| format!("failed to fetch `{shown}`"))?;
     if bytes.len() as u64 > limit {
-        bail!("failed to fetch `{url}`: it has more than {limit} bytes, which is too large for such a file");
+        bail!(
+            "failed to fetch `{shown}`: it has more than {limit} bytes, which is too large for such a file"
+        );
     }
     Ok(bytes)
 }

@@ -24,6 +24,7 @@ use crate::json;
 use crate::proxy::{Proxy, Scheme};
 use crate::retry::Backoff;
 use crate::stop::Stop;
+use crate::visible::short;
 
 /// An admission webhook may take 30 s, and a server may call several.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -288,7 +289,8 @@ impl Client {
 
     /// The request as messages show it.
     pub(super) fn address(&self, request: &Request) -> String {
-        format!("{} {}{}", request.method.as_str(), self.shared.config.server, request.path)
+        let address = format!("{} {}{}", request.method.as_str(), self.shared.config.server, request.path);
+        short(&address).into_owned()
     }
 
     fn reached(&self) -> bool {

@@ -8,6 +8,7 @@ use std::fmt::{self, Write as _};
 use serde_json::Value;
 
 use crate::json::json;
+use crate::visible::short;
 
 /// A kind of object, as the API serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -271,7 +272,7 @@ impl Request {
 
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.method.as_str(), self.target())
+        write!(f, "{} {}", self.method.as_str(), short(&self.target()))
     }
 }
 
@@ -309,7 +310,23 @@ fn delete_options() -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Client, Config};
     use super::*;
+    use crate::stop::Stop;
+
+    #[test]
+    fn a_long_request_is_shortened_in_messages() {
+        let request = Request::get(&Resource::PODS, "ns", &"p".repeat(100_000)).query("a", "b");
+        let client = Client::new(Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
+        for text in
+            [request.to_string(), client.address(&request), client.send(&request).unwrap_err().to_string()]
+        {
+            assert!(
+                text.contains("/namespaces/ns/pods/ppp") && text.contains('…') && text.len() < 400,
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn requests_as_text() {

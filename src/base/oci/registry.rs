@@ -24,7 +24,7 @@ use super::credential::Credential;
 use super::piece::Piece;
 use super::{Descriptor, Reference, Watch, digest_of};
 use crate::at::At as _;
-use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls};
+use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls, visible::short};
 
 /// Every supported kind of manifest.
 pub(super) const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -372,7 +372,7 @@ impl Client {
                 }
                 None => self.run(request.body(())?),
             };
-            let answer = answer.with_context(|| format!("`{url}`"))?;
+            let answer = answer.with_context(|| format!("`{}`", short(url)))?;
             // A token may have expired in the meantime, and a registry that anybody may read may need a login to write.
             let again = own && wanted.is_none() && answer.status() == StatusCode::UNAUTHORIZED;
             wanted = if again { challenge(&answer) } else { None };
@@ -534,7 +534,7 @@ pub(super) fn header(answer: &Response<Body>, name: &str) -> Option<String> {
 
 /// A registry's refusal as an error.
 pub(super) fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
-    let status = answer.status();
+    let (status, url) = (answer.status(), short(url));
     let mut text = Vec::new();
     let _ = answer.into_body().into_reader().take(64 << 10).read_to_end(&mut text);
     let document: Value = json::from_slice(&text).unwrap_or_default();
