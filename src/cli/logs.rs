@@ -3,9 +3,10 @@
 //! Threads with `--follow`: one for each container that has run, one that prints; the pods are watched on the
 //! calling thread, so a container is read as soon as it runs. It ends when the user ends it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ const MAX_QUEUED_LINES: usize = 256;
 const MAX_LINE_BYTES: u64 = 1 << 20;
 /// Threads that read logs need little: one for each container of a large cluster must fit.
 const STACK: usize = 256 << 10;
+/// So many logs are followed at once: those of the largest clusters.
+const MAX_FOLLOWED: usize = 10_000;
 /// A log that ends has no pause this long.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two tries to read a log that broke off.
@@ -94,12 +97,15 @@ fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resu
             stop.stop();
             outcome
         })?;
-        let mut known: BTreeMap<Source, String> = BTreeMap::new();
-        let mut noticed = BTreeSet::new();
+        let (mut followed, mut synced) = (Followed::default(), false);
         for event in client.watch(&Resource::PODS, namespace, selector) {
             let pod = match event {
                 Ok(Event::Applied(pod)) => pod,
-                Ok(_) => continue,
+                Ok(other) => {
+                    synced |= other == Event::Synced;
+                    followed.learn(&other, synced);
+                    continue;
+                }
                 Err(error) => {
                     stop.stop();
                     drop(sender);
@@ -107,23 +113,71 @@ fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resu
                 }
             };
             for source in sources(&pod) {
-                let Some(instance) = instance(&pod, &source.container) else {
-                    if noticed.insert(source.clone()) {
-                        log::info!("{} is not running yet: waiting", source.path());
-                    }
-                    continue;
-                };
-                // A container that was started again has a log of its own.
-                if known.insert(source.clone(), instance.clone()).as_deref() != Some(&instance) {
+                let instance = instance(&pod, &source.container);
+                if let Some(reading) = followed.begin(&source, instance) {
                     let sender = sender.clone();
                     let reader = std::thread::Builder::new().name("follow".into()).stack_size(STACK);
-                    reader.spawn_scoped(scope, move || read_along(client, &source, &sender))?;
+                    reader.spawn_scoped(scope, move || {
+                        read_along(client, &source, &sender);
+                        drop(reading);
+                    })?;
                 }
             }
+            followed.tell(synced);
         }
         drop(sender);
         printing.join().unwrap_or(Ok(()))
     })
+}
+
+/// Which logs are read, so that no server makes us read more than the limit.
+#[derive(Default)]
+struct Followed {
+    /// The last start of each container that is known; none before the first.
+    known: BTreeMap<Source, Option<String>>,
+    /// One more than the logs that are being read.
+    reading: Arc<()>,
+    left_out: u64,
+    told: bool,
+}
+
+impl Followed {
+    /// What to hold while the log of this start of a container is read; `None` if it is not to be read: it is being read
+    /// already, has not begun, or is one too many.
+    fn begin(&mut self, source: &Source, instance: Option<String>) -> Option<Arc<()>> {
+        let is_known = self.known.contains_key(source);
+        if is_known && (instance.is_none() || self.known[source] == instance) {
+            return None;
+        }
+        if !is_known && self.known.len() >= MAX_FOLLOWED || Arc::strong_count(&self.reading) > MAX_FOLLOWED {
+            self.left_out += 1;
+            return None;
+        }
+        if instance.is_none() {
+            log::info!("{} is not running yet: waiting", source.path());
+        }
+        // A container that was started again has a log of its own.
+        self.known.insert(source.clone(), instance.clone());
+        instance.map(|_| self.reading.clone())
+    }
+
+    /// Forgets the containers of a pod that is gone.
+    fn learn(&mut self, event: &Event, synced: bool) {
+        if let Event::Deleted(pod) = event {
+            sources(pod).iter().for_each(|source| drop(self.known.remove(source)));
+        }
+        self.tell(synced);
+    }
+
+    /// Says once how many are left out, when all that exist are known.
+    fn tell(&mut self, synced: bool) {
+        if self.left_out > 0 && synced && !std::mem::replace(&mut self.told, true) {
+            log::warn!(
+                "the logs of {} more containers are not followed: {MAX_FOLLOWED} are the limit; choose a plugin with `-p`",
+                self.left_out
+            );
+        }
+    }
 }
 
 /// Reads one log to its end, going on where it broke off.
@@ -266,4 +320,33 @@ fn instance(pod: &Value, container: &str) -> Option<String> {
     }
     let restarts = status["restartCount"].as_u64().unwrap_or_default();
     Some(format!("{}/{restarts}", pod["metadata"]["uid"].as_str().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_logs_are_followed_than_the_limit() {
+        let source =
+            |number| Source { namespace: "n".into(), pod: format!("p{number}"), container: "c".into() };
+        let start = |name: &str| Some(name.to_owned());
+        let mut followed = Followed::default();
+        assert!(followed.begin(&source(0), None).is_none(), "it has not begun");
+        let mut reading: Vec<_> = (0..MAX_FOLLOWED + 2)
+            .filter_map(|number| followed.begin(&source(number), start("first")))
+            .collect();
+        assert_eq!((reading.len(), followed.left_out), (MAX_FOLLOWED, 2));
+        assert!(followed.begin(&source(0), start("first")).is_none(), "it is being read");
+        assert!(followed.begin(&source(0), start("second")).is_none(), "none has ended");
+        reading.pop();
+        assert!(followed.begin(&source(0), start("second")).is_some());
+        assert!(followed.begin(&source(MAX_FOLLOWED), start("first")).is_none(), "too many are known");
+        let pod = base::json::json!({
+            "metadata": {"namespace": "n", "name": "p1"}, "spec": {"containers": [{"name": "c"}]},
+        });
+        followed.learn(&Event::Deleted(pod), true);
+        assert!(followed.told);
+        assert!(followed.begin(&source(MAX_FOLLOWED), start("first")).is_some());
+    }
 }
