@@ -202,6 +202,16 @@ fn older_aggregators_are_found_by_label_and_name() {
 }
 
 #[test]
+fn a_list_of_aggregators_that_does_not_end_is_given_up() {
+    let (api, _folder, config) = cluster();
+    for number in 0..101 {
+        let labels = json!({"metadata": {"labels": {"sonobuoy-component": "aggregator"}}, "status": {"phase": "Running"}});
+        api.put(&format!("/api/v1/namespaces/sonobuoy/pods/p{number}"), labels);
+    }
+    ask(&config, "").status(1).stderr_has("more than 100 pods in namespace sonobuoy are aggregators").run();
+}
+
+#[test]
 fn a_watch_prints_each_change_and_ends_with_the_run() {
     let (api, _folder, config) = cluster();
     let says =

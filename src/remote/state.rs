@@ -18,6 +18,9 @@ const NO_IMAGE: [&str; 4] = ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverP
 /// Why else a container waits although waiting longer will hardly help.
 const STUCK_REASONS: [&str; 2] = ["CreateContainerConfigError", "CreateContainerError"];
 
+/// A namespace has one; who finds so many asks for no further ones.
+const MAX_AGGREGATORS: usize = 100;
+
 /// How a run stands.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum State {
@@ -148,15 +151,22 @@ fn reasons(pod: &Value) -> Reasons {
 /// The aggregator's pod of a namespace.
 pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Error> {
     for labels in AGGREGATOR_SELECTORS {
-        let mut found = client.list(&Resource::PODS, namespace, &Selector::labels(labels))?;
-        if found.len() > 1 {
-            log::warn!(
-                "{} aggregator pods are in namespace {namespace}; the first one is asked",
-                found.len()
-            );
+        let (mut first, mut count) = (None, 0);
+        client.each(&Resource::PODS, namespace, &Selector::labels(labels), &mut |pod| {
+            count += 1;
+            if count > MAX_AGGREGATORS {
+                return Err(format!(
+                    "more than {MAX_AGGREGATORS} pods in namespace {namespace} are aggregators"
+                ));
+            }
+            first.get_or_insert(pod);
+            Ok(())
+        })?;
+        if count > 1 {
+            log::warn!("{count} aggregator pods are in namespace {namespace}; the first one is asked");
         }
-        if !found.is_empty() {
-            return Ok(Some(found.swap_remove(0)));
+        if first.is_some() {
+            return Ok(first);
         }
     }
     match client.get(&Resource::PODS, namespace, SONOBUOY) {
