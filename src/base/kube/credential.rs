@@ -4,9 +4,9 @@
 //! nothing about requests. Runs the program as a child process, starts no thread.
 
 use std::fmt;
-use std::io::{IsTerminal as _, Read as _};
+use std::io::{ErrorKind, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -124,6 +124,8 @@ pub struct Answer {
 
 /// The output is a token or two certificates; anything larger is a mistake.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
+/// Nobody is asked anything for so long: the program waits for what does not come.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Credentials are renewed a little early, so that they do not expire on the way.
 const RENEWAL_MARGIN: Duration = Duration::from_secs(10);
 
@@ -137,7 +139,7 @@ impl Program {
             })
         });
         if !fresh {
-            *last = Some(self.run(identity).map_err(|why| format!("{}: {why}", self.place))?);
+            *last = Some(self.run(identity, ANSWER_TIMEOUT).map_err(|why| format!("{}: {why}", self.place))?);
         }
         Ok(last.as_ref().and_then(|answer| answer.token.clone()))
     }
@@ -146,7 +148,7 @@ impl Program {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, identity: &Identity) -> Result<Answer, String> {
+    fn run(&self, identity: &Identity, limit: Duration) -> Result<Answer, String> {
         let name = self.command.display();
         let terminal = std::io::stdin().is_terminal();
         if self.interactive == Interactive::Always && !terminal {
@@ -160,29 +162,23 @@ impl Program {
             spec["cluster"] = cluster.clone();
         }
         let wish = json!({"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec});
-        let mut child = Command::new(sys::program(&self.command))
+        let mut command = Command::new(sys::program(&self.command));
+        command
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .env("KUBERNETES_EXEC_INFO", wish.to_string())
-            .stdin(if interactive { Stdio::inherit() } else { Stdio::null() })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .map_err(|why| self.not_started(&why))?;
-        let mut output = Vec::new();
-        let read = match child.stdout.take() {
-            Some(stdout) => stdout.take(MAX_ANSWER_BYTES + 1).read_to_end(&mut output),
-            None => Ok(0),
+            .env("KUBERNETES_EXEC_INFO", wish.to_string());
+        // Whoever has to type something has all the time in the world, and the terminal.
+        let asked = match interactive {
+            true => converse(&mut command),
+            false => sys::ask(&mut command, MAX_ANSWER_BYTES, limit, &|| {}),
         };
-        if output.len() as u64 > MAX_ANSWER_BYTES {
-            // It might go on forever.
-            let _ = child.kill();
-        }
-        let ended = child.wait().map_err(|why| format!("`{name}`: {why}"))?;
-        read.map_err(|why| format!("failed to read the output of `{name}`: {why}"))?;
-        if output.len() as u64 > MAX_ANSWER_BYTES {
-            return Err(format!("`{name}` printed more than 1 MiB"));
-        }
+        let (output, ended) = asked.map_err(|why| match why.kind() {
+            ErrorKind::FileTooLarge => format!("`{name}` printed more than 1 MiB"),
+            ErrorKind::TimedOut => {
+                format!("`{name}` was ended: {why}; run it by hand to see what it waits for{}", self.hint())
+            }
+            _ => self.not_started(&why),
+        })?;
         if !ended.success() {
             return Err(format!("`{name}` failed ({ended}){}", self.hint()));
         }
@@ -219,7 +215,7 @@ impl Program {
     fn not_started(&self, why: &std::io::Error) -> String {
         let name = self.command.display();
         match why.kind() {
-            std::io::ErrorKind::NotFound => format!("`{name}` is not installed{}", self.hint()),
+            ErrorKind::NotFound => format!("`{name}` is not installed{}", self.hint()),
             _ => format!("cannot start `{name}`: {why}{}", self.hint()),
         }
     }
@@ -230,6 +226,21 @@ impl Program {
             hint => format!("; {}", hint.split_whitespace().collect::<Vec<_>>().join(" ")),
         }
     }
+}
+
+/// Runs a program that may ask the user, and returns what it wrote to its standard output and how it ended.
+fn converse(command: &mut Command) -> std::io::Result<(Vec<u8>, ExitStatus)> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut output = Vec::new();
+    let read = child.stdout.take().map(|stdout| stdout.take(MAX_ANSWER_BYTES + 1).read_to_end(&mut output));
+    let is_large = output.len() as u64 > MAX_ANSWER_BYTES;
+    if is_large {
+        // It might go on forever.
+        let _ = child.kill();
+    }
+    let ended = child.wait()?;
+    read.transpose()?;
+    if is_large { Err(ErrorKind::FileTooLarge.into()) } else { Ok((output, ended)) }
 }
 
 /// A command with a slash (or the system's separator) is relative to its kubeconfig; any other is looked up in PATH.
@@ -322,6 +333,16 @@ mod tests {
         if !std::io::stdin().is_terminal() {
             check(Program { interactive: Interactive::Always, ..program("") }, "needs a terminal");
         }
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_with_what_it_has_started() {
+        let hangs = program("sleep 600 & sleep 600");
+        let error = hangs.run(&Identity::default(), Duration::ZERO).err().unwrap();
+        assert!(
+            error.starts_with("`sh` was ended: it took more than 0 s; ")
+                && error.ends_with("; get it from the shop")
+        );
     }
 
     #[test]
