@@ -43,6 +43,9 @@ pub(crate) fn running_of(progress: &Progress) -> Option<(&str, Option<SystemTime
 }
 
 /// The document.
+/// No count is larger, so that no sum of them overflows.
+const MAX_COUNT: u64 = 1 << 40;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
     /// One entry for each expected result; null before they are known.
@@ -115,7 +118,12 @@ impl Run {
             plain(archive)?;
         }
         // By way of a value, like every reader of it: one copy of the machine code is enough.
-        serde_json::from_value(run)
+        let mut run: Self = serde_json::from_value(run)?;
+        for entry in run.plugins.iter_mut().flatten() {
+            let counts = entry.result_counts.iter_mut().flat_map(BTreeMap::values_mut);
+            counts.chain(&mut entry.count).for_each(|count| *count = (*count).min(MAX_COUNT));
+        }
+        Ok(run)
     }
 }
 

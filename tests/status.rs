@@ -202,6 +202,22 @@ fn older_aggregators_are_found_by_label_and_name() {
 }
 
 #[test]
+fn counts_without_measure_are_shown_and_do_not_end_the_program() {
+    let (api, _folder, config) = cluster();
+    let huge = json!({
+        "plugin": "e2e", "node": "n", "status": "complete", "result-status": "passed", "count": u64::MAX,
+        "result-counts": {"passed": u64::MAX, "complete": u64::MAX, "failed": u64::MAX},
+        "progress": {"name": "e2e", "node": "n", "timestamp": "2024-01-01T00:00:00Z", "total": i64::MAX,
+            "completed": i64::MAX, "failures": ["x"]},
+    });
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([huge, huge, huge]))));
+    for words in ["", "--show-all", "--json"] {
+        ask(&config, words).stdout_has("e2e").run();
+    }
+    Sonobuoy::new(&format!("wait --kubeconfig {config}")).run_any();
+}
+
+#[test]
 fn a_list_of_aggregators_that_does_not_end_is_given_up() {
     let (api, _folder, config) = cluster();
     for number in 0..101 {
