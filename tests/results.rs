@@ -303,3 +303,11 @@ fn a_name_that_no_system_could_have_is_refused() {
         }
     }
 }
+
+#[test]
+fn health_of_impossible_numbers_is_shown() {
+    let folder = folder("name: p\nstatus: passed\nitems:\n- {name: a, status: passed}\n");
+    let part = format!("{{\"total_nodes\": -1, \"healthy_nodes\": {}}}", i64::MIN);
+    folder.write("meta/clusterhealth.json", format!("{{\"node_health\": {part}, \"pod_health\": {part}}}"));
+    show(&folder, "").stdout_has("Node health: -9223372036854775808/-1 ").run();
+}

@@ -29,7 +29,7 @@ const STACK: usize = 256 << 10;
 /// So many logs are followed at once: those of the largest clusters.
 const MAX_FOLLOWED: usize = 10_000;
 /// A log that ends has no pause this long.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+const SILENCE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 60_000 });
 /// Between two tries to read a log that broke off.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(32)];
 
@@ -324,6 +324,10 @@ fn instance(pod: &Value, container: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use base::kube::Config;
+
     use super::*;
 
     #[test]
@@ -348,5 +352,40 @@ mod tests {
         followed.learn(&Event::Deleted(pod), true);
         assert!(followed.told);
         assert!(followed.begin(&source(MAX_FOLLOWED), start("first")).is_some());
+    }
+
+    /// Answers a list with one pod, and a log with a line after which nothing comes.
+    fn silent(listener: &TcpListener) {
+        let mut held = Vec::new();
+        for mut socket in listener.incoming().map_while(Result::ok) {
+            let mut head = String::new();
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            while !head.ends_with("\r\n\r\n") {
+                reader.read_line(&mut head).unwrap();
+            }
+            let body = match head.split(' ').nth(1).unwrap_or_default() {
+                "/end" => return,
+                log if log.contains("/log") => "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nline\n",
+                _ => {
+                    "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"kind\":\"PodList\",\"items\":[{\"metadata\":{\"namespace\":\"n\",\
+                     \"name\":\"p\"},\"spec\":{\"containers\":[{\"name\":\"c\"}]}}]}"
+                }
+            };
+            socket.write_all(body.as_bytes()).unwrap();
+            held.extend(body.contains("line").then_some(socket));
+        }
+    }
+
+    #[test]
+    fn a_log_that_falls_silent_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| silent(&listener));
+            let client = Client::new(Config::plain(format!("http://{address}")), &Stop::new()).unwrap();
+            let outcome = print(&client, "n", &Selector::all());
+            TcpStream::connect(address).unwrap().write_all(b"GET /end HTTP/1.1\r\n\r\n").unwrap();
+            assert!(outcome.unwrap_err().to_string().contains("reading the log of n/p/c"));
+        });
     }
 }

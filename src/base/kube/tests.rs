@@ -342,3 +342,34 @@ fn a_log_that_breaks_off_is_no_end() {
     api.fault(Fault::on("GET /api/v1/namespaces/default/pods/p0000/log").cut(100));
     assert!(read().is_err());
 }
+
+#[test]
+fn a_watch_does_not_keep_a_page_that_is_too_large() {
+    let api = ApiServer::start();
+    let first = |client: &Client| client.watch(&Resource::CONFIG_MAPS, "default", &Selector::all()).next();
+    for number in 0..2 {
+        assert!(matches!(first(&client(&api)), Some(Ok(Event::Restarted))), "with {number} objects");
+        let map = json!({"data": {"a": "x".repeat(2 << 20)}});
+        api.put(&format!("/api/v1/namespaces/default/configmaps/c{number}"), map);
+    }
+    let error = first(&client(&api)).unwrap().unwrap_err().to_string();
+    assert_eq!(error, "a page of the list takes more than 4194304 bytes");
+}
+
+#[test]
+fn a_port_that_no_server_has_is_refused() {
+    for (server, accepted) in [
+        ("https://api:65535", true),
+        ("https://api:", true),
+        ("https://user:word@api", true),
+        ("https://[fd00::1]:6443", true),
+        ("https://api:65536", false),
+        ("https://api:99999/base", false),
+        ("http://[::1]:99999", false),
+    ] {
+        let error = Client::new(Config::plain(server), &Stop::new()).err().map(|error| error.to_string());
+        let says = format!("`{server}`: its port must be a number up to 65535");
+        assert_eq!(error.is_none(), accepted, "{server}: {error:?}");
+        assert!(error.is_none_or(|error| error.ends_with(&says)), "{server}");
+    }
+}

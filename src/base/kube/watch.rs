@@ -22,7 +22,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 40);
 /// One event holds one object.
 const MAX_EVENT_BYTES: u64 = 16 << 20;
 /// What the objects of one page may take in memory.
-const MAX_PAGE_BYTES: usize = 256 << 20;
+const MAX_PAGE_BYTES: usize = if cfg!(test) { 4 << 20 } else { 256 << 20 };
 /// Objects held at once during the initial listing.
 const PAGE: usize = 200;
 /// Between two attempts to reach a server that is away.
