@@ -1,14 +1,19 @@
 //! Files that somebody names, of which nobody expects much: read whole, within a bound.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read};
 use std::path::Path;
 
 /// All of a file; an error of the kind `FileTooLarge` if it has more than `limit` bytes. What never ends, such as a device,
 /// is not read to its end.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    read_from(File::open(path)?, limit)
+}
+
+/// Like [`read`], for what is open already, such as standard input.
+pub fn read_from(input: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    File::open(path)?.take(limit + 1).read_to_end(&mut content)?;
+    input.take(limit + 1).read_to_end(&mut content)?;
     if content.len() as u64 > limit {
         let why = format!("it is larger than {limit} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));

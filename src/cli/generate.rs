@@ -1,19 +1,17 @@
 //! `sonobuoy gen`: prints what a run would create, its configuration, and plugin definitions.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::ArgMatches;
 
 use super::flag::value;
-use super::{output, request, usage};
+use super::{manifest, output, request, usage};
 use crate::deploy;
 use crate::image;
 use crate::names;
 use crate::plugin::{self, Definition, Driver, builtin, pod};
-use base::at::At as _;
 use base::json::json;
 use base::yaml;
 
@@ -39,7 +37,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
 
 fn manifest(matches: &ArgMatches) -> Result<String> {
     if let Some(file) = value(matches, "file") {
-        return read_given(file);
+        return manifest::text(file);
     }
     if matches.get_one::<String>("status-service").is_some_and(|kind| kind != "none") {
         bail!(
@@ -48,16 +46,6 @@ fn manifest(matches: &ArgMatches) -> Result<String> {
     }
     let objects = request::plan(matches, None)?.manifest()?;
     Ok(format!("{}\n", deploy::to_yaml(&objects)))
-}
-
-/// The manifest that the user has already.
-fn read_given(file: &str) -> Result<String> {
-    if file != "-" {
-        return std::fs::read_to_string(file).at("cannot read", file);
-    }
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-    Ok(text)
 }
 
 fn built_in(name: &str, matches: &ArgMatches) -> Result<String> {

@@ -1,6 +1,7 @@
 //! The manifest that `--file` gives to a command instead of a plan, and what is checked before its objects are created.
 
-use std::io::{IsTerminal as _, Read as _};
+use std::io::IsTerminal as _;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
@@ -9,6 +10,7 @@ use serde_json::Value;
 use super::flag::value;
 use super::{request, usage};
 use crate::deploy::{self, CHECKS, Preflight};
+use base::small;
 
 /// No manifest that a cluster takes is larger.
 const MAX_MANIFEST_BYTES: u64 = 64 << 20;
@@ -18,21 +20,23 @@ pub(super) fn read_given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
     let Some(file) = value(matches, "file") else {
         return Ok(None);
     };
-    let mut text = String::new();
-    let (name, read) = if file == "-" {
-        if std::io::stdin().is_terminal() {
-            bail!(
-                "`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it"
-            );
-        }
-        ("standard input", std::io::stdin().take(MAX_MANIFEST_BYTES).read_to_string(&mut text))
-    } else {
-        let read = std::fs::File::open(file)
-            .and_then(|file| file.take(MAX_MANIFEST_BYTES).read_to_string(&mut text));
-        (file, read)
+    if file == "-" && std::io::stdin().is_terminal() {
+        bail!("`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it");
+    }
+    deploy::from_yaml(&text(file)?).with_context(|| format!("`{}`", name(file))).map(Some)
+}
+
+/// The text of a manifest; `-` is standard input.
+pub(super) fn text(file: &str) -> Result<String> {
+    let read = match file {
+        "-" => small::read_from(std::io::stdin(), MAX_MANIFEST_BYTES),
+        _ => small::read(Path::new(file), MAX_MANIFEST_BYTES),
     };
-    read.with_context(|| format!("cannot read `{name}`"))?;
-    deploy::from_yaml(&text).with_context(|| format!("`{name}`")).map(Some)
+    read.and_then(small::text).with_context(|| format!("cannot read `{}`", name(file)))
+}
+
+fn name(file: &str) -> &str {
+    if file == "-" { "standard input" } else { file }
 }
 
 /// Which checks `--skip-preflight` leaves out.

@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use super::release;
 use base::at::At as _;
 use base::fetch::{Refused, fetch};
+use base::small;
 
 /// Unpacked; a real list has about 1 MiB.
 const MAX_LIST_BYTES: u64 = 64 << 20;
@@ -102,7 +103,7 @@ impl Source<'_> {
             Source::File(file) => {
                 let beside = file.with_file_name(format!("{name}.gz"));
                 let path = if file.as_os_str() == name { *file } else { beside.as_path() };
-                (path.display().to_string(), std::fs::read(path).at("cannot read", path)?)
+                (path.display().to_string(), small::read(path, MAX_LIST_BYTES).at("cannot read", path)?)
             }
             Source::Online(base) => {
                 let url = format!("{base}/{name}.gz");

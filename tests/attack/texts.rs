@@ -155,3 +155,22 @@ fn definitions_made_to_confuse_are_refused_in_words() {
         .stdout_has("plugin-name: p")
         .run_any();
 }
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_never_ends_is_refused_wherever_one_is_named() {
+    let folder = Folder::new();
+    for words in [
+        "status --kubeconfig /dev/zero",
+        "gen -f /dev/zero",
+        "run -f /dev/zero",
+        "gen -p /dev/zero",
+        "e2e --input /dev/zero",
+    ] {
+        let words: Vec<_> = words.split(' ').map(AsRef::as_ref).collect();
+        let done = bounded(&words, folder.path());
+        assert_eq!(done.code, Some(1), "{words:?}: {done:?}");
+        let says = ["is larger than", "has more than"].iter().any(|says| done.stderr.contains(says));
+        assert!(says && done.stderr.contains("/dev/zero"), "{words:?}: {done:?}");
+    }
+}

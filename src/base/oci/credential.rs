@@ -10,7 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::at::At as _;
-use crate::sys;
+use crate::{small, sys};
+
+/// Docker's config.json, of hundreds of registries.
+const MAX_CONFIG_BYTES: u64 = 4 << 20;
 
 /// A user and password, or a token that is exchanged for others.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,8 +34,8 @@ pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
         return Ok(None);
     }
     let shown = path.display();
-    let text = std::fs::read_to_string(&path).at("cannot read", &path)?;
-    let config: Value = serde_json::from_str(&text).with_context(|| format!("`{shown}` is not JSON"))?;
+    let text = small::read(&path, MAX_CONFIG_BYTES).at("cannot read", &path)?;
+    let config: Value = serde_json::from_slice(&text).with_context(|| format!("`{shown}` is not JSON"))?;
     in_config(&config, registry).with_context(|| format!("credentials for `{registry}` in `{shown}`"))
 }
 
