@@ -166,6 +166,12 @@ fn who_may_read_without_a_name_gives_one_for_writing() {
     let call = push().file(".docker/config.json", "{\"credsStore\":\"fake\"}");
     let path = programs(&call, &[("docker-credential-fake", helper)]);
     call.env("PATH", path).stdout_has("/tool:1\n").stderr_has(": 0 new blobs").run();
+    let call = push().file(".docker/config.json", "{\"credsStore\":\"fake\"}");
+    let path = programs(&call, &[("docker-credential-fake", "#!/bin/sh\nexec yes\n")]);
+    call.env("PATH", path)
+        .status(1)
+        .stderr_has("`docker-credential-fake` failed: it printed more than")
+        .run();
 }
 
 /// Programs in a folder of a call, and the path with it in front.

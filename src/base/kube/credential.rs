@@ -4,9 +4,9 @@
 //! nothing about requests. Runs the program as a child process, starts no thread.
 
 use std::fmt;
-use std::io::{ErrorKind, IsTerminal as _, Read as _};
+use std::io::{ErrorKind, IsTerminal as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -169,7 +169,7 @@ impl Program {
             .env("KUBERNETES_EXEC_INFO", wish.to_string());
         // Whoever has to type something has all the time in the world, and the terminal.
         let asked = match interactive {
-            true => converse(&mut command),
+            true => sys::converse(&mut command, None, MAX_ANSWER_BYTES),
             false => sys::ask(&mut command, MAX_ANSWER_BYTES, limit, &|| {}),
         };
         let (output, ended) = asked.map_err(|why| match why.kind() {
@@ -226,21 +226,6 @@ impl Program {
             hint => format!("; {}", hint.split_whitespace().collect::<Vec<_>>().join(" ")),
         }
     }
-}
-
-/// Runs a program that may ask the user, and returns what it wrote to its standard output and how it ended.
-fn converse(command: &mut Command) -> std::io::Result<(Vec<u8>, ExitStatus)> {
-    let mut child = command.stdout(Stdio::piped()).spawn()?;
-    let mut output = Vec::new();
-    let read = child.stdout.take().map(|stdout| stdout.take(MAX_ANSWER_BYTES + 1).read_to_end(&mut output));
-    let is_large = output.len() as u64 > MAX_ANSWER_BYTES;
-    if is_large {
-        // It might go on forever.
-        let _ = child.kill();
-    }
-    let ended = child.wait()?;
-    read.transpose()?;
-    if is_large { Err(ErrorKind::FileTooLarge.into()) } else { Ok((output, ended)) }
 }
 
 /// A command with a slash (or the system's separator) is relative to its kubeconfig; any other is looked up in PATH.

@@ -1,6 +1,5 @@
 //! Our credentials for a registry: docker's config.json and the credential helpers that it names.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -14,6 +13,8 @@ use crate::{small, sys};
 
 /// Docker's config.json, of hundreds of registries.
 const MAX_CONFIG_BYTES: u64 = 4 << 20;
+/// A name and a secret.
+const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
 /// A user and password, or a token that is exchanged for others.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,23 +83,16 @@ fn names(registry: &str) -> Vec<String> {
 
 fn ask(helper: &str, server: &str) -> Result<Option<Credential>> {
     let program = format!("docker-credential-{helper}");
-    let mut child = Command::new(sys::program(program.as_ref()))
-        .arg("get")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .with_context(|| format!("cannot start `{program}`"))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        let _ = stdin.write_all(server.as_bytes());
-    }
-    let output = child.wait_with_output().with_context(|| format!("`{program}` failed"))?;
-    if !output.status.success() {
+    let mut command = Command::new(sys::program(program.as_ref()));
+    command.arg("get").stderr(Stdio::null());
+    let (output, status) = sys::converse(&mut command, Some(server.as_bytes()), MAX_ANSWER_BYTES)
+        .with_context(|| format!("`{program}` failed"))?;
+    if !status.success() {
         // This is how helpers say that they do not know a server.
         return Ok(None);
     }
-    let answer: Value = crate::json::from_slice(&output.stdout)
-        .with_context(|| format!("the output of `{program}` is not JSON"))?;
+    let answer: Value =
+        crate::json::from_slice(&output).with_context(|| format!("the output of `{program}` is not JSON"))?;
     let field = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
     let (user, secret) = (field("Username"), field("Secret"));
     ensure!(!secret.is_empty(), "`{program}` returned no secret");

@@ -2,7 +2,7 @@
 //!
 //! Starts the thread `time limit` for each, and joins it.
 
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -42,12 +42,40 @@ pub fn ask(
     }
     read?;
     if bytes.len() as u64 > max_bytes {
-        return Err(io::Error::new(
-            ErrorKind::FileTooLarge,
-            format!("it printed more than {max_bytes} bytes"),
-        ));
+        return Err(too_large(max_bytes));
     }
     Ok((bytes, status?))
+}
+
+/// Runs a program that may ask the user, who has all the time in the world, and returns what it wrote to its standard output
+/// and how it ended. Its standard input is ours, unless it is given some `input`, which must be short.
+pub fn converse(
+    command: &mut Command,
+    input: Option<&[u8]>,
+    max_bytes: u64,
+) -> io::Result<(Vec<u8>, ExitStatus)> {
+    if input.is_some() {
+        command.stdin(Stdio::piped());
+    }
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        // It may not want to know.
+        let _ = stdin.write_all(input);
+    }
+    let mut bytes = Vec::new();
+    let read = child.stdout.take().map(|output| output.take(max_bytes + 1).read_to_end(&mut bytes));
+    let is_large = bytes.len() as u64 > max_bytes;
+    if is_large {
+        // It might go on forever.
+        let _ = child.kill();
+    }
+    let status = child.wait()?;
+    read.transpose()?;
+    if is_large { Err(too_large(max_bytes)) } else { Ok((bytes, status)) }
+}
+
+fn too_large(max_bytes: u64) -> io::Error {
+    io::Error::new(ErrorKind::FileTooLarge, format!("it printed more than {max_bytes} bytes"))
 }
 
 #[cfg(all(test, unix))]
@@ -68,6 +96,12 @@ mod tests {
         let long = Duration::from_secs(600);
         assert_eq!(asked("echo seven.; exit 3", long), (Ok((b"seven.\n".to_vec(), Some(3))), false));
         assert_eq!(asked("yes", long), (Err(ErrorKind::FileTooLarge), false));
+        let told = |script: &str| {
+            let said = converse(Command::new("sh").args(["-c", script]), Some(b"a\n"), 8);
+            said.map(|(bytes, status)| (bytes, status.code())).map_err(|error| error.kind())
+        };
+        assert_eq!(told("read word; echo $word; exit 3"), Ok((b"a\n".to_vec(), Some(3))));
+        assert_eq!(told("yes"), Err(ErrorKind::FileTooLarge));
         // What it has started ends with it.
         assert_eq!(asked("sleep 600 & sleep 600", Duration::ZERO), (Err(ErrorKind::TimedOut), true));
     }
