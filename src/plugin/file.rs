@@ -56,26 +56,3 @@ pub(super) fn only(mut all: Vec<Loaded>, origin: &str) -> Result<Loaded> {
         (_, more) => bail!("`{origin}` must contain one definition, not {}", more + 1),
     }
 }
-
-#[cfg(all(test, unix))]
-mod tests {
-    use super::super::installed::Installed;
-    use super::super::search::search;
-    use super::super::source::find;
-
-    #[test]
-    fn a_pipe_in_a_folder_is_named_and_not_waited_for() {
-        let folder = base::temp::Folder::new().unwrap();
-        let pipe = folder.join("pipe.yaml");
-        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let place = folder.display().to_string();
-        let says = format!("cannot read `{}`: it is not a regular file", pipe.display());
-        for error in [find(&place, None).err(), search(std::slice::from_ref(&place), None).err()] {
-            assert_eq!(format!("{:#}", error.unwrap()), says);
-        }
-        let variable = |name: &str| (name == "SONOBUOY_DIR").then(|| place.clone());
-        let listed = Installed::open(&variable).unwrap().list().unwrap();
-        let errors = listed.into_iter().map(|(_, loaded)| format!("{:#}", loaded.err().unwrap()));
-        assert_eq!(errors.collect::<Vec<_>>(), [says]);
-    }
-}

@@ -13,7 +13,6 @@ use std::time::{Duration, SystemTime};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
-use super::kubeconfig::MAX_NAMED_BYTES;
 use super::tls::Identity;
 use crate::clock;
 use crate::json::json;
@@ -122,6 +121,8 @@ pub struct Answer {
     expires: Option<SystemTime>,
 }
 
+/// A file that a kubeconfig names: certificates, a key, a token.
+pub(super) const MAX_NAMED_BYTES: u64 = 4 << 20;
 /// The output is a token or two certificates; anything larger is a mistake.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
 /// Nobody is asked anything for so long: the program waits for what does not come.

@@ -11,7 +11,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 use ureq::http::Uri;
 
-use super::credential::{self, Credential, Interactive, Program};
+use super::credential::{self, Credential, Interactive, MAX_NAMED_BYTES, Program};
 use super::error::Error;
 use super::tls::{self, Identity, Trust};
 use crate::json::json;
@@ -64,8 +64,6 @@ pub struct Config {
 
 /// A kubeconfig; those of a thousand clusters have some megabytes.
 const MAX_KUBECONFIG_BYTES: u64 = 16 << 20;
-/// A file that a kubeconfig names: certificates, a key, a token.
-pub(super) const MAX_NAMED_BYTES: u64 = 4 << 20;
 /// Where a pod finds its account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
