@@ -38,8 +38,8 @@ const CROWD_TIMEOUT_FACTOR: u32 = 6;
 /// has most.
 const HANDSHAKE_TURN: Duration = Duration::from_millis(250);
 /// So many addresses are asked at a time whether somebody makes room for them.
-const TURNS_AHEAD: usize = 32;
-/// As long as so many wait for their turn, no more hands are shaken.
+const TURNS_AHEAD: usize = 128;
+/// As long as so many requests wait before somebody, no hands are shaken with it.
 const QUICK_WAITING: usize = 512;
 
 #[derive(Default)]
@@ -233,7 +233,7 @@ impl<'a> Lobby<'a> {
             if let Some(guest) = state.steps.pop_front() {
                 return Some(guest);
             }
-            if self.slots.quick_waiting() < QUICK_WAITING && self.has_turn(&mut state) {
+            if self.has_turn(&mut state) {
                 state.shaking += 1;
                 return state.begin.pop();
             }
@@ -245,7 +245,7 @@ impl<'a> Lobby<'a> {
     fn has_turn(&self, state: &mut State) -> bool {
         (0..TURNS_AHEAD).any(|_| {
             let Some(address) = state.begin.next() else { return false };
-            self.makes_room(state, address) || {
+            self.slots.quick_waiting(address) < QUICK_WAITING && self.makes_room(state, address) || {
                 state.begin.pass();
                 false
             }
@@ -269,8 +269,8 @@ impl<'a> Lobby<'a> {
             };
             let id = yields(few, Sort::Nameless, some)
                 .or_else(|| starved(true, Sort::Handshake, HANDSHAKE_TURN * factor))
-                .or_else(|| yields(few_beside_idle, Sort::Idle, Duration::ZERO))
                 .or_else(|| starved(few, Sort::Speaking, HANDSHAKE_TURN))
+                .or_else(|| yields(few_beside_idle, Sort::Idle, Duration::ZERO))
                 .or_else(|| starved(few, Sort::Fresh, HANDSHAKE_TURN * factor))
                 .or_else(|| yields(few, Sort::Fresh, some))
                 .or_else(|| yields(few, Sort::Speaking, some));

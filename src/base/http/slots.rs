@@ -2,17 +2,22 @@
 //!
 //! A request without a body, or with all of it at hand, waits for nobody once it has begun; a small body comes soon; a
 //! large one may take hours. Each sort has threads of its own, so that the slow never stand in the way of the quick. Of
-//! each sort a principal gets its equal part, where it is known how many there are, and three quarters at most. Where others wait, who keeps us waiting and brings next to
-//! nothing is asked to come again.
+//! each sort a principal gets its equal part, where it is known how many there are, and three quarters at most. Where
+//! others wait, who keeps us waiting and brings next to nothing is asked to come again.
+//!
+//! While many quick requests wait, those who have not shaken hands wait as well; but nobody waits for the requests of
+//! guests, or of addresses that have many times as many as its own.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::guest::Session;
 use super::head::{Framing, Head};
 use super::meter::Meter;
+use super::waiting::{STARVED_FACTOR, network};
 use super::{Limits, Peer, Refused};
 
 /// A body up to this is waited for before the request gets a thread.
@@ -50,6 +55,14 @@ pub(super) struct Job {
     pub(super) head: Box<Head>,
 }
 
+impl Job {
+    /// The address for which it counts while it waits, if others with a name may have to wait for it.
+    fn counts_as_quick(&self) -> Option<IpAddr> {
+        let counts = !self.session.nameless && Class::of(&self.head) != Class::Large;
+        counts.then(|| network(self.session.peer.address.ip()))
+    }
+}
+
 type Principal = Option<Arc<str>>;
 
 struct Running {
@@ -67,6 +80,8 @@ struct State {
     queues: [VecDeque<Job>; 3],
     threads: [usize; 3],
     running: HashMap<u64, Running>,
+    /// How many quick requests of those with a name wait, by address.
+    quick: HashMap<IpAddr, usize>,
     held: HashMap<(usize, Principal), usize>,
 }
 
@@ -120,18 +135,23 @@ impl<'a> Slots<'a> {
         };
         let full =
             || state.queues[class].iter().filter(alike).count() >= self.part(self.parked, &job.session);
-        if class == Class::Large as usize && full() {
+        if (class == Class::Large as usize || job.session.nameless) && full() {
             self.refused.note(&job.session.peer, &job.head.path, false);
             return Err(job);
+        }
+        if let Some(address) = job.counts_as_quick() {
+            *state.quick.entry(address).or_default() += 1;
         }
         state.queues[class].push_back(job);
         Ok(())
     }
 
-    /// How many wait for their turn, the large ones aside.
-    pub(super) fn quick_waiting(&self) -> usize {
+    /// How many quick requests wait before somebody at `address`: those of addresses that have many times as many as that
+    /// one do not count.
+    pub(super) fn quick_waiting(&self, address: IpAddr) -> usize {
         let state = self.lock();
-        state.queues[Class::Ready as usize].len() + state.queues[Class::Small as usize].len()
+        let own = state.quick.get(&network(address)).copied().unwrap_or(0);
+        state.quick.values().filter(|count| **count <= STARVED_FACTOR * (own + 1)).sum()
     }
 
     /// The sorts that need one more thread, which is counted from now on.
@@ -154,6 +174,14 @@ impl<'a> Slots<'a> {
             self.leave(&mut state, class);
             return None;
         };
+        if let Some(address) = job.counts_as_quick()
+            && let Entry::Occupied(mut count) = state.quick.entry(address)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         let id = state.next;
         state.next += 1;
         let (principal, meter) = (job.session.principal.clone(), Arc::<Meter>::default());
@@ -205,6 +233,7 @@ impl<'a> Slots<'a> {
         let mut state = self.lock();
         state.aborted = true;
         state.queues.iter_mut().for_each(VecDeque::clear);
+        state.quick.clear();
         for running in state.running.values() {
             let _ = running.socket.shutdown(Shutdown::Both);
         }

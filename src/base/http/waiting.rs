@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// An address that has less than one in this number of what another has is starved by it.
-const STARVED_FACTOR: usize = 8;
+pub(super) const STARVED_FACTOR: usize = 8;
 
 /// Connections of one sort that wait for their peers.
 #[derive(Default)]
@@ -163,7 +163,7 @@ impl Flow {
 }
 
 /// Whoever has one address of IPv6 has 2^64 of them.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(six) => match six.to_ipv4_mapped() {

@@ -93,3 +93,29 @@ fn an_address_that_fills_all_places_with_half_a_request_makes_room_for_others() 
         drop(held);
     });
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn requests_that_one_address_has_waiting_keep_no_other_out() {
+    let mut server = Server::bind("127.0.0.1:0").unwrap();
+    server.limits = Limits { small: 8, pressed_rate: 0, stall: LONG, ..Limits::default() };
+    with_server(&server, echo, |address| {
+        let slow = b"POST /slow HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n";
+        let held: Vec<_> = (0..700)
+            .map(|_| {
+                let mut socket = connect_from([127, 0, 0, 1], address);
+                socket.write_all(slow).unwrap();
+                socket
+            })
+            .collect();
+        for _ in 0..3 {
+            let mut honest = connect_from([127, 0, 0, 2], address);
+            honest.set_read_timeout(Some(LONG / 4)).unwrap();
+            let answer = talk(&mut honest, b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+            assert!(answer.unwrap().starts_with(OK));
+        }
+        for socket in held {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+    });
+}
