@@ -41,6 +41,11 @@ impl Digest {
         Self { sha256: with_sha256.then(|| Context::new(&SHA256)), crc32: Checksum::default() }
     }
 
+    /// Whether it is the quick one alone.
+    pub(super) fn is_quick(&self) -> bool {
+        self.sha256.is_none()
+    }
+
     /// Takes in the next piece.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         if let Some(sha256) = &mut self.sha256 {

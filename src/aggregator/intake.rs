@@ -111,9 +111,62 @@ impl<'a, R: Read> Intake<'a, R> {
         }
     }
 
-    /// As above, with a thread that digests, and one that waits for the disk. The former writes, too, as long as
-    /// it keeps up: receiving is more work.
-    fn copy_beside(&mut self, file: &File, mut at: u64) -> io::Result<()> {
+    /// As above, with a thread that waits for the disk.
+    fn copy_beside(&mut self, file: &File, at: u64) -> io::Result<()> {
+        std::thread::scope(|scope| {
+            let (flush, flushes) = sync_channel::<()>(1);
+            let flusher = std::thread::Builder::new().name("flush".into()).stack_size(64 << 10);
+            // Its errors count: the system tells each of them once.
+            let flusher = flusher
+                .spawn_scoped(scope, move || flushes.into_iter().try_for_each(|()| file.sync_data()))?;
+            let mut flush_at = at + FLUSH_EVERY;
+            // False if the flusher is gone: it has an error to tell.
+            let written = |at: u64| {
+                if at < flush_at {
+                    return true;
+                }
+                flush_at = at + FLUSH_EVERY;
+                // One that is still at it will be asked again.
+                !matches!(flush.try_send(()), Err(TrySendError::Disconnected(())))
+            };
+            let received = if self.digest.is_quick() {
+                self.copy_alone(file, at, written)
+            } else {
+                self.copy_digesting(file, at, written)
+            };
+            drop(flush);
+            let flushed =
+                flusher.join().unwrap_or_else(|_| Err(io::Error::other("the flushing thread has ended")));
+            received.and(flushed)
+        })
+    }
+
+    /// With the quick digest, which is not worth handing anything over.
+    fn copy_alone(
+        &mut self,
+        file: &File,
+        mut at: u64,
+        mut written: impl FnMut(u64) -> bool,
+    ) -> io::Result<()> {
+        let mut room = vec![0; BLOCK / 4];
+        loop {
+            let length = self.fill(&mut room)?;
+            write_all_at(file, &room[..length], at)?;
+            self.digest.update(&room[..length]);
+            at += length as u64;
+            if !written(at) || length < room.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// With a thread that digests. It writes, too, as long as it keeps up: receiving is more work.
+    fn copy_digesting(
+        &mut self,
+        file: &File,
+        mut at: u64,
+        mut written: impl FnMut(u64) -> bool,
+    ) -> io::Result<()> {
         let mut digest = std::mem::replace(&mut self.digest, Digest::new(false));
         let result = std::thread::scope(|scope| {
             let (full, blocks) = sync_channel::<Block>(BLOCKS);
@@ -135,14 +188,8 @@ impl<'a, R: Read> Intake<'a, R> {
                 }
                 Ok(())
             })?;
-            let (flush, flushes) = sync_channel::<()>(1);
-            let flusher = std::thread::Builder::new().name("flush".into()).stack_size(64 << 10);
-            // Its errors count: the system tells each of them once.
-            let flusher = flusher
-                .spawn_scoped(scope, move || flushes.into_iter().try_for_each(|()| file.sync_data()))?;
             let mut receive = || -> io::Result<()> {
                 let mut next = None;
-                let mut flush_at = at + FLUSH_EVERY;
                 // A helper that is gone has an error to tell.
                 while let Some(mut room) = next.or_else(|| empty.recv().ok()) {
                     let length = self.fill(&mut room)?;
@@ -155,14 +202,7 @@ impl<'a, R: Read> Intake<'a, R> {
                         None
                     };
                     at += length as u64;
-                    if at >= flush_at {
-                        flush_at = at + FLUSH_EVERY;
-                        // One that is still at it will be asked again.
-                        if let Err(TrySendError::Disconnected(())) = flush.try_send(()) {
-                            break;
-                        }
-                    }
-                    if full.send(Block { room, length, write_at }).is_err() || last {
+                    if !written(at) || full.send(Block { room, length, write_at }).is_err() || last {
                         break;
                     }
                 }
@@ -172,10 +212,7 @@ impl<'a, R: Read> Intake<'a, R> {
             drop(full);
             let helped =
                 helper.join().unwrap_or_else(|_| Err(io::Error::other("the digesting thread has ended")));
-            drop(flush);
-            let flushed =
-                flusher.join().unwrap_or_else(|_| Err(io::Error::other("the flushing thread has ended")));
-            received.and(helped).and(flushed)
+            received.and(helped)
         });
         self.digest = digest;
         result
@@ -285,17 +322,20 @@ mod tests {
             let body: Vec<u8> = (0..size).map(|n| (n % 251).to_le_bytes()[0]).collect();
             // Pieces that fit into no block.
             let (first, second) = body.split_at(size / 3);
-            let mut intake = Intake::new(first.chain(second), u64::MAX, &claim, &attempt);
-            let mut start = [0; 7];
-            let read = intake.read(&mut start).unwrap();
-            let file = File::create(&path).unwrap();
-            write_all_at(&file, &start[..read], 0).unwrap();
-            intake.copy_to(&file, read as u64).unwrap();
-            assert!(std::fs::read(&path).unwrap() == body, "{size}");
-            assert_eq!(intake.taken(), size as u64);
-            let mut whole = Digest::new(true);
-            whole.update(&body);
-            assert_eq!(intake.digests(), whole.finish(), "{size}");
+            for with_sha256 in [true, false] {
+                let intake = Intake::new(first.chain(second), u64::MAX, &claim, &attempt);
+                let mut intake = if with_sha256 { intake } else { intake.quick() };
+                let mut start = [0; 7];
+                let read = intake.read(&mut start).unwrap();
+                let file = File::create(&path).unwrap();
+                write_all_at(&file, &start[..read], 0).unwrap();
+                intake.copy_to(&file, read as u64).unwrap();
+                assert!(std::fs::read(&path).unwrap() == body, "{size}");
+                assert_eq!(intake.taken(), size as u64);
+                let mut whole = Digest::new(with_sha256);
+                whole.update(&body);
+                assert_eq!(intake.digests(), whole.finish(), "{size}");
+            }
         }
     }
 
