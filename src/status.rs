@@ -42,10 +42,10 @@ pub(crate) fn running_of(progress: &Progress) -> Option<(&str, Option<SystemTime
     })
 }
 
-/// The document.
 /// No count is larger, so that no sum of them overflows.
 const MAX_COUNT: u64 = 1 << 40;
 
+/// The document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
     /// One entry for each expected result; null before they are known.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::digests::Digests;
 use super::receipt::{Receipt, Sender};
 use super::state::{Standing, State};
-use base::{clock, hex};
+use base::clock;
 use client::protocol::ResultId;
 
 /// One line of the list.
@@ -67,8 +67,7 @@ impl State {
     /// Notes the digests of `id`, both of which are known now.
     pub(super) fn digested(&mut self, id: &ResultId, digests: &Digests) {
         if let Some(receipt) = self.receipt_mut(id) {
-            receipt.sha256 = digests.sha256.map(hex).unwrap_or_default();
-            receipt.crc32.clear();
+            receipt.note(digests);
         }
     }
 
@@ -90,11 +89,9 @@ impl State {
     /// The receipt of a body that is about to be in place.
     pub(super) fn receipt_of(&self, id: &ResultId, sender: &Sender, size: u64, digests: &Digests) -> Receipt {
         let known = self.receipt(id).cloned().unwrap_or_default();
-        let (sha256, crc32) = match digests.sha256 {
-            Some(sum) => (hex(sum), String::new()),
-            None => (String::new(), hex(digests.crc32)),
-        };
-        Receipt { arrived: Some(clock::now()), size, sha256, crc32, sender: sender.clone(), ..known }
+        let mut receipt = Receipt { arrived: Some(clock::now()), size, sender: sender.clone(), ..known };
+        receipt.note(digests);
+        receipt
     }
 }
 

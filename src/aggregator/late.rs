@@ -36,7 +36,7 @@ pub(super) fn digest_rest(store: &Store) {
 fn digests_of(folder: &Path) -> anyhow::Result<Digests> {
     let mut files =
         folder.read_dir().and_then(Iterator::collect::<io::Result<Vec<_>>>).at("cannot read", folder)?;
-    let file = files.pop().context("there is no file")?.path();
+    let file = files.pop().context("its folder is empty")?.path();
     ensure!(files.is_empty(), "there are several files");
     let digests = || -> io::Result<Digests> {
         let (mut digest, mut file) = (Digest::new(true), File::open(&file)?);

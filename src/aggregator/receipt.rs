@@ -3,6 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::digests::Digests;
+use base::hex;
+
 /// No worker's name for itself is kept any longer.
 const MAX_WORKER_BYTES: usize = 64;
 
@@ -49,6 +52,16 @@ pub(super) struct Receipt {
     pub(super) sender: Sender,
     /// How many bodies were sent for it, this one included.
     pub(super) attempts: u64,
+}
+
+impl Receipt {
+    /// Notes what is known of the body now.
+    pub(super) fn note(&mut self, digests: &Digests) {
+        (self.sha256, self.crc32) = match digests.sha256 {
+            Some(sum) => (hex(sum), String::new()),
+            None => (String::new(), hex(digests.crc32)),
+        };
+    }
 }
 
 #[cfg(test)]

@@ -97,13 +97,12 @@ fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resu
             stop.stop();
             outcome
         })?;
-        let (mut followed, mut synced) = (Followed::default(), false);
+        let mut followed = Followed::default();
         for event in client.watch(&Resource::PODS, namespace, selector) {
             let pod = match event {
                 Ok(Event::Applied(pod)) => pod,
                 Ok(other) => {
-                    synced |= other == Event::Synced;
-                    followed.learn(&other, synced);
+                    followed.learn(&other);
                     continue;
                 }
                 Err(error) => {
@@ -123,7 +122,7 @@ fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resu
                     })?;
                 }
             }
-            followed.tell(synced);
+            followed.tell();
         }
         drop(sender);
         printing.join().unwrap_or(Ok(()))
@@ -138,6 +137,8 @@ struct Followed {
     /// One more than the logs that are being read.
     reading: Arc<()>,
     left_out: u64,
+    /// All that existed at the start are known.
+    synced: bool,
     told: bool,
 }
 
@@ -161,17 +162,19 @@ impl Followed {
         instance.map(|_| self.reading.clone())
     }
 
-    /// Forgets the containers of a pod that is gone.
-    fn learn(&mut self, event: &Event, synced: bool) {
-        if let Event::Deleted(pod) = event {
-            sources(pod).iter().for_each(|source| drop(self.known.remove(source)));
+    /// Takes in whatever else is heard of pods: the containers of one that is gone are forgotten.
+    fn learn(&mut self, event: &Event) {
+        match event {
+            Event::Deleted(pod) => sources(pod).iter().for_each(|source| drop(self.known.remove(source))),
+            Event::Synced => self.synced = true,
+            _ => {}
         }
-        self.tell(synced);
+        self.tell();
     }
 
     /// Says once how many are left out, when all that exist are known.
-    fn tell(&mut self, synced: bool) {
-        if self.left_out > 0 && synced && !std::mem::replace(&mut self.told, true) {
+    fn tell(&mut self) {
+        if self.left_out > 0 && self.synced && !std::mem::replace(&mut self.told, true) {
             log::warn!(
                 "the logs of {} more containers are not followed: {MAX_FOLLOWED} are the limit; choose a plugin with `-p`",
                 self.left_out
@@ -349,7 +352,9 @@ mod tests {
         let pod = base::json::json!({
             "metadata": {"namespace": "n", "name": "p1"}, "spec": {"containers": [{"name": "c"}]},
         });
-        followed.learn(&Event::Deleted(pod), true);
+        followed.learn(&Event::Deleted(pod));
+        assert!(!followed.told, "there may be more");
+        followed.learn(&Event::Synced);
         assert!(followed.told);
         assert!(followed.begin(&source(MAX_FOLLOWED), start("first")).is_some());
     }

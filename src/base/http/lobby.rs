@@ -34,8 +34,8 @@ const GREETING_BYTES: usize = 24 * 1024;
 const CROWD_SHARE: usize = 16;
 /// So many times the usual time they have then.
 const CROWD_TIMEOUT_FACTOR: u32 = 6;
-/// A handshake, or a request, that has kept us waiting so long makes room for an address that has next to none under way, if its own
-/// has most.
+/// A handshake, or a request, that has kept us waiting so long makes room for an address that has next to none under way,
+/// if its own has most.
 const HANDSHAKE_TURN: Duration = Duration::from_millis(250);
 /// So many addresses are asked at a time whether somebody makes room for them.
 const TURNS_AHEAD: usize = 128;
@@ -243,7 +243,7 @@ impl<'a> Lobby<'a> {
 
     /// Whether somebody may shake hands. An address for which nobody makes room does not hold up the next.
     fn has_turn(&self, state: &mut State) -> bool {
-        (0..TURNS_AHEAD).any(|_| {
+        (0..state.begin.addresses().min(TURNS_AHEAD)).any(|_| {
             let Some(address) = state.begin.next() else { return false };
             self.slots.quick_waiting(address) < QUICK_WAITING && self.makes_room(state, address) || {
                 state.begin.pass();

@@ -8,8 +8,8 @@
 //! While many quick requests wait, those who have not shaken hands wait as well; but nobody waits for the requests of
 //! guests, or of addresses that have many times as many as its own.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -174,13 +174,8 @@ impl<'a> Slots<'a> {
             self.leave(&mut state, class);
             return None;
         };
-        if let Some(address) = job.counts_as_quick()
-            && let Entry::Occupied(mut count) = state.quick.entry(address)
-        {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
+        if let Some(address) = job.counts_as_quick() {
+            uncount(&mut state.quick, &address);
         }
         let id = state.next;
         state.next += 1;
@@ -320,12 +315,16 @@ impl Turn<'_> {
 
 impl State {
     fn release(&mut self, class: Class, principal: &Principal) {
-        let key = (class as usize, principal.clone());
-        if let Some(held) = self.held.get_mut(&key) {
-            *held -= 1;
-            if *held == 0 {
-                self.held.remove(&key);
-            }
+        uncount(&mut self.held, &(class as usize, principal.clone()));
+    }
+}
+
+/// One less of `key`; what there is none of is forgotten.
+fn uncount<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }

@@ -103,6 +103,10 @@ impl<T> Turns<T> {
         self.len += 1;
     }
 
+    pub(super) fn addresses(&self) -> usize {
+        self.order.len()
+    }
+
     /// The address whose turn it is.
     pub(super) fn next(&self) -> Option<IpAddr> {
         self.order.front().copied()
