@@ -5,7 +5,7 @@ use super::{budget, journal, progress};
 
 /// An update is taken or refused, and no more of it is kept than the budget of one allows.
 pub fn progress(bytes: &[u8]) {
-    if let Ok(Some(update)) = progress::decode(bytes.to_vec(), bytes.len() as u64 * 2) {
+    if let Ok(update) = progress::decode(bytes, bytes.len() as u64) {
         let texts = update.failures.iter().chain(&update.errors).chain(&update.append_failing);
         let kept: usize = texts.map(String::len).sum();
         assert!(kept <= 4 * budget::PROGRESS_OF_ONE, "{kept} bytes");

@@ -2,10 +2,12 @@
 //!
 //! Pure: who may post and where it is shown is not known here.
 
+use std::io::{self, Read};
+
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::budget::{self, Hit};
-use base::clock;
+use base::{clock, json};
 use client::protocol::{Progress, ResultId};
 
 /// How many failures are kept of one plugin on one node. A list that only grows must end somewhere; the largest
@@ -16,31 +18,27 @@ const ENTRY: usize = 48;
 /// What stands at the end of a list that was longer.
 const MARK: &str = "… and more than are kept";
 
-/// Reads a body as the readers of existing plugins do: any case of keys, unknown keys and whatever follows the
-/// object ignored, null the same as absent, what is not Unicode replaced, which must not make it longer than `most`
-/// bytes. `None` if it is not an update. Nothing is built of what is not kept.
-pub(super) fn decode(mut body: Vec<u8>, most: u64) -> Result<Option<Progress>, Hit> {
-    make_letters_whole(&mut body);
-    let text = match String::from_utf8(body) {
-        Ok(text) => text,
-        Err(error) => replaced(error.as_bytes(), most)?,
-    };
-    Ok(serde_json::Deserializer::from_str(&text).deserialize_option(Update).ok())
+/// Why there is no update.
+#[derive(Debug, PartialEq)]
+pub(super) enum Unread {
+    Limit(Hit),
+    /// What is wrong with the body, or with what it says.
+    Body(io::ErrorKind),
 }
 
-/// The text of these bytes, what is not Unicode replaced: names of tests and messages come from anywhere.
-fn replaced(bytes: &[u8], most: u64) -> Result<String, Hit> {
-    let mark = |invalid: &[u8]| if invalid.is_empty() { "" } else { "\u{fffd}" };
-    let length = bytes.utf8_chunks().map(|chunk| chunk.valid().len() + mark(chunk.invalid()).len()).sum();
-    if length as u64 > most {
-        return Err(Hit::Update(most));
-    }
-    let mut text = String::with_capacity(length);
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        text.push_str(mark(chunk.invalid()));
-    }
-    Ok(text)
+/// Reads a body of at most `most` bytes as the readers of existing plugins do: any case of keys, unknown keys and
+/// whatever follows the object ignored, null the same as absent, what is not Unicode replaced. Nothing is built of what
+/// is not kept, and the body itself is never in memory.
+pub(super) fn decode(body: impl Read, most: u64) -> Result<Progress, Unread> {
+    let mut body = body.take(most.saturating_add(1));
+    let stream = json::Stream::new(&mut body as &mut dyn Read, budget::TEXT);
+    let update = serde_json::Deserializer::from_reader(stream).deserialize_option(Update);
+    let wrong = |error: serde_json::Error| error.io_error_kind().unwrap_or(io::ErrorKind::InvalidData);
+    let read = update.map_err(wrong).and_then(|update| match io::copy(&mut body, &mut io::sink()) {
+        Ok(_) => Ok(update),
+        Err(error) => Err(error.kind()),
+    });
+    if body.limit() == 0 { Err(Unread::Limit(Hit::Update(most))) } else { read.map_err(Unread::Body) }
 }
 
 /// The body as a whole.
@@ -177,28 +175,6 @@ fn cost(text: &str) -> usize {
     text.len() + ENTRY
 }
 
-/// Replaces the escapes of half a letter in JSON: Python writes them for names that are not UTF-8.
-fn make_letters_whole(json: &mut [u8]) {
-    let unit = |escape: &[u8]| {
-        let digits = escape.strip_prefix(b"\\u")?.get(..4)?;
-        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-    };
-    let mut rest = json;
-    while let Some(next) = rest.iter().position(|byte| *byte == b'\\') {
-        rest = &mut rest[next..];
-        let second = || rest.get(6..).and_then(unit).is_some_and(|unit| (0xdc00..0xe000).contains(&unit));
-        let length = match unit(rest) {
-            Some(0xd800..0xdc00) if second() => 12,
-            Some(0xd800..0xe000) => {
-                rest[..6].copy_from_slice(b"\\ufffd");
-                6
-            }
-            _ => rest.len().min(2),
-        };
-        rest = &mut rest[length..];
-    }
-}
-
 /// RFC 3339 of any year: libraries that do not set the time send the year 1.
 fn is_time(text: &str) -> bool {
     let (Some(year), Some(rest)) = (text.get(..4), text.get(4..)) else { return false };
@@ -262,7 +238,7 @@ mod tests {
     use super::*;
 
     fn decoded(body: impl AsRef<[u8]>) -> Option<Progress> {
-        decode(body.as_ref().to_vec(), u64::MAX).unwrap()
+        decode(body.as_ref(), u64::MAX).ok()
     }
 
     fn after(bodies: &[&str]) -> Progress {
@@ -336,12 +312,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_does_not_make_an_update_longer_than_it_may_be() {
-        let body = b"{\"msg\":\"\xff\xfe \xe2\x82\"}".to_vec();
-        let replaced = body.len() as u64 + 2 + 2 + 1;
-        let msg = "\u{fffd}\u{fffd} \u{fffd}";
-        assert_eq!(decode(body.clone(), replaced).unwrap().unwrap().msg, msg);
-        assert_eq!(decode(body, replaced - 1).err(), Some(Hit::Update(replaced - 1)));
+    fn an_update_is_as_long_as_its_body_with_whatever_follows() {
+        let body = format!(r#"{{"msg":"{}"}} more"#, "x".repeat(100_000));
+        let most = body.len() as u64;
+        assert!(decode(body.as_bytes(), most).is_ok());
+        for short in [1, 10, most / 2, most - 1] {
+            assert_eq!(decode(body.as_bytes(), short).err(), Some(Unread::Limit(Hit::Update(short))));
+        }
+    }
+
+    #[test]
+    fn a_body_that_ends_too_early_or_never_tells_why() {
+        struct Fails(io::ErrorKind);
+        impl Read for Fails {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(self.0.into())
+            }
+        }
+        for kind in [io::ErrorKind::TimedOut, io::ErrorKind::UnexpectedEof] {
+            for start in ["", r#"{"msg":"#, r#"{"msg":"a"}"#] {
+                let body = start.as_bytes().chain(Fails(kind));
+                assert_eq!(decode(body, u64::MAX).err(), Some(Unread::Body(kind)), "{start}");
+            }
+        }
     }
 
     #[test]

@@ -3,17 +3,18 @@
 //! A request becomes one [`Action`] or a refusal before its body is looked at. Connections, framing and time limits
 //! are those of `http`; files are the store's.
 
-use std::io::{self, Read};
+use std::io;
 use std::time::Instant;
 
 use super::budget::Hit;
 use super::certify::Certifier;
 use super::digests::{QUICK, Wanted};
+use super::progress::{self, Unread};
+use super::ran;
 use super::receipt::Sender;
 use super::refusal::Refusal;
 use super::store::Store;
 use super::upload::Upload;
-use super::{progress, ran};
 use crate::backplane::{Authority, Caller};
 use base::clock;
 use base::http::{Request, Response, TurnedAway};
@@ -167,17 +168,11 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Response {
         Ok(share) => share,
         Err(hit) => return limited(hit),
     };
-    let mut body = Vec::with_capacity(usize::try_from(wanted).unwrap_or(0));
-    if let Err(error) = request.body().take(most.saturating_add(1)).read_to_end(&mut body) {
-        return Response::empty(if error.kind() == io::ErrorKind::TimedOut { 408 } else { 400 });
-    }
-    if body.len() as u64 > most {
-        return limited(Hit::Update(most));
-    }
-    let progress = match progress::decode(body, most) {
-        Ok(Some(progress)) => progress,
-        Ok(None) => return Response::empty(400),
-        Err(hit) => return limited(hit),
+    let progress = match progress::decode(request.body(), most) {
+        Ok(progress) => progress,
+        Err(Unread::Limit(hit)) => return limited(hit),
+        Err(Unread::Body(io::ErrorKind::TimedOut)) => return Response::empty(408),
+        Err(Unread::Body(_)) => return Response::empty(400),
     };
     ran::note(store.run_dir(), id, &progress.msg);
     store.lock().progress(id, progress, clock::now());

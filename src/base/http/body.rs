@@ -64,27 +64,15 @@ impl<'a> Body<'a> {
         self.failure
     }
 
-    /// Whether the rest is certain to come and no longer than `limit`.
-    pub(super) fn can_drain(&self, limit: u64) -> bool {
-        match self.state {
-            State::Done => true,
-            State::Length(left) => left <= limit && !self.waiting && self.failure.is_none(),
-            _ => false,
-        }
-    }
-
-    /// Throws away the rest, as long as it is no more than `limit`; true when the end was reached.
-    pub(super) fn drain(&mut self, limit: u64) -> bool {
-        if self.waiting || self.failure.is_some() {
-            return self.is_done();
-        }
-        let mut scrap = [0; 4096];
-        let mut left = limit;
-        while !self.is_done() && left > 0 {
-            match self.read(&mut scrap) {
-                Ok(got) => left = left.saturating_sub(got as u64),
-                Err(_) => return false,
-            }
+    /// Skips the rest, if all of it is here; true when the end was reached.
+    pub(super) fn skip(&mut self) -> bool {
+        if let State::Length(left) = self.state
+            && !self.waiting
+            && self.failure.is_none()
+            && let Some(left) = usize::try_from(left).ok().filter(|left| *left <= self.input.pending().len())
+        {
+            self.input.consume(left);
+            self.state = State::Done;
         }
         self.is_done()
     }
@@ -92,10 +80,6 @@ impl<'a> Body<'a> {
     /// The wire below, to answer on.
     pub(super) fn wire(&mut self) -> &mut dyn Wire {
         &mut *self.input.wire
-    }
-
-    pub(super) fn set_deadline(&mut self, deadline: Instant) {
-        self.input.wire.set_deadline(Some(deadline));
     }
 
     fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -3,18 +3,12 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::body::{Body, describe};
-use super::guest::Session;
+use super::guest::{Session, Stage};
 use super::head::{self, Framing, Head, Refusal};
 use super::slots::{Job, READY_BODY_BYTES, Turn};
 use super::{Limits, Request, Response};
-
-/// So much of a body that nobody wanted is read, so that the connection can go on, or the answer survive.
-const DRAIN: u64 = 256 * 1024;
-/// And for so long.
-const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// Whatever answers requests.
 pub(super) type Handler<'a> = dyn Fn(&mut Request<'_>) -> Response + Sync + 'a;
@@ -29,29 +23,38 @@ pub(super) enum Next {
     End,
 }
 
-/// Answers a request whose turn it is, and gives the connection back if it can go on.
-pub(super) fn serve(
-    job: Job,
-    limits: &Limits,
-    turn: &mut Turn<'_>,
-    handler: &Handler<'_>,
-) -> Option<Session> {
+/// Answers a request whose turn it is, and gives the connection back if it can go on, or has yet to hear that.
+pub(super) fn serve(job: Job, limits: &Limits, turn: &mut Turn<'_>, handler: &Handler<'_>) -> Option<Stage> {
     let Job { mut session, head } = job;
-    let address = session.peer.address;
     let patient = session.input.wire.set_patient(Some(Arc::clone(&turn.meter)));
-    let answered = patient.and_then(|()| answer(&mut session, *head, limits, turn, handler));
+    let answered = patient.and_then(|()| {
+        let after = answer(&mut session, *head, limits, turn, handler)?;
+        session.input.wire.set_patient(None)?;
+        Ok(after)
+    });
+    if !matches!(answered, Ok(After::GoesOn)) {
+        session.input.wire.close();
+    }
     match answered {
-        Ok(true) if session.input.wire.set_patient(None).is_ok() => {
+        Ok(After::GoesOn) => {
             session.greeted = true;
-            Some(session)
+            Some(Stage::Session(Box::new(session)))
         }
-        Ok(_) => None,
+        Ok(After::Sends) => Some(Stage::Farewell(session.socket)),
+        Ok(After::Ends) => None,
         Err(error) => {
-            log::debug!("lost the connection from {address} during an answer: {error}");
-            session.input.wire.close(false);
+            log::debug!("lost the connection from {} during an answer: {error}", session.peer.address);
             None
         }
     }
+}
+
+/// What becomes of a connection whose request was answered.
+enum After {
+    GoesOn,
+    /// It is told good-bye, and may not have sent all of its body.
+    Sends,
+    Ends,
 }
 
 /// Reads on, as far as there is something: for a head, and behind it for a body that is short.
@@ -111,16 +114,15 @@ fn find(session: &mut Session, head_bytes: usize) -> Result<Option<Box<Head>>, R
     }
 }
 
-/// Answers one request; true if another may follow.
+/// Answers one request.
 fn answer(
     session: &mut Session,
     head: Head,
     limits: &Limits,
     turn: &mut Turn<'_>,
     handler: &Handler<'_>,
-) -> io::Result<bool> {
+) -> io::Result<After> {
     let Session { input, peer, .. } = session;
-    input.wire.set_deadline(None);
     let is_head = head.method == "HEAD";
     let is_upload = head.method == "PUT";
     let keep_alive = head.keep_alive;
@@ -166,18 +168,12 @@ fn answer(
         response = Response::text(503, "too many downloads at once; try again").header("retry-after", "5");
     }
     // A worker uploads once; its connection makes room for the next worker's.
-    let go_on = keep_alive && sound && !is_upload && body.can_drain(DRAIN) && !turn.closing();
+    let go_on = keep_alive && sound && !is_upload && body.skip() && !turn.closing();
     response.write(body.wire(), !is_head, !go_on)?;
-    if body.is_done() && go_on {
-        return Ok(true);
-    }
-    let complete = body.is_done();
-    if !complete {
-        body.set_deadline(Instant::now() + DRAIN_TIME);
-        if body.drain(DRAIN) && go_on {
-            return Ok(true);
-        }
-    }
-    body.wire().close(!complete);
-    Ok(false)
+    Ok(match (go_on, body.is_done()) {
+        (true, _) => After::GoesOn,
+        (false, true) => After::Ends,
+        // What it sends is to be thrown away for a while, or the answer could be lost to a reset.
+        (false, false) => After::Sends,
+    })
 }

@@ -90,6 +90,14 @@ impl Guest {
         }
     }
 
+    /// Whose it is, where its certificate says so.
+    pub(super) fn name(&self) -> Option<&Arc<str>> {
+        match &self.stage {
+            Stage::Session(session) => session.principal.as_ref(),
+            _ => None,
+        }
+    }
+
     pub(super) fn shared(&self) -> Arc<TcpStream> {
         match &self.stage {
             Stage::Silent(socket) | Stage::Farewell(socket) => Arc::clone(socket),

@@ -5,8 +5,9 @@
 //! and cannot be served is told so before it is let go.
 //!
 //! Hands are shaken with each address in its turn. When there is no more room, the address that has most unfinished
-//! handshakes, or unfinished requests, makes room for one that has next to none, and handshakes take no more than half of
-//! the places of those who idle between requests.
+//! handshakes, or unfinished requests, makes room for one that has next to none; a name that has more than its part makes
+//! room before any other, wherever it connects from; and handshakes take no more than half of the places of those who
+//! idle between requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -21,7 +22,7 @@ use crate::sys::Poller;
 use super::connection::{self, Next};
 use super::guest::{Drained, Guest, Session, Sort, Stage, drained, has_spoken};
 use super::slots::{Job, Slots};
-use super::waiting::{Flow, Turns, Waiting};
+use super::waiting::{Flow, Turns, Waiting, network};
 use super::wire::{Input, Socket, Tls};
 use super::{Limits, Peer, Principal, Response};
 
@@ -29,8 +30,9 @@ use super::{Limits, Peer, Principal, Response};
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How much a peer may say until hands are shaken. Its certificate is the most of it, and has less than 1 KiB.
 const GREETING_BYTES: usize = 24 * 1024;
-/// As long as so many of the places for handshakes, one in this number, are passed on by those who show a certificate
-/// within the time after which others make room, a crowd is coming through and its slow ones are part of it.
+/// As long as so many of the places for handshakes, one in this number, are passed on by those who show a certificate and
+/// ask for something within the time after which others make room, a crowd is coming through and its slow ones are part of
+/// it.
 const CROWD_SHARE: usize = 16;
 /// So many times the usual time they have then.
 const CROWD_TIMEOUT_FACTOR: u32 = 6;
@@ -47,7 +49,10 @@ struct State {
     closing: bool,
     next: u64,
     guests: HashMap<u64, Guest>,
-    waiting: [Waiting; 7],
+    waiting: [Waiting<IpAddr>; 7],
+    /// Of the same, those with a name, and of those the ones between two requests.
+    named: Waiting<Arc<str>>,
+    named_idle: Waiting<Arc<str>>,
     /// Steps that are due for those who are inside.
     steps: VecDeque<Guest>,
     /// Those who have spoken first and wait to come in.
@@ -56,7 +61,7 @@ struct State {
     shaking: usize,
     /// How many of the known are not in `slots`.
     known: usize,
-    /// Those who have shown a certificate.
+    /// Those who have shown a certificate, and said what they want.
     certified: Flow,
 }
 
@@ -110,16 +115,14 @@ impl<'a> Lobby<'a> {
         self.lock().begin.len() < self.limits.strangers
     }
 
-    /// Takes a connection back from its turn, to wait for its next request.
-    pub(super) fn return_to(&self, session: Session) {
-        let address = session.peer.address;
+    /// Takes a connection back from its turn, to wait for its next request or until it has heard its last answer.
+    pub(super) fn return_to(&self, stage: Stage, address: SocketAddr) {
         let id = {
             let mut state = self.lock();
             state.next += 1;
-            state.known += 1;
+            state.known += usize::from(matches!(stage, Stage::Session(_)));
             state.next
         };
-        let stage = Stage::Session(Box::new(session));
         let guest = Guest { id, address, stage, waited: Duration::ZERO, since: Instant::now() };
         if let Err(error) = self.poller.add(&*guest.shared(), id) {
             log::debug!("cannot wait for {address}: {error}");
@@ -265,15 +268,28 @@ impl<'a> Lobby<'a> {
                 if may { state.waiting[sort as usize].yields(least, now) } else { None }
             };
             let starved = |may: bool, sort: Sort, least| {
-                if may { state.waiting[sort as usize].yields_to(address, least, now) } else { None }
+                if may { state.waiting[sort as usize].yields_to(&network(address), least, now) } else { None }
             };
+            let of_name = |name| {
+                let idle = state.named_idle.yields_of(name, Duration::ZERO, now);
+                idle.or_else(|| state.named.yields_of(name, some, now))
+            };
+            let of_all = || {
+                yields(few_beside_idle, Sort::Idle, Duration::ZERO)
+                    .or_else(|| starved(few, Sort::Fresh, HANDSHAKE_TURN * factor))
+                    .or_else(|| yields(few, Sort::Fresh, some))
+                    .or_else(|| yields(few, Sort::Speaking, some))
+            };
+            // As long as one name has more than its part, no other makes room.
+            let part = self.slots.part_of_one(self.limits.known);
+            let greedy = state.named.most().filter(|(count, _)| *count > part);
             let id = yields(few, Sort::Nameless, some)
                 .or_else(|| starved(true, Sort::Handshake, HANDSHAKE_TURN * factor))
                 .or_else(|| starved(few, Sort::Speaking, HANDSHAKE_TURN))
-                .or_else(|| yields(few_beside_idle, Sort::Idle, Duration::ZERO))
-                .or_else(|| starved(few, Sort::Fresh, HANDSHAKE_TURN * factor))
-                .or_else(|| yields(few, Sort::Fresh, some))
-                .or_else(|| yields(few, Sort::Speaking, some));
+                .or_else(|| match greedy {
+                    Some((_, name)) => few.then(|| of_name(name)).flatten(),
+                    None => of_all(),
+                });
             let Some(id) = id else { return false };
             if let Some(guest) = state.remove(id) {
                 state.forget(&guest);
@@ -337,9 +353,6 @@ impl<'a> Lobby<'a> {
                         }
                     }
                     let session = self.session(*connection, socket, address);
-                    if !session.nameless {
-                        self.lock().certified.count(self.limits.handshake_yields, Instant::now());
-                    }
                     self.step_again(back(Stage::Session(Box::new(session)), Duration::ZERO))
                 }
             },
@@ -407,7 +420,7 @@ impl<'a> Lobby<'a> {
                 false
             }
             Next::End => {
-                session.input.wire.close(false);
+                session.input.wire.close();
                 guest.stage = Stage::Session(Box::new(session));
                 self.gone(&guest);
                 false
@@ -419,7 +432,13 @@ impl<'a> Lobby<'a> {
             }
             Next::Request(head) => {
                 self.poller.remove(&*session.socket);
-                self.lock().known -= 1;
+                {
+                    let mut state = self.lock();
+                    state.known -= 1;
+                    if !session.greeted && !session.nameless {
+                        state.certified.count(self.limits.handshake_yields, Instant::now());
+                    }
+                }
                 match self.slots.submit(Job { session, head }) {
                     Ok(()) => true,
                     Err(Job { session, .. }) => {
@@ -440,7 +459,7 @@ impl<'a> Lobby<'a> {
         // One who does not read an answer of a few bytes does not want it.
         let told = answer.write(&mut *session.input.wire, true, true);
         if told.is_ok() {
-            session.input.wire.close(false);
+            session.input.wire.close();
         }
         guest.stage = Stage::Session(Box::new(session));
         if told.is_ok() {
@@ -476,7 +495,7 @@ impl<'a> Lobby<'a> {
             stage => {
                 let mut guest = Guest { id, address, stage, waited, since };
                 if let Stage::Session(session) = &mut guest.stage {
-                    session.input.wire.close(false);
+                    session.input.wire.close();
                 }
                 self.gone(&guest);
             }
@@ -495,6 +514,13 @@ impl<'a> Lobby<'a> {
             return;
         }
         state.insert(guest);
+        // Those who have their last answer are let go sooner where they are many.
+        let farewells = &state.waiting[Sort::Farewell as usize];
+        let most =
+            farewells.yields(Duration::ZERO, Instant::now()).filter(|_| farewells.len() > self.limits.known);
+        if let Some(id) = most {
+            state.remove(id);
+        }
         // Under the lock, or it could be another's turn before it is told of again. What fails here is overdue later.
         if let Err(error) = self.poller.again(&*socket, id) {
             log::debug!("cannot wait for a connection: {error}");
@@ -527,14 +553,25 @@ impl State {
     }
 
     fn insert(&mut self, guest: Guest) {
-        let ip: IpAddr = guest.address.ip();
-        self.waiting[guest.sort() as usize].add(guest.id, ip, guest.begun());
-        self.guests.insert(guest.id, guest);
+        let (id, sort, begun) = (guest.id, guest.sort(), guest.begun());
+        self.waiting[sort as usize].add(id, network(guest.address.ip()), begun);
+        if let Some(name) = guest.name() {
+            self.named.add(id, Arc::clone(name), begun);
+            if sort == Sort::Idle {
+                self.named_idle.add(id, Arc::clone(name), begun);
+            }
+        }
+        self.guests.insert(id, guest);
     }
 
     fn remove(&mut self, id: u64) -> Option<Guest> {
         let guest = self.guests.remove(&id)?;
-        self.waiting[guest.sort() as usize].remove(id, guest.address.ip(), guest.begun());
+        let begun = guest.begun();
+        self.waiting[guest.sort() as usize].remove(id, network(guest.address.ip()), begun);
+        if let Some(name) = guest.name() {
+            self.named.remove(id, Arc::clone(name), begun);
+            self.named_idle.remove(id, Arc::clone(name), begun);
+        }
         Some(guest)
     }
 

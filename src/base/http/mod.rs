@@ -42,7 +42,7 @@ use crate::stop::Stop;
 use crate::sys::{self, Found};
 pub use body::Body;
 use connection::Handler;
-use guest::Session;
+use guest::Stage;
 pub use head::Headers;
 use lobby::Lobby;
 pub use meter::{Meter, Waits};
@@ -279,11 +279,12 @@ impl Server {
         let handler: &Handler<'_> = &handler;
         let serve = |class| {
             while let Some((job, mut turn)) = slots.take(class) {
-                let session = serve(job, &limits, &mut turn, handler);
+                let address = job.session.peer.address;
+                let stays = serve(job, &limits, &mut turn, handler);
                 let moved = turn.class != class;
                 drop(turn);
-                if let Some(session) = session {
-                    lobby.return_to(session);
+                if let Some(stage) = stays {
+                    lobby.return_to(stage, address);
                 }
                 lobby.turn_over();
                 if moved {
@@ -386,7 +387,7 @@ impl Server {
 }
 
 /// One request and its answer.
-fn serve(job: Job, limits: &Limits, turn: &mut Turn<'_>, handler: &Handler<'_>) -> Option<Session> {
+fn serve(job: Job, limits: &Limits, turn: &mut Turn<'_>, handler: &Handler<'_>) -> Option<Stage> {
     let address = job.session.peer.address;
     // One connection's panic shall not be the end of the others.
     let serve = || connection::serve(job, limits, turn, handler);
@@ -401,7 +402,7 @@ fn room(limits: Limits) -> Limits {
     const OTHERS: u64 = 64;
     let turns = limits.ready + limits.small + limits.large;
     let needed =
-        (limits.strangers + limits.handshakes + limits.known + limits.parked + turns * 2) as u64 + OTHERS;
+        (limits.strangers + limits.handshakes + limits.known * 2 + limits.parked + turns * 2) as u64 + OTHERS;
     let got = sys::raise_open_files(needed).min(needed);
     let part = |wanted: usize| {
         let part = (wanted as u64 * got.saturating_sub(OTHERS)).div_ceil(needed);

@@ -3,10 +3,9 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
 
 use super::connection::{self, Next};
-use super::guest::Session;
+use super::guest::{Session, Stage};
 use super::meter::Meter;
 use super::slots::{Job, Slots};
 use super::wire::{Input, Wire};
@@ -53,9 +52,7 @@ impl Wire for Script {
         Ok(())
     }
 
-    fn set_deadline(&mut self, _: Option<Instant>) {}
-
-    fn close(&mut self, _: bool) {}
+    fn close(&mut self) {}
 }
 
 /// Plays a connection; returns what the handler saw and what was answered, without dates.
@@ -94,10 +91,12 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
                 assert!(submitted.is_ok(), "it is alone");
                 let class = slots.wants_thread().expect("its turn");
                 let (job, mut turn) = slots.take(class).expect("its turn");
-                let Some(same) = connection::serve(job, &limits, &mut turn, &handler) else { break };
+                let Some(Stage::Session(same)) = connection::serve(job, &limits, &mut turn, &handler) else {
+                    break;
+                };
                 drop(turn);
                 slots.without(class);
-                session = same;
+                session = *same;
             }
             Next::Refuse(refusal) => {
                 let answer = Response::text(refusal.status, refusal.reason);

@@ -265,13 +265,18 @@ impl<'a> Slots<'a> {
 
     /// What of `all` somebody may have: guests an eighth, those with a name the rest among them.
     fn part(&self, all: usize, session: &Session) -> usize {
-        let rest = all - all / 8;
         match (&session.principal, session.nameless) {
             (_, true) => (all / 8).max(1),
             // Without TLS nobody has a name.
             (None, false) => all,
-            (Some(_), _) => (rest / self.principals.max(1)).min(all - all / 4).max(1),
+            (Some(_), _) => self.part_of_one(all),
         }
+    }
+
+    /// What of `all` one with a name may have.
+    pub(super) fn part_of_one(&self, all: usize) -> usize {
+        let rest = all - all / 8;
+        (rest / self.principals.max(1)).min(all - all / 4).max(1)
     }
 
     fn leave(&self, state: &mut State, class: Class) {

@@ -1,44 +1,53 @@
 //! Who waits for how long, and who goes first when there is no more room. Pure: times are given.
 //!
-//! An address may hold all places while nobody else wants one; when there are none left, the address that holds most
-//! loses the place that has kept us waiting longest. So no address is refused, and none takes another's. Those who wait
-//! for us go in turn by address.
+//! One may hold all places while nobody else wants one; when there are none left, the one that holds most loses the
+//! place that has kept us waiting longest. So nobody is refused, and nobody takes another's. Those who wait for us go in
+//! turn by address.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// An address that has less than one in this number of what another has is starved by it.
 pub(super) const STARVED_FACTOR: usize = 8;
 
-/// Connections of one sort that wait for their peers.
-#[derive(Default)]
-pub(super) struct Waiting {
+/// Connections of one sort that wait for their peers, each of which has a `K`: an address or a name.
+pub(super) struct Waiting<K> {
     oldest: BTreeSet<(Instant, u64)>,
-    of_address: BTreeSet<(IpAddr, Instant, u64)>,
-    counts: HashMap<IpAddr, usize>,
-    ranking: BTreeSet<(usize, IpAddr)>,
+    of_one: BTreeSet<(K, Instant, u64)>,
+    counts: HashMap<K, usize>,
+    ranking: BTreeSet<(usize, K)>,
 }
 
-impl Waiting {
+impl<K> Default for Waiting<K> {
+    fn default() -> Self {
+        Self {
+            oldest: BTreeSet::new(),
+            of_one: BTreeSet::new(),
+            counts: HashMap::new(),
+            ranking: BTreeSet::new(),
+        }
+    }
+}
+
+impl<K: Clone + Ord + Hash> Waiting<K> {
     pub(super) fn len(&self) -> usize {
         self.oldest.len()
     }
 
-    /// Adds the connection `id`, which has been waiting since `since`.
-    pub(super) fn add(&mut self, id: u64, address: IpAddr, since: Instant) {
-        let address = network(address);
+    /// Adds the connection `id` of `one`, which has been waiting since `since`.
+    pub(super) fn add(&mut self, id: u64, one: K, since: Instant) {
         self.oldest.insert((since, id));
-        self.of_address.insert((address, since, id));
-        self.count(address, |count| count + 1);
+        self.of_one.insert((one.clone(), since, id));
+        self.count(one, |count| count + 1);
     }
 
     /// Takes it out again; as it was added.
-    pub(super) fn remove(&mut self, id: u64, address: IpAddr, since: Instant) {
-        let address = network(address);
+    pub(super) fn remove(&mut self, id: u64, one: K, since: Instant) {
         if self.oldest.remove(&(since, id)) {
-            self.of_address.remove(&(address, since, id));
-            self.count(address, |count| count - 1);
+            self.of_one.remove(&(one.clone(), since, id));
+            self.count(one, |count| count - 1);
         }
     }
 
@@ -48,29 +57,37 @@ impl Waiting {
         (now.saturating_duration_since(*since) >= limit).then_some(*id)
     }
 
+    /// Who has most, and how many.
+    pub(super) fn most(&self) -> Option<(usize, &K)> {
+        self.ranking.last().map(|(count, one)| (*count, one))
+    }
+
     /// Who makes room for another, if it has been waiting for `least`.
     pub(super) fn yields(&self, least: Duration, now: Instant) -> Option<u64> {
-        let (_, most) = self.ranking.last()?;
-        let from = (*most, self.oldest.first()?.0, 0);
-        let (_, since, id) = self.of_address.range(from..).next()?;
-        (now.saturating_duration_since(*since) >= least).then_some(*id)
+        self.yields_of(self.most()?.1, least, now)
     }
 
-    /// Who makes room for one at `address`, which has next to nothing compared to the one that has most.
-    pub(super) fn yields_to(&self, address: IpAddr, least: Duration, now: Instant) -> Option<u64> {
-        let (most, _) = self.ranking.last()?;
-        let own = self.counts.get(&network(address)).copied().unwrap_or(0);
-        (*most > STARVED_FACTOR * (own + 1)).then(|| self.yields(least, now)).flatten()
+    /// Which of those of `one` makes room for another, if it has been waiting for `least`.
+    pub(super) fn yields_of(&self, one: &K, least: Duration, now: Instant) -> Option<u64> {
+        let from = (one.clone(), self.oldest.first()?.0, 0);
+        let (found, since, id) = self.of_one.range(from..).next()?;
+        (found == one && now.saturating_duration_since(*since) >= least).then_some(*id)
     }
 
-    fn count(&mut self, address: IpAddr, change: impl Fn(usize) -> usize) {
-        let count = self.counts.entry(address).or_default();
-        self.ranking.remove(&(*count, address));
+    /// Who makes room for `one`, which has next to nothing compared to the one that has most.
+    pub(super) fn yields_to(&self, one: &K, least: Duration, now: Instant) -> Option<u64> {
+        let own = self.counts.get(one).copied().unwrap_or(0);
+        (self.most()?.0 > STARVED_FACTOR * (own + 1)).then(|| self.yields(least, now)).flatten()
+    }
+
+    fn count(&mut self, one: K, change: impl Fn(usize) -> usize) {
+        let count = self.counts.entry(one.clone()).or_default();
+        self.ranking.remove(&(*count, one.clone()));
         *count = change(*count);
         if *count == 0 {
-            self.counts.remove(&address);
+            self.counts.remove(&one);
         } else {
-            self.ranking.insert((*count, address));
+            self.ranking.insert((*count, one));
         }
     }
 }
@@ -199,6 +216,8 @@ mod tests {
             waiting.remove(id, many, at(id));
         }
         assert_eq!((waiting.yields(Duration::ZERO, at(9)), waiting.len()), (Some(1), 1));
+        assert_eq!(waiting.yields_of(&few, Duration::ZERO, at(9)), Some(1));
+        assert_eq!(waiting.yields_of(&many, Duration::ZERO, at(9)), None);
         waiting.remove(1, few, at(0));
         assert_eq!((waiting.yields(Duration::ZERO, at(9)), waiting.len()), (None, 0));
     }
@@ -225,7 +244,7 @@ mod tests {
             (own..own + others).for_each(|id| waiting.add(id, most, start));
             let now = start + Duration::from_secs(seconds);
             let expected = yields.then_some(own);
-            assert_eq!(waiting.yields_to(asks, least, now), expected, "{own} {others} {seconds}");
+            assert_eq!(waiting.yields_to(&asks, least, now), expected, "{own} {others} {seconds}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::ServerConnection;
 
@@ -16,27 +16,17 @@ const MAX_AHEAD: usize = 64 * 1024;
 /// What the system keeps of a peer on the same machine: there is no distance to bridge, and what lies in a long queue
 /// has left the processor's cache when it is read.
 const NEAR: usize = 256 * 1024;
-/// How much is thrown away of what a peer still sends after it got its last answer, and for how long, so that
-/// the answer is not lost to a reset.
-const LINGER: (usize, Duration) = (4 * 1024 * 1024, Duration::from_secs(2));
-
 /// One connection, whatever it stands on.
 pub(super) trait Wire: Read + Write + Send {
     /// From now on reads and writes wait for the peer, which is timed; without a meter they wait for nobody.
     fn set_patient(&mut self, meter: Option<Arc<Meter>>) -> io::Result<()>;
-    /// From then on nothing is read; `None`: only single reads are limited.
-    fn set_deadline(&mut self, deadline: Option<Instant>);
-    /// Says good-bye; with `linger` waits until the peer has heard it.
-    fn close(&mut self, linger: bool);
+    /// Says good-bye, and nothing more.
+    fn close(&mut self);
 }
 
 /// A TCP connection of which every read and write is limited.
 pub(super) struct Socket {
     tcp: Arc<TcpStream>,
-    stall: Duration,
-    deadline: Option<Instant>,
-    /// The limit that the system knows of; asking again costs a call.
-    applied: Option<Duration>,
     /// Who counts the time; without one nobody is waited for.
     meter: Option<Arc<Meter>>,
     /// How much may be read of a handshake.
@@ -49,11 +39,12 @@ impl Socket {
         let stall = stall.max(Duration::from_millis(1));
         tcp.set_nodelay(true)?;
         tcp.set_write_timeout(Some(stall))?;
+        tcp.set_read_timeout(Some(stall))?;
         if tcp.local_addr()?.ip() == tcp.peer_addr()?.ip() {
             // Only speed is lost if it cannot be.
             let _ = crate::sys::receive_buffer(&tcp, NEAR);
         }
-        Ok(Self { tcp, stall, deadline: None, applied: None, meter: None, greeting: None })
+        Ok(Self { tcp, meter: None, greeting: None })
     }
 
     /// Bounds what is read until hands are shaken: whoever has no certificate decides how much of it there is.
@@ -64,24 +55,6 @@ impl Socket {
     /// The connection itself.
     pub(super) fn shared(&self) -> Arc<TcpStream> {
         Arc::clone(&self.tcp)
-    }
-
-    fn limit(&mut self) -> io::Result<()> {
-        let limit = match self.deadline {
-            None => self.stall,
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-                left.min(self.stall)
-            }
-        };
-        if self.applied != Some(limit) {
-            self.tcp.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
-            self.applied = Some(limit);
-        }
-        Ok(())
     }
 }
 
@@ -103,11 +76,7 @@ impl Read for Socket {
                     }
                     read
                 }
-                Some(meter) => {
-                    let meter = Arc::clone(meter);
-                    self.limit()?;
-                    meter.time(false, || (&*self.tcp).read(buffer)).map_err(timed_out)
-                }
+                Some(meter) => meter.time(false, || (&*self.tcp).read(buffer)).map_err(timed_out),
             };
             match read {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -137,23 +106,9 @@ impl Wire for Socket {
         Ok(())
     }
 
-    fn set_deadline(&mut self, deadline: Option<Instant>) {
-        self.deadline = deadline;
-    }
-
-    fn close(&mut self, linger: bool) {
+    fn close(&mut self) {
         // The peer may be gone already; there is nobody to tell.
         let _ = self.tcp.shutdown(Shutdown::Write);
-        if linger {
-            self.deadline = Some(Instant::now() + LINGER.1);
-            let (mut left, mut scrap) = (LINGER.0, [0; FILL]);
-            while let Ok(got @ 1..) = self.read(&mut scrap) {
-                left = left.saturating_sub(got);
-                if left == 0 {
-                    break;
-                }
-            }
-        }
     }
 }
 
@@ -253,15 +208,11 @@ impl Wire for Tls {
         self.socket.socket.set_patient(meter)
     }
 
-    fn set_deadline(&mut self, deadline: Option<Instant>) {
-        self.socket.socket.set_deadline(deadline);
-    }
-
-    fn close(&mut self, linger: bool) {
+    fn close(&mut self) {
         self.connection.send_close_notify();
         // As above: a peer that is gone needs no farewell.
         let _ = self.flush();
-        self.socket.socket.close(linger);
+        self.socket.socket.close();
     }
 }
 

@@ -3,6 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 
+use rustls::StreamOwned;
+
 use super::super::*;
 use super::attack::{LONG, OK, Pair, Stranger, principal, talk};
 use super::{echo, with_server};
@@ -90,6 +92,68 @@ fn an_address_that_fills_all_places_with_half_a_request_makes_room_for_others() 
             assert!(answer.unwrap().starts_with(OK));
             assert!(before.elapsed() < LONG / 4, "no limit was waited for: {:?}", before.elapsed());
         }
+        drop(held);
+    });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_name_that_fills_all_places_from_many_addresses_makes_room_before_others() {
+    const KNOWN: usize = 24;
+    let ours = Stranger::new();
+    let limits =
+        Limits { known: KNOWN, principals: 2, head: LONG, idle: LONG, stall: LONG, ..Limits::default() };
+    let server = ours.server().limits(limits).principal(principal);
+    with_server(&server, echo, |address| {
+        let from = |last: u8, pair: &Pair| {
+            let socket = connect_from([127, 0, 1, last], address);
+            socket.set_read_timeout(Some(LONG / 4)).unwrap();
+            let pair = (pair.0.clone(), pair.1.clone_key());
+            StreamOwned::new(ours.client(Some(pair), rustls::DEFAULT_VERSIONS), socket)
+        };
+        let (greedy, honest) = (ours.worker_pair(), ours.worker_pair());
+        let mut kept = from(200, &honest);
+        let mut ask_again = || {
+            kept.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            let mut start = [0; OK.len()];
+            kept.read_exact(&mut start).unwrap();
+            assert_eq!(start, OK.as_bytes());
+            while kept.read(&mut [0; 1024]).unwrap() == 1024 {}
+        };
+        ask_again();
+        let mut held = Vec::new();
+        for last in 1..=2 * u8::try_from(KNOWN).unwrap() {
+            let mut stream = from(last, &greedy);
+            stream.write_all(b"GET /never HTTP/1.1\r\nHost").unwrap();
+            held.push(stream);
+        }
+        for _ in 0..3 {
+            let answer =
+                talk(&mut from(201, &honest), b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+            assert!(answer.unwrap().starts_with(OK));
+        }
+        ask_again();
+    });
+}
+
+#[test]
+fn a_body_that_was_refused_and_does_not_come_holds_no_thread() {
+    let mut server = Server::bind("127.0.0.1:0").unwrap();
+    server.limits = Limits { large: 1, pressed_rate: 0, stall: LONG, ..Limits::default() };
+    let refuse = |_: &mut Request<'_>| Response::text(403, "no");
+    with_server(&server, refuse, |address| {
+        let before = Instant::now();
+        let held: Vec<_> = (0..8)
+            .map(|_| {
+                let mut socket = std::net::TcpStream::connect(address).unwrap();
+                socket.set_read_timeout(Some(LONG)).unwrap();
+                let answer =
+                    talk(&mut socket, b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nabc");
+                assert!(answer.unwrap().starts_with("HTTP/1.1 403 "));
+                socket
+            })
+            .collect();
+        assert!(before.elapsed() < Duration::from_secs(2), "nobody waits for it: {:?}", before.elapsed());
         drop(held);
     });
 }

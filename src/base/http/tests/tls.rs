@@ -52,7 +52,7 @@ fn mirror(
             }
             tls.write_all(&seen)?;
             tls.flush()?;
-            tls.close(false);
+            tls.close();
             Ok(seen)
         });
         let socket = TcpStream::connect(address).unwrap();
