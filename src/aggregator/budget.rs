@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | connections without a certificate | all strangers together | `Connections.Strangers` | who has kept us waiting longest goes, of the address that holds most |
 //! | handshakes under way; bytes of one | all together; a connection | [`http::Limits`] | the next waits its turn; the connection ends |
-//! | connections between requests | all together, guests a quarter | `Connections.Known` | who is in the middle of a request goes, of an address that holds many, for one that holds few; then who idles longest |
+//! | connections between requests | all together, guests a quarter | `Connections.Known` | who is in the middle of a request goes, of an address that holds many, for one that holds few; then who waits longest of a plugin with more than its part; then who idles longest |
 //! | small requests at once | a plugin | its part of `Connections.Small` | it waits; what dawdles meanwhile: [`Hit::Dawdled`] |
 //! | uploads at once | a plugin | its part of `Connections.Uploads` | it waits; what dawdles meanwhile: [`Hit::Dawdled`] |
 //! | uploads that wait; any request of guests that waits | a plugin; guests an eighth | its part of `Connections.Waiting` | [`Hit::Waiting`] |

@@ -83,7 +83,7 @@ impl Programs<'_> {
             None => {
                 // What it leaves behind must not keep its output open.
                 let _ = sys::adopt_strays();
-                let said = sys::ask(&mut command, MAX_FACT_BYTES, left, &sys::end_strays);
+                let said = sys::ask(&mut command, None, MAX_FACT_BYTES, left, &sys::end_strays);
                 sys::end_strays();
                 match said {
                     Ok((text, status)) if status.success() => {

@@ -89,7 +89,7 @@ impl Tests {
         command.env("HOME", &*self.folder).current_dir(&*self.folder);
         command.stderr(Stdio::null());
         let what = format!("`/{PROGRAM} {word}` of `{}`", self.image);
-        let (text, status) = sys::ask(&mut command, MAX_OUTPUT_BYTES, TIMEOUT, &|| ())
+        let (text, status) = sys::ask(&mut command, None, MAX_OUTPUT_BYTES, TIMEOUT, &|| ())
             .with_context(|| format!("cannot run {what}"))?;
         if !status.success() && text.is_empty() {
             bail!("{what} failed ({status}); an image for another machine cannot be asked here");

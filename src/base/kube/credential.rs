@@ -171,7 +171,7 @@ impl Program {
         // Whoever has to type something has all the time in the world, and the terminal.
         let asked = match interactive {
             true => sys::converse(&mut command, None, MAX_ANSWER_BYTES),
-            false => sys::ask(&mut command, MAX_ANSWER_BYTES, limit, &|| {}),
+            false => sys::ask(&mut command, None, MAX_ANSWER_BYTES, limit, &|| {}),
         };
         let (output, ended) = asked.map_err(|why| match why.kind() {
             ErrorKind::FileTooLarge => format!("`{name}` printed more than 1 MiB"),

@@ -3,21 +3,25 @@
 //! Starts the thread `time limit` for each, and joins it.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::Group;
 
-/// Runs a program in a group of its own, and returns what it wrote to its standard output and how it ended. After `limit`
-/// the group is ended, then `late` is called, for what has left the group and still has its output open.
+/// Runs a program in a group of its own, and returns what it wrote to its standard output and how it ended. Its standard
+/// input is `input`, which must be short, or empty. After `limit` the group is ended, then `late` is called, for what has left
+/// the group and still has its output open.
 pub fn ask(
     command: &mut Command,
+    input: Option<&[u8]>,
     max_bytes: u64,
     limit: Duration,
     late: &(dyn Fn() + Sync),
 ) -> io::Result<(Vec<u8>, ExitStatus)> {
-    let (group, mut child) = Group::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
+    let (group, mut child) = Group::spawn(command.stdin(stdin).stdout(Stdio::piped()))?;
+    tell(&mut child, input);
     let mut output = child.stdout.take().map(|output| output.take(max_bytes + 1));
     let mut bytes = Vec::new();
     let (over, waiting) = channel::<()>();
@@ -58,10 +62,7 @@ pub fn converse(
         command.stdin(Stdio::piped());
     }
     let mut child = command.stdout(Stdio::piped()).spawn()?;
-    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
-        // It may not want to know.
-        let _ = stdin.write_all(input);
-    }
+    tell(&mut child, input);
     let mut bytes = Vec::new();
     let read = child.stdout.take().map(|output| output.take(max_bytes + 1).read_to_end(&mut bytes));
     let is_large = bytes.len() as u64 > max_bytes;
@@ -72,6 +73,13 @@ pub fn converse(
     let status = child.wait()?;
     read.transpose()?;
     if is_large { Err(too_large(max_bytes)) } else { Ok((bytes, status)) }
+}
+
+fn tell(child: &mut Child, input: Option<&[u8]>) {
+    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
+        // It may not want to know.
+        let _ = stdin.write_all(input);
+    }
 }
 
 fn too_large(max_bytes: u64) -> io::Error {
@@ -87,7 +95,7 @@ mod tests {
         let asked = |script: &str, limit| {
             let late = std::sync::atomic::AtomicBool::new(false);
             let told = || late.store(true, std::sync::atomic::Ordering::Relaxed);
-            let said = ask(Command::new("sh").args(["-c", script]), 8, limit, &told);
+            let said = ask(Command::new("sh").args(["-c", script]), Some(b"a\n"), 8, limit, &told);
             (
                 said.map(|(bytes, status)| (bytes, status.code())).map_err(|error| error.kind()),
                 late.into_inner(),
@@ -95,6 +103,7 @@ mod tests {
         };
         let long = Duration::from_secs(600);
         assert_eq!(asked("echo seven.; exit 3", long), (Ok((b"seven.\n".to_vec(), Some(3))), false));
+        assert_eq!(asked("read word; echo $word", long), (Ok((b"a\n".to_vec(), Some(0))), false));
         assert_eq!(asked("yes", long), (Err(ErrorKind::FileTooLarge), false));
         let told = |script: &str| {
             let said = converse(Command::new("sh").args(["-c", script]), Some(b"a\n"), 8);

@@ -10,6 +10,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
+use crate::small;
+
 /// Where distributions keep their bundle, to which administrators add their own authorities.
 const BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -19,6 +21,9 @@ const BUNDLES: [&str; 6] = [
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
+
+/// A file with certificates; the bundle of a distribution has a quarter of a megabyte.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The authorities in `$SSL_CERT_FILE`, else in the distribution's bundle, and those in the folders of `$SSL_CERT_DIR`.
 ///
@@ -48,7 +53,8 @@ fn among(
         // If a file is named, it must exist: falling back to the bundle would hide a typo.
         Some(path) => {
             let shown = || format!("certificates in `{}` (SSL_CERT_FILE)", path.display());
-            let found = certificates(&fs::read(path).with_context(shown)?).with_context(shown)?;
+            let pem = small::read(path, MAX_BYTES).with_context(shown)?;
+            let found = certificates(&pem).with_context(shown)?;
             ensure!(!found.is_empty(), "{}: it contains none; the file must be PEM", shown());
             found
         }
@@ -60,7 +66,7 @@ fn among(
 }
 
 fn readable(path: &Path) -> Option<Vec<CertificateDer<'static>>> {
-    certificates(&fs::read(path).ok()?).ok().filter(|found| !found.is_empty())
+    certificates(&small::read_regular(path, MAX_BYTES).ok()?).ok().filter(|found| !found.is_empty())
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
@@ -94,7 +100,8 @@ mod tests {
         assert_eq!(count(Some(&other), &bundles, &folders), Ok(5));
         assert_eq!(count(None, &[], &folders), Ok(4));
         assert_eq!(count(None, &[], &[]), Ok(0), "an empty container");
-        for wrong in [&absent, &empty] {
+        let endless = PathBuf::from(if cfg!(unix) { "/dev/zero" } else { "absent" });
+        for wrong in [&absent, &empty, &endless] {
             let error = count(Some(wrong), &bundles, &folders).unwrap_err();
             assert!(error.contains("SSL_CERT_FILE") && error.contains(wrong.to_str().unwrap()), "{error}");
         }
