@@ -3,15 +3,9 @@
 //! Who has shown nothing yet is told apart from who has: the one never takes the place of the other. Time counts only
 //! while a peer is waited for. A few threads take the steps that are due; what has a whole head goes to `slots`. Who spoke
 //! and cannot be served is told so before it is let go.
-//!
-//! Hands are shaken with each address in its turn. When there is no more room, the address that has most unfinished
-//! handshakes, or unfinished requests, makes room for one that has next to none; a name that has more than its part makes
-//! room before any other, wherever it connects from; and handshakes take no more than half of the places of those who
-//! idle between requests.
 
-use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,8 +15,8 @@ use crate::sys::Poller;
 
 use super::connection::{self, Next};
 use super::guest::{Drained, Guest, Session, Sort, Stage, drained, has_spoken};
+use super::places::Places;
 use super::slots::{Job, Slots};
-use super::waiting::{Flow, Turns, Waiting, network};
 use super::wire::{Input, Socket, Tls};
 use super::{Limits, Peer, Principal, Response};
 
@@ -30,40 +24,6 @@ use super::{Limits, Peer, Principal, Response};
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How much a peer may say until hands are shaken. Its certificate is the most of it, and has less than 1 KiB.
 const GREETING_BYTES: usize = 24 * 1024;
-/// As long as so many of the places for handshakes, one in this number, are passed on by those who show a certificate and
-/// ask for something within the time after which others make room, a crowd is coming through and its slow ones are part of
-/// it.
-const CROWD_SHARE: usize = 16;
-/// So many times the usual time they have then.
-const CROWD_TIMEOUT_FACTOR: u32 = 6;
-/// A handshake, or a request, that has kept us waiting so long makes room for an address that has next to none under way,
-/// if its own has most.
-const HANDSHAKE_TURN: Duration = Duration::from_millis(250);
-/// So many addresses are asked at a time whether somebody makes room for them.
-const TURNS_AHEAD: usize = 128;
-/// As long as so many requests wait before somebody, no hands are shaken with it.
-const QUICK_WAITING: usize = 512;
-
-#[derive(Default)]
-struct State {
-    closing: bool,
-    next: u64,
-    guests: HashMap<u64, Guest>,
-    waiting: [Waiting<IpAddr>; 7],
-    /// Of the same, those with a name, and of those the ones between two requests.
-    named: Waiting<Arc<str>>,
-    named_idle: Waiting<Arc<str>>,
-    /// Steps that are due for those who are inside.
-    steps: VecDeque<Guest>,
-    /// Those who have spoken first and wait to come in.
-    begin: Turns<Guest>,
-    /// Whose hands are being shaken, by them or by us.
-    shaking: usize,
-    /// How many of the known are not in `slots`.
-    known: usize,
-    /// Those who have shown a certificate, and said what they want.
-    certified: Flow,
-}
 
 /// Everybody who waits.
 pub(super) struct Lobby<'a> {
@@ -72,7 +32,7 @@ pub(super) struct Lobby<'a> {
     principal: Option<Principal>,
     pub(super) poller: Poller,
     slots: &'a Slots<'a>,
-    state: Mutex<State>,
+    state: Mutex<Places>,
     due: Condvar,
 }
 
@@ -93,7 +53,7 @@ impl<'a> Lobby<'a> {
         let id = {
             let mut state = self.lock();
             state.next += 1;
-            while state.waiting[Sort::Silent as usize].len() + state.begin.len() >= self.limits.strangers {
+            while state.waiting[Sort::Silent as usize].len() + state.beginning() >= self.limits.strangers {
                 let now = Instant::now();
                 let Some(longest) = state.waiting[Sort::Silent as usize].yields(Duration::ZERO, now) else {
                     // All of them have spoken: this one waits in the system's queue no longer than they do here.
@@ -112,7 +72,7 @@ impl<'a> Lobby<'a> {
 
     /// Whether there is room for more who have not spoken yet.
     pub(super) fn has_room(&self) -> bool {
-        self.lock().begin.len() < self.limits.strangers
+        self.lock().beginning() < self.limits.strangers
     }
 
     /// Takes a connection back from its turn, to wait for its next request or until it has heard its last answer.
@@ -147,7 +107,7 @@ impl<'a> Lobby<'a> {
                 Stage::Silent(socket) => match has_spoken(socket, self.tls.is_some()) {
                     Ok(true) => {
                         let mut state = self.lock();
-                        state.begin.push(guest.address.ip(), guest);
+                        state.queue(guest);
                         drop(state);
                         self.due.notify_one();
                     }
@@ -179,9 +139,9 @@ impl<'a> Lobby<'a> {
     /// Lets those go who have kept us waiting too long, and makes room where others wait.
     pub(super) fn tidy(&self) {
         let now = Instant::now();
-        let crowd = self.lock().is_crowd(self.limits, now);
+        let patience = self.lock().patience(self.limits, now);
         for sort in Sort::ALL {
-            let limit = self.limit(sort) * if crowd { CROWD_TIMEOUT_FACTOR } else { 1 };
+            let limit = self.limit(sort) * patience;
             loop {
                 let mut state = self.lock();
                 let Some(id) = state.waiting[sort as usize].overdue(limit, now) else { break };
@@ -191,7 +151,7 @@ impl<'a> Lobby<'a> {
             }
         }
         let mut state = self.lock();
-        let mut wanted = if crowd { 0 } else { state.begin.len() };
+        let mut wanted = if patience > 1 { 0 } else { state.beginning() };
         while wanted > 0 && state.is_full(self.limits) {
             let shaking = &state.waiting[Sort::Handshake as usize];
             let Some(id) = shaking.yields(self.limits.handshake_yields, now) else { break };
@@ -209,7 +169,7 @@ impl<'a> Lobby<'a> {
         state.closing = true;
         state.guests.clear();
         state.steps.clear();
-        state.begin.clear();
+        state.begin = Default::default();
         drop(state);
         self.due.notify_all();
     }
@@ -236,66 +196,11 @@ impl<'a> Lobby<'a> {
             if let Some(guest) = state.steps.pop_front() {
                 return Some(guest);
             }
-            if self.has_turn(&mut state) {
-                state.shaking += 1;
-                return state.begin.pop();
+            if let Some(guest) = state.next_turn(self.limits, self.slots) {
+                return Some(guest);
             }
             state = self.due.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    /// Whether somebody may shake hands. An address for which nobody makes room does not hold up the next.
-    fn has_turn(&self, state: &mut State) -> bool {
-        (0..state.begin.addresses().min(TURNS_AHEAD)).any(|_| {
-            let Some(address) = state.begin.next() else { return false };
-            self.slots.quick_waiting(address) < QUICK_WAITING && self.makes_room(state, address) || {
-                state.begin.pass();
-                false
-            }
-        })
-    }
-
-    /// Whether somebody at `address` may shake hands. Who keeps us waiting or idles between requests makes room.
-    fn makes_room(&self, state: &mut State, address: IpAddr) -> bool {
-        while state.is_full(self.limits) {
-            let now = Instant::now();
-            let factor = if state.is_crowd(self.limits, now) { CROWD_TIMEOUT_FACTOR } else { 1 };
-            let some = self.limits.yields * factor;
-            // Handshakes take places of those who are known only while they are few themselves.
-            let few = state.shaking < self.limits.handshakes;
-            let few_beside_idle = few && state.shaking < self.limits.known.div_ceil(2);
-            let yields = |may: bool, sort: Sort, least| {
-                if may { state.waiting[sort as usize].yields(least, now) } else { None }
-            };
-            let starved = |may: bool, sort: Sort, least| {
-                if may { state.waiting[sort as usize].yields_to(&network(address), least, now) } else { None }
-            };
-            let of_name = |name| {
-                let idle = state.named_idle.yields_of(name, Duration::ZERO, now);
-                idle.or_else(|| state.named.yields_of(name, some, now))
-            };
-            let of_all = || {
-                yields(few_beside_idle, Sort::Idle, Duration::ZERO)
-                    .or_else(|| starved(few, Sort::Fresh, HANDSHAKE_TURN * factor))
-                    .or_else(|| yields(few, Sort::Fresh, some))
-                    .or_else(|| yields(few, Sort::Speaking, some))
-            };
-            // As long as one name has more than its part, no other makes room.
-            let part = self.slots.part_of_one(self.limits.known);
-            let greedy = state.named.most().filter(|(count, _)| *count > part);
-            let id = yields(few, Sort::Nameless, some)
-                .or_else(|| starved(true, Sort::Handshake, HANDSHAKE_TURN * factor))
-                .or_else(|| starved(few, Sort::Speaking, HANDSHAKE_TURN))
-                .or_else(|| match greedy {
-                    Some((_, name)) => few.then(|| of_name(name)).flatten(),
-                    None => of_all(),
-                });
-            let Some(id) = id else { return false };
-            if let Some(guest) = state.remove(id) {
-                state.forget(&guest);
-            }
-        }
-        true
     }
 
     /// What can be done for `guest` now; true if a request waits for its turn.
@@ -437,6 +342,7 @@ impl<'a> Lobby<'a> {
                     state.known -= 1;
                     if !session.greeted && !session.nameless {
                         state.certified.count(self.limits.handshake_yields, Instant::now());
+                        state.proven.note(guest.address.ip());
                     }
                 }
                 match self.slots.submit(Job { session, head }) {
@@ -536,54 +442,8 @@ impl<'a> Lobby<'a> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Places> {
         // A panic while the lock is held leaves nothing half-done here.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn is_crowd(&mut self, limits: &Limits, now: Instant) -> bool {
-        self.certified.recent(limits.handshake_yields, now) >= (limits.handshakes / CROWD_SHARE).max(1)
-    }
-
-    /// Whether somebody has to make room before one more may shake hands.
-    fn is_full(&self, limits: &Limits) -> bool {
-        self.shaking >= limits.handshakes || self.known + self.shaking >= limits.known
-    }
-
-    fn insert(&mut self, guest: Guest) {
-        let (id, sort, begun) = (guest.id, guest.sort(), guest.begun());
-        self.waiting[sort as usize].add(id, network(guest.address.ip()), begun);
-        if let Some(name) = guest.name() {
-            self.named.add(id, Arc::clone(name), begun);
-            if sort == Sort::Idle {
-                self.named_idle.add(id, Arc::clone(name), begun);
-            }
-        }
-        self.guests.insert(id, guest);
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Guest> {
-        let guest = self.guests.remove(&id)?;
-        let begun = guest.begun();
-        self.waiting[guest.sort() as usize].remove(id, network(guest.address.ip()), begun);
-        if let Some(name) = guest.name() {
-            self.named.remove(id, Arc::clone(name), begun);
-            self.named_idle.remove(id, Arc::clone(name), begun);
-        }
-        Some(guest)
-    }
-
-    /// Somebody who does not come back makes room.
-    fn forget(&mut self, guest: &Guest) {
-        if self.closing {
-            return;
-        }
-        match guest.stage {
-            Stage::Handshake(..) => self.shaking -= 1,
-            Stage::Session(_) => self.known -= 1,
-            Stage::Silent(_) | Stage::Farewell(_) => {}
-        }
     }
 }

@@ -18,6 +18,7 @@ mod head;
 mod listen;
 mod lobby;
 mod meter;
+mod places;
 mod response;
 #[cfg(any(test, fuzzing))]
 mod script;

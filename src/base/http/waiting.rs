@@ -2,9 +2,10 @@
 //!
 //! One may hold all places while nobody else wants one; when there are none left, the one that holds most loses the
 //! place that has kept us waiting longest. So nobody is refused, and nobody takes another's. Those who wait for us go in
-//! turn by address.
+//! turn by address, the proven first.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -14,10 +15,11 @@ pub(super) const STARVED_FACTOR: usize = 8;
 
 /// Connections of one sort that wait for their peers, each of which has a `K`: an address or a name.
 pub(super) struct Waiting<K> {
-    oldest: BTreeSet<(Instant, u64)>,
+    oldest: BTreeSet<(Instant, u64, K)>,
     of_one: BTreeSet<(K, Instant, u64)>,
-    counts: HashMap<K, usize>,
-    ranking: BTreeSet<(usize, K)>,
+    counts: HashMap<K, (usize, Reverse<Instant>)>,
+    /// Who has most is the last; of those who have as many, who has been waiting longest.
+    ranking: BTreeSet<(usize, Reverse<Instant>, K)>,
 }
 
 impl<K> Default for Waiting<K> {
@@ -38,14 +40,14 @@ impl<K: Clone + Ord + Hash> Waiting<K> {
 
     /// Adds the connection `id` of `one`, which has been waiting since `since`.
     pub(super) fn add(&mut self, id: u64, one: K, since: Instant) {
-        self.oldest.insert((since, id));
+        self.oldest.insert((since, id, one.clone()));
         self.of_one.insert((one.clone(), since, id));
         self.count(one, |count| count + 1);
     }
 
     /// Takes it out again; as it was added.
     pub(super) fn remove(&mut self, id: u64, one: K, since: Instant) {
-        if self.oldest.remove(&(since, id)) {
+        if self.oldest.remove(&(since, id, one.clone())) {
             self.of_one.remove(&(one.clone(), since, id));
             self.count(one, |count| count - 1);
         }
@@ -53,42 +55,78 @@ impl<K: Clone + Ord + Hash> Waiting<K> {
 
     /// Some connection that has been waiting for `limit`.
     pub(super) fn overdue(&self, limit: Duration, now: Instant) -> Option<u64> {
-        let (since, id) = self.oldest.first()?;
+        let (since, id, _) = self.oldest.first()?;
         (now.saturating_duration_since(*since) >= limit).then_some(*id)
     }
 
     /// Who has most, and how many.
     pub(super) fn most(&self) -> Option<(usize, &K)> {
-        self.ranking.last().map(|(count, one)| (*count, one))
+        self.ranking.last().map(|(count, _, one)| (*count, one))
     }
 
-    /// Who makes room for another, if it has been waiting for `least`.
+    /// Who makes room for another, if it has been waiting for `least`: of the one that has most, else of all but those that
+    /// have next to nothing compared to that one.
     pub(super) fn yields(&self, least: Duration, now: Instant) -> Option<u64> {
-        self.yields_of(self.most()?.1, least, now)
+        let of_all = || {
+            let (_, _, one) = self.oldest.first()?;
+            if self.is_starved(one) { None } else { self.overdue(least, now) }
+        };
+        self.yields_of(self.most()?.1, least, now).or_else(of_all)
     }
 
     /// Which of those of `one` makes room for another, if it has been waiting for `least`.
     pub(super) fn yields_of(&self, one: &K, least: Duration, now: Instant) -> Option<u64> {
-        let from = (one.clone(), self.oldest.first()?.0, 0);
-        let (found, since, id) = self.of_one.range(from..).next()?;
-        (found == one && now.saturating_duration_since(*since) >= least).then_some(*id)
+        let (since, id) = self.first_of(one)?;
+        (now.saturating_duration_since(since) >= least).then_some(id)
     }
 
     /// Who makes room for `one`, which has next to nothing compared to the one that has most.
     pub(super) fn yields_to(&self, one: &K, least: Duration, now: Instant) -> Option<u64> {
-        let own = self.counts.get(one).copied().unwrap_or(0);
-        (self.most()?.0 > STARVED_FACTOR * (own + 1)).then(|| self.yields(least, now)).flatten()
+        if self.is_starved(one) { self.yields_of(self.most()?.1, least, now) } else { None }
+    }
+
+    fn is_starved(&self, one: &K) -> bool {
+        let own = self.counts.get(one).map_or(0, |(count, _)| *count);
+        self.most().is_some_and(|(most, _)| most > STARVED_FACTOR * (own + 1))
+    }
+
+    fn first_of(&self, one: &K) -> Option<(Instant, u64)> {
+        let from = (one.clone(), self.oldest.first()?.0, 0);
+        let (found, since, id) = self.of_one.range(from..).next()?;
+        (found == one).then_some((*since, *id))
     }
 
     fn count(&mut self, one: K, change: impl Fn(usize) -> usize) {
-        let count = self.counts.entry(one.clone()).or_default();
-        self.ranking.remove(&(*count, one.clone()));
-        *count = change(*count);
-        if *count == 0 {
-            self.counts.remove(&one);
-        } else {
-            self.ranking.insert((*count, one));
+        let (count, since) = self.counts.remove(&one).unwrap_or((0, Reverse(Instant::now())));
+        self.ranking.remove(&(count, since, one.clone()));
+        if let Some((since, _)) = self.first_of(&one) {
+            let ranked = (change(count), Reverse(since));
+            self.counts.insert(one.clone(), ranked);
+            self.ranking.insert((ranked.0, ranked.1, one));
         }
+    }
+}
+
+/// Who came through once, so many at least: an address that was never heard of is served behind it.
+#[derive(Default)]
+pub(super) struct Proven {
+    recent: HashSet<IpAddr>,
+    before: HashSet<IpAddr>,
+}
+
+impl Proven {
+    const LEAST: usize = 8_192;
+
+    pub(super) fn note(&mut self, address: IpAddr) {
+        self.recent.insert(network(address));
+        if self.recent.len() >= Self::LEAST {
+            self.before = std::mem::take(&mut self.recent);
+        }
+    }
+
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        let address = network(address);
+        self.recent.contains(&address) || self.before.contains(&address)
     }
 }
 
@@ -147,10 +185,6 @@ impl<T> Turns<T> {
         }
         Some(one)
     }
-
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
 }
 
 /// How many came through lately: a crowd that comes through is honest, if slow.
@@ -205,21 +239,58 @@ mod tests {
         let [few, many]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
         let mut waiting = Waiting::default();
         waiting.add(1, few, at(0));
-        for id in 2..6 {
+        for id in 2..20 {
             waiting.add(id, many, at(id));
         }
-        assert_eq!(waiting.yields(Duration::ZERO, at(9)), Some(2), "not the oldest of all");
-        assert_eq!(waiting.yields(Duration::from_secs(8), at(9)), None);
-        assert_eq!(waiting.overdue(Duration::from_secs(9), at(9)), Some(1));
-        assert_eq!(waiting.overdue(Duration::from_secs(10), at(9)), None);
-        for id in 2..6 {
+        assert_eq!(waiting.yields(Duration::ZERO, at(30)), Some(2), "not the oldest of all");
+        assert_eq!(waiting.yields(Duration::from_secs(29), at(30)), None);
+        assert_eq!(waiting.overdue(Duration::from_secs(30), at(30)), Some(1));
+        assert_eq!(waiting.overdue(Duration::from_secs(31), at(30)), None);
+        for id in 2..20 {
             waiting.remove(id, many, at(id));
         }
-        assert_eq!((waiting.yields(Duration::ZERO, at(9)), waiting.len()), (Some(1), 1));
-        assert_eq!(waiting.yields_of(&few, Duration::ZERO, at(9)), Some(1));
-        assert_eq!(waiting.yields_of(&many, Duration::ZERO, at(9)), None);
+        assert_eq!((waiting.yields(Duration::ZERO, at(30)), waiting.len()), (Some(1), 1));
+        assert_eq!(waiting.yields_of(&few, Duration::ZERO, at(30)), Some(1));
+        assert_eq!(waiting.yields_of(&many, Duration::ZERO, at(30)), None);
         waiting.remove(1, few, at(0));
-        assert_eq!((waiting.yields(Duration::ZERO, at(9)), waiting.len()), (None, 0));
+        assert_eq!((waiting.yields(Duration::ZERO, at(30)), waiting.len()), (None, 0));
+    }
+
+    #[test]
+    fn among_many_with_one_place_each_the_longest_waiting_goes_whoever_it_is() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut waiting = Waiting::default();
+        for (id, last) in [(1, 7_u8), (2, 3), (3, 9)] {
+            waiting.add(id, last, at(id));
+        }
+        for expected in [1, 2, 3] {
+            assert_eq!(waiting.yields(Duration::from_secs(2), at(9)), Some(expected));
+            // It comes again.
+            let one = [7, 3, 9][usize::try_from(expected).unwrap() - 1];
+            waiting.remove(expected, one, at(expected));
+            waiting.add(expected + 3, one, at(8));
+        }
+        assert_eq!(waiting.yields(Duration::from_secs(2), at(9)), None);
+        // The one that has most came last; one that has waited long enough goes all the same.
+        waiting.add(7, 3, at(9));
+        waiting.remove(5, 3, at(8));
+        waiting.add(8, 3, at(9));
+        assert_eq!(waiting.most(), Some((2, &3)));
+        assert_eq!(waiting.yields(Duration::ZERO, at(9)), Some(7));
+        assert_eq!(waiting.yields(Duration::from_secs(1), at(9)), Some(4));
+    }
+
+    #[test]
+    fn who_came_through_is_remembered_for_so_many_others() {
+        let address = |number: usize| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
+        let mut proven = Proven::default();
+        proven.note(address(0));
+        assert!(proven.has(address(0)) && !proven.has(address(1)));
+        (1..Proven::LEAST).for_each(|number| proven.note(address(number)));
+        assert!(proven.has(address(0)) && proven.has(address(Proven::LEAST - 1)));
+        (0..Proven::LEAST).for_each(|number| proven.note(address(Proven::LEAST + number)));
+        assert!(!proven.has(address(0)) && proven.has(address(Proven::LEAST)));
     }
 
     #[test]

@@ -137,6 +137,35 @@ fn a_name_that_fills_all_places_from_many_addresses_makes_room_before_others() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn handshakes_that_strangers_at_many_addresses_begin_do_not_keep_out_who_came_before() {
+    let ours = Stranger::new();
+    let limits = Limits { handshakes: 8, handshake: LONG, handshake_yields: LONG, ..Limits::default() };
+    let server = ours.server().limits(limits).principal(principal);
+    with_server(&server, echo, |address| {
+        let pair = ours.worker_pair();
+        let is_served = || {
+            let socket = connect_from([127, 0, 1, 200], address);
+            socket.set_read_timeout(Some(LONG / 4)).unwrap();
+            let pair = (pair.0.clone(), pair.1.clone_key());
+            let mut stream = StreamOwned::new(ours.client(Some(pair), rustls::DEFAULT_VERSIONS), socket);
+            let answer = talk(&mut stream, b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+            assert!(answer.unwrap().starts_with(OK));
+        };
+        is_served();
+        let held: Vec<_> = (1..=24)
+            .map(|last| {
+                let mut socket = connect_from([127, 0, 1, last], address);
+                ours.client(None, rustls::DEFAULT_VERSIONS).write_tls(&mut socket).unwrap();
+                socket
+            })
+            .collect();
+        (0..3).for_each(|_| is_served());
+        drop(held);
+    });
+}
+
+#[test]
 fn a_body_that_was_refused_and_does_not_come_holds_no_thread() {
     let mut server = Server::bind("127.0.0.1:0").unwrap();
     server.limits = Limits { large: 1, pressed_rate: 0, stall: LONG, ..Limits::default() };
