@@ -193,10 +193,7 @@ impl<'a> Lobby<'a> {
             if state.closing {
                 return None;
             }
-            if let Some(guest) = state.steps.pop_front() {
-                return Some(guest);
-            }
-            if let Some(guest) = state.next_turn(self.limits, self.slots) {
+            if let Some(guest) = state.next_step(self.limits, self.slots) {
                 return Some(guest);
             }
             state = self.due.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -27,6 +27,8 @@ const CROWD_PATIENCE: u32 = 6;
 /// A handshake, or a request, that has kept us waiting so long makes room for an address that has next to none under way,
 /// if its own has most.
 const HANDSHAKE_TURN: Duration = Duration::from_millis(250);
+/// One step in so many lets somebody in, if somebody may come in, however many steps are due.
+const TURN_SHARE: usize = 8;
 /// One turn in so many is first of all for those who are new.
 const NEW_SHARE: usize = 8;
 /// So many addresses are asked at a time whether somebody makes room for them.
@@ -46,6 +48,7 @@ pub(super) struct Places {
     named_idle: Waiting<Arc<str>>,
     /// Steps that are due for those who are inside.
     pub(super) steps: VecDeque<Guest>,
+    taken: usize,
     /// Those who have spoken first and wait to come in, at addresses from where somebody came through, and at others.
     pub(super) begin: [Turns<Guest>; 2],
     pub(super) proven: Proven,
@@ -67,8 +70,15 @@ impl Places {
         self.begin[queue].push(address, guest);
     }
 
+    /// For whom a step is due: those who are inside come first, mostly.
+    pub(super) fn next_step(&mut self, limits: &Limits, slots: &Slots<'_>) -> Option<Guest> {
+        self.taken += 1;
+        let early = if self.taken.is_multiple_of(TURN_SHARE) { self.next_turn(limits, slots) } else { None };
+        early.or_else(|| self.steps.pop_front()).or_else(|| self.next_turn(limits, slots))
+    }
+
     /// Whose hands may be shaken now.
-    pub(super) fn next_turn(&mut self, limits: &Limits, slots: &Slots<'_>) -> Option<Guest> {
+    fn next_turn(&mut self, limits: &Limits, slots: &Slots<'_>) -> Option<Guest> {
         let queue = self.has_turn(limits, slots)?;
         self.shaking += 1;
         self.begun += 1;
@@ -84,7 +94,7 @@ impl Places {
             (0..self.begin[*queue].addresses().min(TURNS_AHEAD)).any(|_| {
                 let Some(address) = self.begin[*queue].next() else { return false };
                 let is_proven = *queue == PROVEN;
-                slots.quick_waiting(address) < QUICK_WAITING
+                !slots.quick_waiting(address, QUICK_WAITING)
                     && self.makes_room(limits, part, address, is_proven)
                     || {
                         self.begin[*queue].pass();

@@ -63,12 +63,23 @@ impl Job {
     }
 }
 
-type Principal = Option<Arc<str>>;
+/// Those among whom all is shared: everybody with a name, all guests, and all where there is no TLS.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Sharer {
+    nameless: bool,
+    principal: Option<Arc<str>>,
+}
+
+impl Sharer {
+    fn of(session: &Session) -> Self {
+        Self { nameless: session.nameless, principal: session.principal.clone() }
+    }
+}
 
 struct Running {
     socket: Arc<TcpStream>,
     class: Class,
-    principal: Principal,
+    sharer: Sharer,
     meter: Arc<Meter>,
 }
 
@@ -77,12 +88,13 @@ struct State {
     closing: bool,
     aborted: bool,
     next: u64,
-    queues: [VecDeque<Job>; 3],
+    /// Each with its number.
+    queues: [HashMap<Sharer, VecDeque<(u64, Job)>>; 3],
     threads: [usize; 3],
     running: HashMap<u64, Running>,
     /// How many quick requests of those with a name wait, by address.
     quick: HashMap<IpAddr, usize>,
-    held: HashMap<(usize, Principal), usize>,
+    held: HashMap<(usize, Sharer), usize>,
 }
 
 /// All requests whose heads are here.
@@ -125,33 +137,36 @@ impl<'a> Slots<'a> {
     /// Lets a request wait for its turn; gives it back if too many do already.
     #[allow(clippy::result_large_err, reason = "it is moved, not copied")]
     pub(super) fn submit(&self, job: Job) -> Result<(), Job> {
-        let class = Class::of(&job.head) as usize;
+        let (class, sharer) = (Class::of(&job.head) as usize, Sharer::of(&job.session));
         let mut state = self.lock();
         if state.aborted {
             return Ok(());
         }
-        let alike = |other: &&Job| {
-            other.session.nameless == job.session.nameless && other.session.principal == job.session.principal
-        };
-        let full =
-            || state.queues[class].iter().filter(alike).count() >= self.part(self.parked, &job.session);
-        if (class == Class::Large as usize || job.session.nameless) && full() {
+        let waiting = state.queues[class].get(&sharer).map_or(0, VecDeque::len);
+        if (class == Class::Large as usize || sharer.nameless) && waiting >= self.part(self.parked, &sharer) {
             self.refused.note(&job.session.peer, &job.head.path, false);
             return Err(job);
         }
         if let Some(address) = job.counts_as_quick() {
             *state.quick.entry(address).or_default() += 1;
         }
-        state.queues[class].push_back(job);
+        let number = state.next;
+        state.next += 1;
+        state.queues[class].entry(sharer).or_default().push_back((number, job));
         Ok(())
     }
 
-    /// How many quick requests wait before somebody at `address`: those of addresses that have many times as many as that
-    /// one do not count.
-    pub(super) fn quick_waiting(&self, address: IpAddr) -> usize {
+    /// Whether so many quick requests wait before somebody at `address`: those of addresses that have many times as many as
+    /// that one do not count.
+    pub(super) fn quick_waiting(&self, address: IpAddr, most: usize) -> bool {
         let state = self.lock();
         let own = state.quick.get(&network(address)).copied().unwrap_or(0);
-        state.quick.values().filter(|count| **count <= STARVED_FACTOR * (own + 1)).sum()
+        let mut left = most;
+        let alike = state.quick.values().filter(|count| **count <= STARVED_FACTOR * (own + 1));
+        alike.copied().any(|count| {
+            left = left.saturating_sub(count);
+            left == 0
+        })
     }
 
     /// The sorts that need one more thread, which is counted from now on.
@@ -169,20 +184,21 @@ impl<'a> Slots<'a> {
     /// The next request for a thread of this sort; `None` ends the thread.
     pub(super) fn take(&self, class: Class) -> Option<(Job, Turn<'_>)> {
         let mut state = self.lock();
-        let job = self.pick(&state, class).and_then(|at| state.queues[class as usize].remove(at));
-        let Some(job) = job else {
+        let Some(sharer) = self.pick(&state, class) else {
             self.leave(&mut state, class);
             return None;
         };
+        let queue = state.queues[class as usize].get_mut(&sharer)?;
+        let (id, job) = queue.pop_front()?;
+        if queue.is_empty() {
+            state.queues[class as usize].remove(&sharer);
+        }
         if let Some(address) = job.counts_as_quick() {
             uncount(&mut state.quick, &address);
         }
-        let id = state.next;
-        state.next += 1;
-        let (principal, meter) = (job.session.principal.clone(), Arc::<Meter>::default());
-        *state.held.entry((class as usize, principal.clone())).or_default() += 1;
-        let socket = Arc::clone(&job.session.socket);
-        state.running.insert(id, Running { socket, class, principal, meter: Arc::clone(&meter) });
+        let (socket, meter) = (Arc::clone(&job.session.socket), Arc::<Meter>::default());
+        *state.held.entry((class as usize, sharer.clone())).or_default() += 1;
+        state.running.insert(id, Running { socket, class, sharer, meter: Arc::clone(&meter) });
         Some((job, Turn { slots: self, id, meter, class }))
     }
 
@@ -195,23 +211,22 @@ impl<'a> Slots<'a> {
     pub(super) fn press(&self) {
         let state = self.lock();
         for class in Class::ALL {
-            let (index, queue) = (class as usize, &state.queues[class as usize]);
+            let (index, queues) = (class as usize, &state.queues[class as usize]);
+            let waiting = queues.values().map(VecDeque::len).sum();
             let full = state.threads[index] >= self.capacity[index];
-            let helps = |running: &Running| {
-                running.class == class
-                    && (full || queue.iter().any(|job| job.session.principal == running.principal))
-            };
+            let helps =
+                |running: &Running| running.class == class && (full || queues.contains_key(&running.sharer));
             let mut slow: Vec<_> = state
                 .running
                 .values()
-                .filter(|running| !queue.is_empty() && !running.meter.dismissed() && helps(running))
+                .filter(|running| waiting > 0 && !running.meter.dismissed() && helps(running))
                 .filter_map(|running| Some((running.meter.rate(self.yields)?, running)))
                 .filter(|(rate, _)| *rate < self.pressed_rate)
                 .collect();
-            let held = |running: &Running| state.held.get(&(index, running.principal.clone())).copied();
+            let held = |running: &Running| state.held.get(&(index, running.sharer.clone())).copied();
             slow.sort_by_key(|(rate, running)| (std::cmp::Reverse(held(running)), *rate));
-            for (rate, running) in slow.into_iter().take(queue.len()) {
-                let who = running.principal.as_deref().unwrap_or("a peer");
+            for (rate, running) in slow.into_iter().take(waiting) {
+                let who = running.sharer.principal.as_deref().unwrap_or("a peer");
                 log::debug!("{who} brings {rate} bytes a second while others wait");
                 running.meter.end(&running.socket);
             }
@@ -227,7 +242,7 @@ impl<'a> Slots<'a> {
     pub(super) fn abort(&self) {
         let mut state = self.lock();
         state.aborted = true;
-        state.queues.iter_mut().for_each(VecDeque::clear);
+        state.queues.iter_mut().for_each(HashMap::clear);
         state.quick.clear();
         for running in state.running.values() {
             let _ = running.socket.shutdown(Shutdown::Both);
@@ -237,7 +252,7 @@ impl<'a> Slots<'a> {
 
     /// Whether nobody has a turn or waits for one; waits for that up to `limit`.
     pub(super) fn is_empty_within(&self, limit: Duration) -> bool {
-        let empty = |state: &State| state.threads == [0; 3] && state.queues.iter().all(VecDeque::is_empty);
+        let empty = |state: &State| state.threads == [0; 3] && state.queues.iter().all(HashMap::is_empty);
         let state = self.lock();
         if empty(&state) {
             return true;
@@ -251,21 +266,22 @@ impl<'a> Slots<'a> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request of a principal that has fewest of this sort under way, the first of them.
-    fn pick(&self, state: &State, class: Class) -> Option<usize> {
-        let index = class as usize;
-        let capacity = self.capacity[index];
-        let held = |job: &Job| {
-            let held = state.held.get(&(index, job.session.principal.clone())).copied().unwrap_or(0);
-            (held < self.part(capacity, &job.session)).then_some(held)
+    /// Whose request is next: of those that have fewest of this sort under way, who has waited longest.
+    fn pick(&self, state: &State, class: Class) -> Option<Sharer> {
+        let (index, capacity) = (class as usize, self.capacity[class as usize]);
+        let next = |(sharer, queue): (&Sharer, &VecDeque<(u64, Job)>)| {
+            let held = state.held.get(&(index, sharer.clone())).copied().unwrap_or(0);
+            let number = queue.front()?.0;
+            (held < self.part(capacity, sharer)).then(|| (held, number, sharer.clone()))
         };
-        let queue = state.queues[index].iter().enumerate();
-        queue.filter_map(|(at, job)| Some((held(job)?, at))).min().map(|(_, at)| at)
+        let first =
+            state.queues[index].iter().filter_map(next).min_by_key(|(held, number, _)| (*held, *number));
+        first.map(|(.., sharer)| sharer)
     }
 
     /// What of `all` somebody may have: guests an eighth, those with a name the rest among them.
-    fn part(&self, all: usize, session: &Session) -> usize {
-        match (&session.principal, session.nameless) {
+    fn part(&self, all: usize, sharer: &Sharer) -> usize {
+        match (&sharer.principal, sharer.nameless) {
             (_, true) => (all / 8).max(1),
             // Without TLS nobody has a name.
             (None, false) => all,
@@ -308,9 +324,9 @@ impl Turn<'_> {
         }
         let Some(running) = state.running.get_mut(&self.id) else { return false };
         running.class = Class::Large;
-        let principal = running.principal.clone();
-        state.release(self.class, &principal);
-        *state.held.entry((large, principal)).or_default() += 1;
+        let sharer = running.sharer.clone();
+        state.release(self.class, &sharer);
+        *state.held.entry((large, sharer)).or_default() += 1;
         state.threads[self.class as usize] -= 1;
         state.threads[large] += 1;
         self.class = Class::Large;
@@ -319,8 +335,8 @@ impl Turn<'_> {
 }
 
 impl State {
-    fn release(&mut self, class: Class, principal: &Principal) {
-        uncount(&mut self.held, &(class as usize, principal.clone()));
+    fn release(&mut self, class: Class, sharer: &Sharer) {
+        uncount(&mut self.held, &(class as usize, sharer.clone()));
     }
 }
 
@@ -338,7 +354,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.slots.lock();
         if let Some(running) = state.running.remove(&self.id) {
-            state.release(running.class, &running.principal);
+            state.release(running.class, &running.sharer);
         }
     }
 }
