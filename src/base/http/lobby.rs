@@ -80,7 +80,9 @@ impl<'a> Lobby<'a> {
         let id = {
             let mut state = self.lock();
             state.next += 1;
-            state.known += usize::from(matches!(stage, Stage::Session(_)));
+            if let Stage::Session(session) = &stage {
+                state.come(session.principal.as_ref());
+            }
             state.next
         };
         let guest = Guest { id, address, stage, waited: Duration::ZERO, since: Instant::now() };
@@ -210,7 +212,9 @@ impl<'a> Lobby<'a> {
                     if !matches!(stage, Stage::Handshake(..)) {
                         let mut state = self.lock();
                         state.shaking -= 1;
-                        state.known += usize::from(matches!(stage, Stage::Session(_)));
+                        if let Stage::Session(session) = &stage {
+                            state.come(session.principal.as_ref());
+                        }
                     }
                     self.step_again(back(stage, Duration::ZERO))
                 }
@@ -240,21 +244,19 @@ impl<'a> Lobby<'a> {
                     false
                 }
                 Ok(_) => {
-                    {
-                        let mut state = self.lock();
-                        state.shaking -= 1;
-                        state.known += 1;
-                        // Those without a name have a quarter of the places at most, and take them from each other.
-                        let nameless = &state.waiting[Sort::Nameless as usize];
-                        let most = self.limits.known / 4;
-                        let longest = nameless.yields(Duration::ZERO, Instant::now());
-                        if let Some(id) = longest.filter(|_| nameless.len() > most)
-                            && let Some(guest) = state.remove(id)
-                        {
-                            state.forget(&guest);
-                        }
-                    }
                     let session = self.session(*connection, socket, address);
+                    let mut state = self.lock();
+                    state.shaking -= 1;
+                    state.come(session.principal.as_ref());
+                    // Those without a name have a quarter of the places at most, and take them from each other.
+                    let nameless = &state.waiting[Sort::Nameless as usize];
+                    let longest = nameless.yields(Duration::ZERO, Instant::now());
+                    if let Some(id) = longest.filter(|_| nameless.len() > self.limits.known / 4)
+                        && let Some(guest) = state.remove(id)
+                    {
+                        state.forget(&guest);
+                    }
+                    drop(state);
                     self.step_again(back(Stage::Session(Box::new(session)), Duration::ZERO))
                 }
             },
@@ -336,7 +338,7 @@ impl<'a> Lobby<'a> {
                 self.poller.remove(&*session.socket);
                 {
                     let mut state = self.lock();
-                    state.known -= 1;
+                    state.go(session.principal.as_ref());
                     if !session.greeted && !session.nameless {
                         state.certified.count(self.limits.handshake_yields, Instant::now());
                         state.proven.note(guest.address.ip());
@@ -345,7 +347,7 @@ impl<'a> Lobby<'a> {
                 match self.slots.submit(Job { session, head }) {
                     Ok(()) => true,
                     Err(Job { session, .. }) => {
-                        self.lock().known += 1;
+                        self.lock().come(session.principal.as_ref());
                         let busy = Response::text(503, "too many uploads at once; try again")
                             .header("retry-after", "5");
                         // It is not polled any more, and its id is its own still.

@@ -111,7 +111,7 @@ impl Default for Limits {
             strangers: 16_384,
             handshakes: 2_048,
             known: 2_048,
-            ready: 160,
+            ready: 80,
             small: 96,
             large: 256,
             parked: 4_096,

@@ -5,6 +5,7 @@
 //! that has next to none; a name that has more than its part makes room before any other, wherever it connects from; and
 //! handshakes take no more than half of the places of those who idle between requests.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::Limits;
 use super::guest::{Guest, Sort, Stage};
-use super::slots::Slots;
+use super::slots::{Slots, uncount};
 use super::waiting::{Flow, Proven, Turns, Waiting, network};
 
 /// The queues of those who wait to come in.
@@ -56,8 +57,9 @@ pub(super) struct Places {
     begun: usize,
     /// Whose hands are being shaken, by them or by us.
     pub(super) shaking: usize,
-    /// How many of the known are not in `slots`.
-    pub(super) known: usize,
+    /// How many of the known are not in `slots`, in all and by name.
+    known: usize,
+    known_of: HashMap<Arc<str>, usize>,
     /// Those who have shown a certificate, and said what they want.
     pub(super) certified: Flow,
 }
@@ -130,14 +132,15 @@ impl Places {
                     .or_else(|| yields(few, Sort::Speaking, some))
             };
             // As long as one name has more than its part, no other makes room.
-            let greedy = self.named.most().filter(|(count, _)| *count > part);
+            let mut greedy: Vec<_> = self.known_of.iter().filter(|(_, count)| **count > part).collect();
+            greedy.sort_by_key(|(_, count)| Reverse(**count));
             let id = yields(few, Sort::Nameless, some)
                 .or_else(|| starved(true, Sort::Handshake, turn))
                 .or_else(|| yields(is_proven, Sort::Handshake, turn))
                 .or_else(|| starved(few, Sort::Speaking, HANDSHAKE_TURN))
-                .or_else(|| match greedy {
-                    Some((_, name)) => few.then(|| of_name(name)).flatten(),
-                    None => of_all(),
+                .or_else(|| match greedy.as_slice() {
+                    [] => of_all(),
+                    greedy => greedy.iter().filter(|_| few).find_map(|(name, _)| of_name(name)),
                 });
             let Some(id) = id else { return false };
             if let Some(guest) = self.remove(id) {
@@ -145,6 +148,22 @@ impl Places {
             }
         }
         true
+    }
+
+    /// One more is known.
+    pub(super) fn come(&mut self, name: Option<&Arc<str>>) {
+        self.known += 1;
+        if let Some(name) = name {
+            *self.known_of.entry(Arc::clone(name)).or_default() += 1;
+        }
+    }
+
+    /// It has gone, or its request waits for its turn.
+    pub(super) fn go(&mut self, name: Option<&Arc<str>>) {
+        self.known -= 1;
+        if let Some(name) = name {
+            uncount(&mut self.known_of, name);
+        }
     }
 
     /// How many wait to come in.
@@ -193,7 +212,7 @@ impl Places {
         }
         match guest.stage {
             Stage::Handshake(..) => self.shaking -= 1,
-            Stage::Session(_) => self.known -= 1,
+            Stage::Session(_) => self.go(guest.name()),
             Stage::Silent(_) | Stage::Farewell(_) => {}
         }
     }

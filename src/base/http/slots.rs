@@ -341,7 +341,7 @@ impl State {
 }
 
 /// One less of `key`; what there is none of is forgotten.
-fn uncount<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+pub(super) fn uncount<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
