@@ -213,6 +213,8 @@ impl<'a> Slots<'a> {
         for class in Class::ALL {
             let (index, queues) = (class as usize, &state.queues[class as usize]);
             let waiting = queues.values().map(VecDeque::len).sum();
+            // An answer of a few bytes waits only for one who never reads.
+            let yields = if class == Class::Ready { self.yields / 4 } else { self.yields };
             let full = state.threads[index] >= self.capacity[index];
             let helps =
                 |running: &Running| running.class == class && (full || queues.contains_key(&running.sharer));
@@ -220,7 +222,7 @@ impl<'a> Slots<'a> {
                 .running
                 .values()
                 .filter(|running| waiting > 0 && !running.meter.dismissed() && helps(running))
-                .filter_map(|running| Some((running.meter.rate(self.yields)?, running)))
+                .filter_map(|running| Some((running.meter.rate(yields)?, running)))
                 .filter(|(rate, _)| *rate < self.pressed_rate)
                 .collect();
             let held = |running: &Running| state.held.get(&(index, running.sharer.clone())).copied();
