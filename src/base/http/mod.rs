@@ -6,7 +6,7 @@
 //! reads and answers as if it were alone. `run` starts all of them, and one that ends them; it joins them all.
 //!
 //! What has shown no certificate lives in a pool of its own, and takes no place of what has. Whoever speaks is
-//! answered, if only with 503; who keeps us waiting while others wait for its place makes room for them.
+//! answered, if only with 503; who keeps us waiting while others wait for its place makes room for them, as `places` says.
 //!
 //! Every doubt about where a message ends is a refusal and the end of the connection. A body is never complete
 //! because the peer went away.
