@@ -153,15 +153,15 @@ pub(super) enum Drained {
     Ended,
 }
 
-/// Throws away what has come from somebody who has its last answer.
+/// Throws away some of what has come from somebody who has its last answer; there may be more.
 pub(super) fn drained(socket: &TcpStream) -> Drained {
-    let mut scrap = [0; 4 * 1024];
-    for _ in 0..64 {
+    let mut scrap = [0; 16 * 1024];
+    for _ in 0..16 {
         match (&mut &*socket).read(&mut scrap) {
             Ok(1..) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Drained::Open,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Ok(0) | Err(_) => return Drained::Ended,
         }
     }
-    Drained::Ended
+    Drained::Open
 }

@@ -122,7 +122,7 @@ impl<'a> Lobby<'a> {
                 Stage::Farewell(socket) => {
                     if drained(socket) == Drained::Open {
                         guest.since = Instant::now();
-                        self.lock().insert(guest);
+                        self.settle(guest);
                     }
                 }
                 _ => {

@@ -166,6 +166,21 @@ fn handshakes_that_strangers_at_many_addresses_begin_do_not_keep_out_who_came_be
 }
 
 #[test]
+fn who_sends_a_large_body_that_was_refused_hears_so() {
+    let server = Server::bind("127.0.0.1:0").unwrap();
+    let refuse = |_: &mut Request<'_>| Response::text(413, "no");
+    with_server(&server, refuse, |address| {
+        let body = vec![b'x'; 16 << 20];
+        for _ in 0..8 {
+            let mut socket = std::net::TcpStream::connect(address).unwrap();
+            let head = format!("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", body.len());
+            let answer = talk(&mut socket, &[head.as_bytes(), &body].concat());
+            assert!(answer.unwrap().starts_with("HTTP/1.1 413 "));
+        }
+    });
+}
+
+#[test]
 fn a_body_that_was_refused_and_does_not_come_holds_no_thread() {
     let mut server = Server::bind("127.0.0.1:0").unwrap();
     server.limits = Limits { large: 1, pressed_rate: 0, stall: LONG, ..Limits::default() };
