@@ -32,8 +32,8 @@
 //! base/kube base/oci
 //! base/fetch
 //! base/http base/yaml base/proxy base/archive base/logger
-//! base/clock base/pattern base/tls base/json base/xml base/temp base/small base/retry base/live base/near
-//! base/stop base/visible base/sys base/hex base/at base/testing
+//! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near
+//! base/stop base/visible base/sys base/small base/hex base/at base/testing
 //! ```
 //!
 //! Rows rule out cycles. What must never meet, however the rows change:

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 
+#[cfg(target_os = "linux")]
 use rustls::StreamOwned;
 
 use super::super::*;
