@@ -340,8 +340,7 @@ impl<'a> Lobby<'a> {
                     let mut state = self.lock();
                     state.go(session.principal.as_ref());
                     if !session.greeted && !session.nameless {
-                        state.certified.count(self.limits.handshake_yields, Instant::now());
-                        state.proven.note(guest.address.ip());
+                        state.came_through(self.limits, guest.address.ip());
                     }
                 }
                 match self.slots.submit(Job { session, head }) {

@@ -398,7 +398,8 @@ fn serve(job: Job, limits: &Limits, turn: &mut Turn<'_>, handler: &Handler<'_>) 
     })
 }
 
-/// What this process can hold: each connection needs a descriptor, and each request a file.
+/// What this process can hold: each connection needs a descriptor, each request a file, and as many as are known may be
+/// leaving.
 fn room(limits: Limits) -> Limits {
     const OTHERS: u64 = 64;
     let turns = limits.ready + limits.small + limits.large;

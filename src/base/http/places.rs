@@ -52,7 +52,7 @@ pub(super) struct Places {
     taken: usize,
     /// Those who have spoken first and wait to come in, at addresses from where somebody came through, and at others.
     pub(super) begin: [Turns<Guest>; 2],
-    pub(super) proven: Proven,
+    proven: Proven,
     /// How many were let in.
     begun: usize,
     /// Whose hands are being shaken, by them or by us.
@@ -61,7 +61,7 @@ pub(super) struct Places {
     known: usize,
     known_of: HashMap<Arc<str>, usize>,
     /// Those who have shown a certificate, and said what they want.
-    pub(super) certified: Flow,
+    certified: Flow,
 }
 
 impl Places {
@@ -148,6 +148,12 @@ impl Places {
             }
         }
         true
+    }
+
+    /// Somebody at `address` has shown a certificate, and said what it wants.
+    pub(super) fn came_through(&mut self, limits: &Limits, address: IpAddr) {
+        self.certified.count(limits.handshake_yields, Instant::now());
+        self.proven.note(address);
     }
 
     /// One more is known.

@@ -60,7 +60,7 @@ impl<K: Clone + Ord + Hash> Waiting<K> {
     }
 
     /// Who has most, and how many.
-    pub(super) fn most(&self) -> Option<(usize, &K)> {
+    fn most(&self) -> Option<(usize, &K)> {
         self.ranking.last().map(|(count, _, one)| (*count, one))
     }
 

@@ -125,8 +125,6 @@ pub struct Answer {
 pub(super) const MAX_NAMED_BYTES: u64 = 4 << 20;
 /// The output is a token or two certificates; anything larger is a mistake.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
-/// Nobody is asked anything for so long: the program waits for what does not come.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Credentials are renewed a little early, so that they do not expire on the way.
 const RENEWAL_MARGIN: Duration = Duration::from_secs(10);
 
@@ -140,7 +138,10 @@ impl Program {
             })
         });
         if !fresh {
-            *last = Some(self.run(identity, ANSWER_TIMEOUT).map_err(|why| format!("{}: {why}", self.place))?);
+            *last = Some(
+                self.run(identity, sys::CREDENTIALS_TIMEOUT)
+                    .map_err(|why| format!("{}: {why}", self.place))?,
+            );
         }
         Ok(last.as_ref().and_then(|answer| answer.token.clone()))
     }
@@ -168,11 +169,7 @@ impl Program {
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .env("KUBERNETES_EXEC_INFO", wish.to_string());
-        // Whoever has to type something has all the time in the world, and the terminal.
-        let asked = match interactive {
-            true => sys::converse(&mut command, None, MAX_ANSWER_BYTES),
-            false => sys::ask(&mut command, None, MAX_ANSWER_BYTES, limit, &|| {}),
-        };
+        let asked = sys::ask_for_credentials(&mut command, None, MAX_ANSWER_BYTES, interactive, limit);
         let (output, ended) = asked.map_err(|why| match why.kind() {
             ErrorKind::FileTooLarge => format!("`{name}` printed more than 1 MiB"),
             ErrorKind::TimedOut => {

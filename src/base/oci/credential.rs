@@ -3,7 +3,6 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
@@ -17,8 +16,6 @@ use crate::{small, sys};
 const MAX_CONFIG_BYTES: u64 = 4 << 20;
 /// A name and a secret.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
-/// Nobody is asked anything for so long: the helper waits for what does not come.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A user and password, or a token that is exchanged for others.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,12 +86,9 @@ fn ask(helper: &str, server: &str) -> Result<Option<Credential>> {
     let program = format!("docker-credential-{helper}");
     let mut command = Command::new(sys::program(program.as_ref()));
     command.arg("get").stderr(Stdio::null());
-    let input = Some(server.as_bytes());
-    // As with those of a kubeconfig: whoever can be asked has all the time in the world.
-    let asked = match std::io::stdin().is_terminal() {
-        true => sys::converse(&mut command, input, MAX_ANSWER_BYTES),
-        false => sys::ask(&mut command, input, MAX_ANSWER_BYTES, ANSWER_TIMEOUT, &|| {}),
-    };
+    let (input, interactive) = (Some(server.as_bytes()), std::io::stdin().is_terminal());
+    let limit = sys::CREDENTIALS_TIMEOUT;
+    let asked = sys::ask_for_credentials(&mut command, input, MAX_ANSWER_BYTES, interactive, limit);
     let (output, status) = asked.with_context(|| format!("`{program}` failed"))?;
     if !status.success() {
         // This is how helpers say that they do not know a server.

@@ -9,6 +9,25 @@ use std::time::Duration;
 
 use super::Group;
 
+/// How long a program may take that issues credentials and cannot ask anybody: it waits for what does not come.
+pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Has a program issue credentials. One that may ask the user has all the time in the world, and the terminal; any other
+/// ends after `limit`.
+pub fn ask_for_credentials(
+    command: &mut Command,
+    input: Option<&[u8]>,
+    max_bytes: u64,
+    interactive: bool,
+    limit: Duration,
+) -> io::Result<(Vec<u8>, ExitStatus)> {
+    if interactive {
+        converse(command, input, max_bytes)
+    } else {
+        ask(command, input, max_bytes, limit, &|| {})
+    }
+}
+
 /// Runs a program in a group of its own, and returns what it wrote to its standard output and how it ended. Its standard
 /// input is `input`, which must be short, or empty. After `limit` the group is ended, then `late` is called, for what has left
 /// the group and still has its output open.
@@ -53,7 +72,7 @@ pub fn ask(
 
 /// Runs a program that may ask the user, who has all the time in the world, and returns what it wrote to its standard output
 /// and how it ended. Its standard input is ours, unless it is given some `input`, which must be short.
-pub fn converse(
+fn converse(
     command: &mut Command,
     input: Option<&[u8]>,
     max_bytes: u64,

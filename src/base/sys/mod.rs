@@ -31,7 +31,7 @@ mod name;
 mod poller;
 
 #[cfg(feature = "program")]
-pub use ask::{ask, converse};
+pub use ask::{CREDENTIALS_TIMEOUT, ask, ask_for_credentials};
 pub use beneath::{Folder, Opened};
 #[cfg(feature = "program")]
 pub use connect::{finish_connecting, listen, receive_buffer};

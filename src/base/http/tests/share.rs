@@ -72,6 +72,20 @@ fn connect_from(ip: [u8; 4], address: SocketAddr) -> std::net::TcpStream {
     one.into()
 }
 
+/// A worker at one of many addresses, who waits for its answers for less than any limit.
+#[cfg(target_os = "linux")]
+fn worker_from(
+    ours: &Stranger,
+    last: u8,
+    pair: &Pair,
+    address: SocketAddr,
+) -> StreamOwned<rustls::ClientConnection, std::net::TcpStream> {
+    let socket = connect_from([127, 0, 1, last], address);
+    socket.set_read_timeout(Some(LONG / 4)).unwrap();
+    let pair = (pair.0.clone(), pair.1.clone_key());
+    StreamOwned::new(ours.client(Some(pair), rustls::DEFAULT_VERSIONS), socket)
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn an_address_that_fills_all_places_with_half_a_request_makes_room_for_others() {
@@ -106,12 +120,7 @@ fn a_name_that_fills_all_places_from_many_addresses_makes_room_before_others() {
         Limits { known: KNOWN, principals: 2, head: LONG, idle: LONG, stall: LONG, ..Limits::default() };
     let server = ours.server().limits(limits).principal(principal);
     with_server(&server, echo, |address| {
-        let from = |last: u8, pair: &Pair| {
-            let socket = connect_from([127, 0, 1, last], address);
-            socket.set_read_timeout(Some(LONG / 4)).unwrap();
-            let pair = (pair.0.clone(), pair.1.clone_key());
-            StreamOwned::new(ours.client(Some(pair), rustls::DEFAULT_VERSIONS), socket)
-        };
+        let from = |last: u8, pair: &Pair| worker_from(&ours, last, pair, address);
         let (greedy, honest) = (ours.worker_pair(), ours.worker_pair());
         let mut kept = from(200, &honest);
         let mut ask_again = || {
@@ -146,11 +155,10 @@ fn handshakes_that_strangers_at_many_addresses_begin_do_not_keep_out_who_came_be
     with_server(&server, echo, |address| {
         let pair = ours.worker_pair();
         let is_served = || {
-            let socket = connect_from([127, 0, 1, 200], address);
-            socket.set_read_timeout(Some(LONG / 4)).unwrap();
-            let pair = (pair.0.clone(), pair.1.clone_key());
-            let mut stream = StreamOwned::new(ours.client(Some(pair), rustls::DEFAULT_VERSIONS), socket);
-            let answer = talk(&mut stream, b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+            let answer = talk(
+                &mut worker_from(&ours, 200, &pair, address),
+                b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+            );
             assert!(answer.unwrap().starts_with(OK));
         };
         is_served();
