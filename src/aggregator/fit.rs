@@ -1,10 +1,10 @@
 //! Makes a status document small enough for the annotation that carries it.
 //!
-//! What people look for stays longest: first long texts are shortened, then nodes that are done are folded into
-//! one entry with a count, then nodes at work, then failed ones beyond the first, whatever their results are called.
-//! What one plugin says never takes the place of another. Pure.
+//! Two stages: long texts and lists are shortened; then the entries of a plugin are merged into one entry with a count for
+//! each status and result, except for the first failed and unfinished ones. No plugin displaces another. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry::{Occupied, Vacant};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -17,71 +17,82 @@ use client::protocol::Progress;
 /// all, and quotes in the document are escaped on the way.
 pub(crate) const ANNOTATION_BYTES: usize = 200 << 10;
 
-/// What stands for the node in an entry of many.
+/// The node of an entry that several were merged into.
 const MANY: &str = "*";
+/// Maximum length of a text and of a list once a document has to be shortened.
+const MAX_ITEMS: usize = 100;
+/// Maximum number of entries of one plugin and one rank that are not merged.
+const MAX_KEPT: usize = 200;
 
-/// `run` in at most `limit` bytes of JSON, marked as truncated if anything had to go.
+/// `run` in at most `limit` bytes of JSON, marked as truncated if anything was lost.
 pub(crate) fn fit(mut run: Run, limit: usize) -> Run {
     if size(&run) <= limit {
         return run;
     }
     run.truncated = true;
-    for (text, list) in [(200, 1_000), (100, 100), (60, 10)] {
-        shorten(&mut run, text, list);
-        if size(&run) <= limit {
-            return run;
-        }
-    }
-    let stages: [fn(&Entry) -> bool; 4] = [
-        |entry| entry.status == status::COMPLETE && entry.result_status != "failed",
-        |entry| entry.status == status::COMPLETE,
-        |entry| entry.status == status::RUNNING && entry.message.is_none(),
-        |entry| entry.status == status::RUNNING,
-    ];
-    for folds in stages {
-        fold(&mut run, 0, folds);
-        if size(&run) <= limit {
-            return run;
-        }
-    }
-    for kept in [200, 20, 0] {
-        fold(&mut run, kept, |entry| entry.node != MANY);
-        if size(&run) <= limit {
-            return run;
-        }
-    }
-    run.error = run.error.map(|error| cut(error, limit / 8));
-    for entry in run.plugins.iter_mut().flatten() {
-        entry.result_status.clear();
-    }
-    fold(&mut run, 0, |_| true);
+    shorten(&mut run, limit);
     if size(&run) <= limit {
         return run;
     }
-    // Hundreds of plugins: that they are there and how they stand is still worth telling.
-    for entry in run.plugins.iter_mut().flatten() {
-        (entry.result_counts, entry.message, entry.plugin) =
-            (None, None, cut(std::mem::take(&mut entry.plugin), 100));
+    let mut entries = run.plugins.take().unwrap_or_default();
+    let mut room = limit.saturating_sub(size(&run));
+    let mut merged = merge(&entries, &BTreeSet::new());
+    if size(&merged) > room {
+        // Hundreds of plugins, or of results that only one node has.
+        for entry in &mut entries {
+            (entry.result_counts, entry.message) = (None, None);
+            entry.result_status.clear();
+        }
+        merged = merge(&entries, &BTreeSet::new());
     }
-    let mut room = limit.saturating_sub(size(&Run { plugins: None, ..run.clone() }));
-    if let Some(entries) = &mut run.plugins {
-        let fits = |entry: &Entry| {
-            let left = room.checked_sub(bytes(entry) + 1);
-            room = left.unwrap_or(0);
-            left.is_some()
-        };
-        let fitting = entries.iter().map(fits).take_while(|fits| *fits).count();
-        entries.truncate(fitting);
+    match room.checked_sub(size(&merged)) {
+        Some(left) => merged = merge(&entries, &kept(&entries, left)),
+        None => {
+            let fitting = merged.iter().take_while(|entry| fits(entry, &mut room)).count();
+            merged.truncate(fitting);
+        }
     }
+    run.plugins = Some(merged);
     run
 }
 
-fn size(run: &Run) -> usize {
-    bytes(run)
+/// The positions of entries that are not merged, within `room` bytes: what failed comes first.
+fn kept(entries: &[Entry], mut room: usize) -> BTreeSet<usize> {
+    let mut seen: BTreeMap<(u8, &str), usize> = BTreeMap::new();
+    let mut candidates = Vec::new();
+    for (at, entry) in entries.iter().enumerate() {
+        let Some(rank) = rank(entry) else { continue };
+        let number = seen.entry((rank, &entry.plugin)).or_default();
+        *number += 1;
+        if *number <= MAX_KEPT {
+            candidates.push((rank, *number, at));
+        }
+    }
+    // The first of each plugin, then the second of each.
+    candidates.sort_unstable();
+    candidates.iter().map(|(_, _, at)| *at).take_while(|at| fits(&entries[*at], &mut room)).collect()
 }
 
-/// How long the JSON of `document` is.
-fn bytes(document: &impl Serialize) -> usize {
+/// Whether an entry, with a comma, fits into the rest of `room`, which it reduces.
+fn fits(entry: &Entry, room: &mut usize) -> bool {
+    let left = room.checked_sub(size(entry) + 1);
+    *room = left.unwrap_or(0);
+    left.is_some()
+}
+
+/// The importance of an entry, most important first; `None` for a success, of which a count says enough.
+fn rank(entry: &Entry) -> Option<u8> {
+    match (&*entry.status, &entry.message) {
+        (status::FAILED, _) => Some(0),
+        (status::RUNNING, Some(_)) => Some(1),
+        (status::COMPLETE, _) if entry.result_status == "failed" => Some(2),
+        (status::COMPLETE, _) => None,
+        _ => Some(3),
+    }
+}
+
+/// The length of the JSON of `document`.
+fn size(document: &impl Serialize) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -97,22 +108,24 @@ fn bytes(document: &impl Serialize) -> usize {
     serde_json::to_writer(&mut count, document).map_or(usize::MAX, |()| count.0)
 }
 
-/// Cuts every text after `text` characters and every list of names after `list`.
-fn shorten(run: &mut Run, text: usize, list: usize) {
+/// Shortens every text and every list.
+fn shorten(run: &mut Run, limit: usize) {
+    run.error = run.error.take().map(|error| cut(&error, limit / 8));
     for entry in run.plugins.iter_mut().flatten() {
-        entry.message = entry.message.take().map(|message| cut(message, text));
-        entry.result_status = cut(std::mem::take(&mut entry.result_status), text);
-        entry.result_counts = entry.result_counts.take().map(|counts| few(counts, text, list));
+        entry.plugin = cut(&entry.plugin, MAX_ITEMS);
+        entry.message = entry.message.take().map(|message| cut(&message, 2 * MAX_ITEMS));
+        entry.result_status = cut(&entry.result_status, MAX_ITEMS);
+        entry.result_counts = entry.result_counts.take().map(few);
         entry.progress = entry.progress.take().map(|progress| {
             let names =
-                |names: &[String]| names.iter().take(list).map(|name| cut(name.clone(), text)).collect();
-            // Others hold it, too; only what stays of it is copied.
+                |names: &[String]| names.iter().take(MAX_ITEMS).map(|name| cut(name, MAX_ITEMS)).collect();
+            // Shared with others: only the rest is copied.
             let Progress { name, node, timestamp, msg, total, completed, errors, failures, .. } = &*progress;
             Arc::new(Progress {
                 name: name.clone(),
                 node: node.clone(),
                 timestamp: timestamp.clone(),
-                msg: cut(msg.clone(), text),
+                msg: cut(msg, MAX_ITEMS),
                 total: *total,
                 completed: *completed,
                 errors: names(errors),
@@ -123,75 +136,53 @@ fn shorten(run: &mut Run, text: usize, list: usize) {
     }
 }
 
-/// The first `list` of `counts`, their names cut after `text` characters; the others are one count.
-fn few(counts: BTreeMap<String, u64>, text: usize, list: usize) -> BTreeMap<String, u64> {
+/// The first of `counts` with shortened names; the others are one count.
+fn few(counts: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut few = BTreeMap::new();
     for (at, (status, count)) in counts.into_iter().enumerate() {
-        let status = if at < list { cut(status, text) } else { item::OTHER.into() };
+        let status = if at < MAX_ITEMS { cut(&status, MAX_ITEMS) } else { item::OTHER.into() };
         *few.entry(status).or_default() += count;
     }
     few
 }
 
-fn cut(mut text: String, most: usize) -> String {
-    if let Some((at, _)) = text.char_indices().nth(most) {
-        text.truncate(at);
-        text.push('…');
+fn cut(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
     }
-    text
 }
 
-/// Folds the entries of each plugin that `folds` says, beyond the first `kept`, into one for each pair of status
-/// and result. It stands where the first of them stood.
-fn fold(run: &mut Run, kept: usize, folds: impl Fn(&Entry) -> bool) {
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let mut places: BTreeMap<(String, String, String), usize> = BTreeMap::new();
-    let mut entries: Vec<Entry> = Vec::new();
-    for entry in run.plugins.take().unwrap_or_default() {
-        let key = (entry.plugin.clone(), entry.status.clone(), entry.result_status.clone());
-        if entry.node == MANY {
-            // From an earlier stage; later entries of its kind join it.
-            places.insert(key, entries.len());
-            entries.push(entry);
+/// Merges the entries of each plugin, except at the positions `kept`, into one for each pair of status and
+/// result, at the position of the first.
+fn merge(entries: &[Entry], kept: &BTreeSet<usize>) -> Vec<Entry> {
+    let mut places: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
+    let mut merged: Vec<Entry> = Vec::new();
+    for (at, entry) in entries.iter().enumerate() {
+        if kept.contains(&at) {
+            merged.push(entry.clone());
             continue;
         }
-        if !folds(&entry) {
-            entries.push(entry);
-            continue;
-        }
-        let seen = seen.entry(entry.plugin.clone()).or_default();
-        *seen += 1;
-        if *seen <= kept {
-            entries.push(entry);
-            continue;
-        }
-        match places.get(&key) {
-            Some(at) => join(&mut entries[*at], &entry),
-            None => {
-                places.insert(key, entries.len());
-                entries.push(first(entry));
+        match places.entry((&entry.plugin, &entry.status, &entry.result_status)) {
+            Occupied(place) => join(&mut merged[*place.get()], entry),
+            Vacant(place) => {
+                place.insert(merged.len());
+                merged.push(Entry {
+                    node: MANY.into(),
+                    count: Some(1),
+                    progress: None,
+                    last_heartbeat: None,
+                    identity: None,
+                    ..entry.clone()
+                });
             }
         }
     }
-    run.plugins = Some(entries);
-}
-
-fn first(entry: Entry) -> Entry {
-    Entry {
-        plugin: entry.plugin,
-        node: MANY.into(),
-        status: entry.status,
-        result_status: entry.result_status,
-        result_counts: entry.result_counts,
-        count: Some(1),
-        timed_out: entry.timed_out,
-        message: entry.message,
-        ..Entry::default()
-    }
+    merged
 }
 
 fn join(many: &mut Entry, one: &Entry) {
-    many.count = Some(many.count.unwrap_or(1) + one.count.unwrap_or(1));
+    many.count = many.count.map(|count| count + 1);
     many.timed_out |= one.timed_out;
     if let Some(counts) = &one.result_counts {
         let sums = many.result_counts.get_or_insert_default();
