@@ -71,6 +71,8 @@ pub(crate) const INCOMING: &str = "incoming";
 pub(crate) const AUTHORITY: &str = "authority.pem";
 /// Next to the folders of runs: the uid of the pod whose run is complete.
 pub(crate) const COMPLETE: &str = "complete";
+/// Next to them: the last status of a complete run.
+pub(crate) const LAST_STATUS: &str = "status.json";
 /// Next to them: archives of earlier runs.
 pub(crate) const EARLIER: &str = "earlier";
 

@@ -1,12 +1,16 @@
-//! `status` against the fake API server: tables, sentences, exit codes, and JSON in every state.
+//! `status` against the fake API server and the status service: tables, sentences, exit codes, and JSON in every state.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::api_server::ApiServer;
-use crate::support::cluster::{AGGREGATOR, STATUS, aggregator_pod, namespace, status, untouched};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+
+use crate::support::api_server::{ApiServer, Fault};
+use crate::support::cluster::{
+    AGGREGATOR, Aggregator, Cluster, STATUS, aggregator_pod, namespace, status, untouched,
+};
 use crate::support::{Folder, Sonobuoy};
 
 fn cluster() -> (ApiServer, Folder, String) {
@@ -120,7 +124,7 @@ fn json_is_valid_in_every_state() {
         (json!({"phase": "Running"}), Some(&*running), "running", "", 0),
         (json!({"phase": "Failed", "reason": "Evicted"}), Some(&*running), "failed", "Evicted", 1),
         (json!({"phase": "Unknown"}), None, "failed", "Unknown", 1),
-        (json!({"phase": "Succeeded"}), None, "failed", "ended", 0),
+        (json!({"phase": "Succeeded"}), None, "failed", "ended", 1),
         (json!({"phase": "Running"}), Some("{"), "running", "cannot be read", 0),
         (json!({"phase": "Running"}), Some(""), "running", "cannot be read", 0),
         (
@@ -304,6 +308,183 @@ fn credentials_that_others_may_have_made_are_not_believed() {
         .stdout_has("is complete")
         .stderr_has("others may read or write it")
         .run();
+}
+
+/// A run whose aggregator serves its status on this machine, and the credentials for it.
+struct Served {
+    cluster: Cluster,
+    _aggregator: Aggregator,
+    credentials: Value,
+}
+
+impl Served {
+    fn new(fault: Option<Fault>) -> Self {
+        let (api, _folder, config) = cluster();
+        api.controller(|api, change| {
+            if change.kind == "ADDED" && change.path.ends_with("/services/sonobuoy-status") {
+                api.merge(&change.path, &json!({"spec": {"clusterIP": "127.0.0.1"}}));
+            }
+        });
+        let words =
+            "--kubernetes-version v1.30.0 -p systemd-logs --skip-preflight --status-service ClusterIP";
+        let run = Sonobuoy::new(&format!("run --kubeconfig {config} {words} --credentials -")).run_any();
+        let mut credentials: Value = serde_json::from_str(&run.stdout).unwrap();
+        let secret = api.get("/api/v1/namespaces/sonobuoy/secrets/sonobuoy-status").unwrap();
+
+        let port = std::net::TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port();
+        let mut cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
+        cluster.settings["Server"]["statusport"] = port.into();
+        for (name, content) in secret["data"].as_object().unwrap() {
+            let content = BASE64_STANDARD.decode(content.as_str().unwrap()).unwrap();
+            cluster.folder.write(&format!("tls/{name}"), content);
+        }
+        let certificates = cluster.folder.join("tls").display().to_string();
+        cluster.env.insert("SONOBUOY_STATUS_DIR".into(), certificates);
+        credentials["host_address"] = format!("https://127.0.0.1:{port}/").into();
+        fault.into_iter().for_each(|fault| cluster.api.fault(fault));
+        let _aggregator = cluster.start("--no-exit");
+        Self { cluster, _aggregator, credentials }
+    }
+
+    /// A command with the credentials, on a machine without a kubeconfig.
+    fn ask(&self, words: &str) -> Sonobuoy {
+        Sonobuoy::new(words).arg("--credentials=-").stdin(self.credentials.to_string())
+    }
+}
+
+#[test]
+fn status_watch_wait_and_retrieve_need_no_kubeconfig() {
+    let served = Served::new(None);
+    let worker = served.cluster.worker("p");
+    served.ask("status").stdout_has("still going on").run();
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| served.ask("status --watch --json").stdout_has("complete").run());
+        let wait = scope.spawn(|| {
+            let wait = served.ask("wait --retrieve out").stdout_has("The run is complete");
+            wait.stderr_has("asking the run's status service for the archive").run_any()
+        });
+        assert_eq!(worker.send("global"), 200);
+        let watch = watch.join().unwrap();
+        assert!(watch.stdout.lines().last().unwrap().contains(r#""status":"complete""#), "{}", watch.stdout);
+        assert_eq!(wait.join().unwrap().folder.names().len(), 1);
+    });
+    let done =
+        served.ask("retrieve").stderr_has("no cluster is configured; asking").stdout_has(".tar.gz").run();
+    assert!(done.folder.join(done.stdout.trim()).exists(), "{}", done.stdout);
+    served.ask("wait --delete --rbac Enable").status(1).stderr_has("no cluster configured").run();
+}
+
+#[cfg(unix)]
+#[test]
+fn the_requests_of_the_documentation_work() {
+    use std::process::Command;
+
+    let needed = ["curl", "jq", "bash"].map(crate::support::program);
+    if needed.contains(&None) {
+        return;
+    }
+    let page = include_str!("../docs/status.md");
+    let script = page.split("```sh\n").find(|block| block.starts_with("field() {")).unwrap();
+    let script = script.split("```").next().unwrap();
+    let served = Served::new(None);
+    assert_eq!(served.cluster.worker("p").send("global"), 200);
+    served.ask("wait").stdout_has("The run is complete").run();
+    let folder = Folder::new();
+    folder.write("run.json", served.credentials.to_string());
+    let output = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", script])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "p global complete\n");
+    let archive = crate::support::Archive::only_one_in(folder.path());
+    assert_eq!(archive.text("plugins/p/results/global/r.txt"), "of global\n");
+}
+
+#[test]
+fn the_status_service_needs_no_answer_of_the_api_server() {
+    let silent = Fault::on("PATCH ").times(1_000).slow(std::time::Duration::from_secs(60));
+    let served = Served::new(Some(silent));
+    assert_eq!(served.cluster.worker("p").send("global"), 200);
+    served.ask("wait").stdout_has("The run is complete").run();
+    assert_eq!(served.cluster.status(), Value::Null, "the annotation was never written");
+    served.ask("retrieve").stdout_has(".tar.gz").run_any();
+}
+
+#[test]
+fn output_comes_before_a_silent_api_server_is_asked() {
+    let served = Served::new(None);
+    served.cluster.worker("p");
+    // Accepts connections and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", silent.local_addr().unwrap());
+    let cluster = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    let began = std::time::Instant::now();
+    served
+        .ask("status --kubeconfig k.yaml")
+        .file("k.yaml", cluster.to_string())
+        .stdout_has("still going on")
+        .run_any();
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+    drop(silent);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_rejected_credentials_file_is_explained() {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+    let (api, folder, config) = cluster();
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
+    let credentials = |created: &str, namespace: &str| {
+        json!({"host_address": "https://127.0.0.1:1/", "created_at": created, "ca_cert": "", "client_cert": "",
+            "client_key": "", "namespace": namespace})
+    };
+    let now = "2999-01-01T00:00:00Z";
+    for (text, mode, words) in [
+        (credentials("2024-01-01T00:00:00Z", "sonobuoy"), 0o600, "expired after 48 hours"),
+        (credentials(now, "sonobuoy"), 0o600, "in the future; check the clock of this machine"),
+        (credentials(now, "sonobuoy"), 0o640, "others may read or write it"),
+    ] {
+        let path = folder.write("c.json", text.to_string());
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        for command in ["status", "status --watch", "wait"] {
+            Sonobuoy::new(&format!("{command} --kubeconfig {config} --credentials {}", path.display()))
+                .stdout_has("complete")
+                .stderr_has(words)
+                .run();
+        }
+    }
+}
+
+#[test]
+fn a_credentials_path_is_checked_before_the_run_and_replaced_after_it_was_created() {
+    let (api, folder, config) = cluster();
+    let words = "--kubernetes-version v1.30.0 -p systemd-logs --skip-preflight --status-service ClusterIP";
+    let run = |file: &str| Sonobuoy::new(&format!("run --kubeconfig {config} {words} --credentials {file}"));
+    let missing = folder.join("missing/c.json").display().to_string();
+    run(&missing).status(1).stderr_has("missing` is not a folder").run();
+    assert!(api.requests().iter().all(|request| request.starts_with("GET ")), "{:?}", api.requests());
+
+    // The credentials of a run survive a later attempt that fails.
+    api.controller(|api, change| {
+        if change.kind == "ADDED" && change.path.ends_with("/services/sonobuoy-status") {
+            api.merge(&change.path, &json!({"spec": {"clusterIP": "127.0.0.1"}}));
+        }
+    });
+    let file = folder.join("c.json").display().to_string();
+    run(&file).run_any();
+    let first = folder.read("c.json");
+    run(&file).arg("-p=nonesuch").status(1).run_any();
+    run(&file).status(1).stderr_has("already").run_any();
+    assert_eq!(folder.read("c.json"), first);
+    assert_eq!(folder.names().iter().filter(|name| name.contains("c.json")).count(), 1);
 }
 
 #[test]

@@ -9,14 +9,16 @@ use anyhow::{Context as _, Result};
 use clap::ArgMatches;
 
 use super::flag::value;
-use super::{fetching, output, report, request, shown, status, upload};
+use super::{fetching, output, report, request, shown, upload};
 use crate::deploy::Removal;
 use crate::names::RUNS_DIR;
 use crate::pipeline;
+use crate::remote::service::Credentials;
 use crate::remote::{Failure, Retrieval};
 use crate::status::Run;
 use base::at::At as _;
 use base::kube::Client;
+use base::stop::Stop;
 use base::temp;
 
 /// How long a deletion may take before it is left to itself.
@@ -61,8 +63,16 @@ impl<'a> Afterwards<'a> {
         self.reads || self.retrieve.is_some() || self.upload.is_some() || self.delete.is_some()
     }
 
-    /// Does all of it. The run is deleted only when its archive is safe.
-    pub(crate) fn run(&self, client: &Client, namespace: &str, told: Option<&Run>) -> Result<ExitCode> {
+    /// Does all of it. The run is deleted only when its archive is safe. Without access to the cluster, the archive comes
+    /// from the status service.
+    pub(crate) fn run(
+        &self,
+        client: Option<&Client>,
+        namespace: &str,
+        told: Option<&Run>,
+        service: Option<&Credentials>,
+        stop: &Stop,
+    ) -> Result<ExitCode> {
         let mut code = 0;
         let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
         if self.reads || self.retrieve.is_some() || self.upload.is_some() {
@@ -75,8 +85,6 @@ impl<'a> Afterwards<'a> {
                 .context("cannot create a temporary folder")?;
             let into = passing.as_deref().or(self.retrieve.as_deref());
             let into = into.unwrap_or(Path::new("."));
-            let service = status::service(self.matches, namespace);
-            let service = service.as_ref();
             let retrieval = Retrieval {
                 client,
                 namespace,
@@ -89,7 +97,7 @@ impl<'a> Afterwards<'a> {
                 keep_seal: true,
                 watch: &|_, _| (),
             };
-            let paths = match fetching::fetch(self.matches, &retrieval, client.stop()) {
+            let paths = match fetching::fetch(self.matches, &retrieval, stop) {
                 Ok(paths) => paths,
                 Err(Failure::NotReady(error)) => return Err(error.context(kept)),
                 Err(Failure::Transfer(error)) => {
@@ -98,7 +106,7 @@ impl<'a> Afterwards<'a> {
                 }
             };
             if let Some(url) = self.upload
-                && let Err(error) = pipeline::upload(&paths, url, client.stop())
+                && let Err(error) = pipeline::upload(&paths, url, stop)
             {
                 log::error!("{error:#}; {kept}");
                 return Ok(ExitCode::from(TRANSFER));
@@ -109,7 +117,7 @@ impl<'a> Afterwards<'a> {
             log::error!("the aggregator could not upload the archive: {error}; {kept}");
             return Ok(ExitCode::from(TRANSFER));
         }
-        if let Some(rbac) = self.delete {
+        if let (Some(rbac), Some(client)) = (self.delete, client) {
             let removal = Removal { namespace: namespace.to_owned(), rbac, all: false, dry_run: false };
             removal.issue(client)?.wait(client, DELETION, &mut |state| log::info!("{state}"))?;
         }

@@ -18,12 +18,16 @@ const TRANSFER: u8 = 2;
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let stop = shown::stop_on_signal()?;
-    let client = cluster::client(matches, &stop)?;
+    let client = cluster::client(matches, &stop);
     let into = PathBuf::from(value(matches, "dir").unwrap_or("."));
     let namespace = value(matches, "namespace").unwrap_or_default();
     let service = status::service(matches, namespace);
+    let client = match client {
+        Err(_) if service.is_some() => None,
+        client => Some(client?),
+    };
     let retrieval = Retrieval {
-        client: &client,
+        client: client.as_ref(),
         namespace,
         from: value(matches, "retrieve-path").unwrap_or_default(),
         into: &into,

@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use super::afterwards::Afterwards;
 use super::manifest::{checks, read_given, skipped, with_namespace};
-use super::status::credentials;
+use super::status::{self, credentials};
 use super::waiting::{DAY, Wait, verdict};
 use super::{cluster, doctor, local, output, request, upload};
 use crate::deploy;
 use crate::names;
 use crate::remote::authority::Authorities;
-use crate::remote::service::{self, Service};
-use base::at::At as _;
+use crate::remote::service::{self, CredentialsFile, Service};
+use crate::remote::state::Source;
 use base::kube::Client;
 use base::stop::Stop;
 
@@ -32,9 +32,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let service = service(matches, given.is_some())?;
     let credentials = credentials(matches);
     let streamed = credentials.as_os_str() == service::STREAM;
-    if service.is_some() && !streamed {
-        service::clear(&credentials).at("cannot write", &credentials)?;
-    }
+    let mut file = match &service {
+        Some(_) if !streamed => Some(CredentialsFile::create(&credentials)?),
+        _ => None,
+    };
     // What is wrong with plugins is said whether there is a cluster or not.
     let (objects, namespace) = match given {
         Some(objects) => with_namespace(matches, objects)?,
@@ -59,11 +60,11 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     }
     deploy::apply(&client, &objects, &namespace)?;
     // The run is there, and tells its status by its annotation as well.
-    let show_way = |client: &Client| {
+    let mut show_way = |client: &Client| {
         let Some(service) = &service else { return };
-        let written = service.credentials(client, &namespace).and_then(|found| match streamed {
-            true => output::data(&found.to_text()?),
-            false => found.write(&credentials),
+        let written = service.credentials(client, &namespace).and_then(|found| match file.take() {
+            None => output::data(&found.to_text()?),
+            Some(file) => file.write(&found),
         });
         match written {
             Ok(()) if streamed => {}
@@ -81,15 +82,18 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     // A load balancer may take longer than the run.
     let over = client.stop().child();
     let until_then = client.under(&over);
+    let source = Source::Cluster(client.clone());
     let run = std::thread::scope(|scope| {
         let shown = std::thread::Builder::new()
             .name("credentials".into())
             .spawn_scoped(scope, || show_way(&until_then));
-        let waited = shown.context("cannot start a thread").and_then(|_| wait.wait(&client, &namespace));
+        let waited = shown.context("cannot start a thread").and_then(|_| wait.wait(&source, &namespace));
         over.stop();
         waited
     })?;
-    Ok(verdict(&run, afterwards.run(&client, &namespace, Some(&run))?))
+    let service = status::service(matches, &namespace);
+    let code = afterwards.run(Some(&client), &namespace, Some(&run), service.as_ref(), client.stop())?;
+    Ok(verdict(&run, code))
 }
 
 /// The status service that was asked for.

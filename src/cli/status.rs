@@ -1,4 +1,4 @@
-//! `sonobuoy status`: how a run stands, once or each time that it changes.
+//! `sonobuoy status`: the state of a run, once or after each change.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -14,55 +14,58 @@ use super::{cluster, output, request, status_table, waiting};
 use crate::board::{About, Board};
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, Credentials};
-use crate::remote::state::{self, State};
+use crate::remote::state::{Source, State};
 use crate::{layout, status};
-use base::kube::{Method, Request};
+use base::json;
 use base::stop::Stop;
-use base::{json, kube};
 
-/// The status service answers within this, or the annotation is read.
-const ANSWER: Duration = Duration::from_secs(3);
+/// A status service that does not answer within this time is not used.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
-    let client = cluster::client(matches, &Stop::new())?;
-    let namespace = matches.get_one::<String>("namespace").map(String::as_str).unwrap_or_default();
+    let namespace = value(matches, "namespace").unwrap_or_default();
     let form = Form { all: matches.get_flag("show-all"), json: matches.get_flag("json") };
-    let told = if matches.get_flag("watch") { None } else { by_service(matches, namespace, client.stop()) };
-    // No run at all is an error, whether somebody watches or not.
-    let state = match told {
-        Some(run) => State::Told(run),
-        None => state::read(&client, namespace)?,
-    };
-    if matches.get_flag("watch") {
-        shown::stop_on_interrupt(client.stop())?;
+    let watched = matches.get_flag("watch");
+    let source = source(matches, service(matches, namespace).as_ref(), watched, &Stop::new())?;
+    // No run at all is an error, with `--watch` as well.
+    let state = source.read(namespace)?;
+    if watched {
+        shown::stop_on_interrupt(source.stop())?;
         let about = About {
             title: format!("run in namespace {namespace}"),
             hint: "Ctrl-C ends the watch, not the run".into(),
             per_test: waiting::per_test(matches)?,
             ..About::default()
         };
-        let shown = |board: Option<&Board>| watch(&client, namespace, form, board, &about);
+        let shown = |board: Option<&Board>| watch(&source, namespace, form, board, &about);
         return match shown::or_original(matches) {
             Some(output) if !form.json => shown::with(output, Plain::Stdout, |board| shown(Some(board))),
             _ => shown(None),
         };
     }
-    if let State::Told(run) = &state {
-        learn(&client, namespace, run);
-    }
     output::print(&form.text(&state)?)?;
     if let State::Silent { message, failed: true, .. } = &state {
         log::error!("{message}");
     }
+    if let State::Told(run) = &state {
+        learn(matches, &source, namespace, run);
+    }
     Ok(code(&state))
 }
 
-/// Keeps the certificate of the run's authority, unless the name of its archive tells that it is kept.
-fn learn(client: &kube::Client, namespace: &str, run: &status::Run) {
+/// Keeps the certificate of the run's authority, unless the name of its archive shows that it is kept.
+fn learn(matches: &ArgMatches, source: &Source, namespace: &str, run: &status::Run) {
     let Ok(kept) = Authorities::of_user() else { return };
-    if layout::run_of_archive(&run.archive.name).and_then(|uuid| kept.of(uuid)).is_none() {
-        kept.learn(client, namespace);
+    if layout::run_of_archive(&run.archive.name).and_then(|uuid| kept.of(uuid)).is_some() {
+        return;
+    }
+    match source {
+        Source::Cluster(client) => drop(kept.learn(client, namespace)),
+        Source::Service(client) => {
+            let cluster = cluster::client(matches, client.stop());
+            cluster.map(|cluster| kept.learn(&cluster, namespace)).ok();
+        }
     }
 }
 
@@ -71,41 +74,54 @@ pub(crate) fn credentials(matches: &ArgMatches) -> PathBuf {
     PathBuf::from(value(matches, "credentials").unwrap_or(service::FILE))
 }
 
-/// The way to the run's own status service, if it has one and the file is right.
+/// The credentials of the run's status service, if they are usable.
 pub(crate) fn service(matches: &ArgMatches, namespace: &str) -> Option<Credentials> {
     let path = credentials(matches);
     if path.as_os_str() != service::STREAM {
-        return or_say(matches, Credentials::read(&path, namespace));
+        return usable(matches, Credentials::read(&path, namespace)).flatten();
     }
     if request::is_run(matches) {
-        // It writes them there.
+        // `run` writes them there.
         return None;
     }
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        log::warn!("`--credentials -` reads them from standard input, and that is a terminal");
+        log::warn!("`--credentials -` reads them from standard input, which is a terminal");
         return None;
     }
-    or_say(matches, Credentials::take(stdin.lock(), namespace).context("standard input"))
+    usable(matches, Credentials::take(stdin.lock(), namespace).context("standard input"))
 }
 
-/// What the run's own service says, if there is one and it answers at once.
-fn by_service(matches: &ArgMatches, namespace: &str, stop: &Stop) -> Option<status::Run> {
-    let credentials = service(matches, namespace)?;
-    let ask = || -> Result<Option<status::Run>> {
-        let answer = credentials.client(ANSWER, stop)?.send(&Request::raw(Method::Get, "/status"))?;
-        Ok(Some(serde_json::from_value(answer)?))
-    };
-    or_say(matches, ask())
+/// Where the status is read: from the service if it answers, else from the cluster. The usual file of credentials is only
+/// used to read once, since a watch of the cluster reports more: pods that do not start, and pods that are gone.
+pub(crate) fn source(
+    matches: &ArgMatches,
+    service: Option<&Credentials>,
+    follows: bool,
+    stop: &Stop,
+) -> Result<Source> {
+    let client = service.map(|found| found.client(stop));
+    let client = client.and_then(|client| usable(matches, client));
+    if let Some(client) = &client
+        && (named(matches) || !follows)
+        && usable(matches, client.within(ANSWER_TIMEOUT).status()).is_some()
+    {
+        return Ok(Source::Service(client.clone()));
+    }
+    match (cluster::client(matches, stop), client) {
+        (Err(_), Some(client)) => Ok(Source::Service(client)),
+        (cluster, _) => cluster.map(Source::Cluster),
+    }
 }
 
-/// What was found; a failure is told. A file that was named must be right; the usual one may be anybody's.
-fn or_say<T>(matches: &ArgMatches, found: Result<Option<T>>) -> Option<T> {
-    found.unwrap_or_else(|error| {
-        let level = if matches.contains_id("credentials") { log::Level::Warn } else { log::Level::Debug };
-        log::log!(level, "the status service was not asked: {error:#}");
-        None
-    })
+fn named(matches: &ArgMatches) -> bool {
+    matches.contains_id("credentials")
+}
+
+/// Logs why the service is not used. A file that was named must be right; the usual one may belong to anyone.
+fn usable<T>(matches: &ArgMatches, found: Result<T>) -> Option<T> {
+    let level = if named(matches) { log::Level::Warn } else { log::Level::Debug };
+    found.inspect_err(|error| log::log!(level, "the status service was not asked: {error:#}")).ok()
 }
 
 /// What is printed.
@@ -145,14 +161,14 @@ fn code(state: &State) -> ExitCode {
 
 /// Shows every change until the run is over: on a board, else one below the other.
 fn watch(
-    client: &kube::Client,
+    source: &Source,
     namespace: &str,
     form: Form,
     board: Option<&Board>,
     about: &About,
 ) -> Result<ExitCode> {
     let (mut shown, mut outcome, mut last) = (String::new(), Ok(()), None);
-    state::follow(client, namespace, |state| {
+    source.follow(namespace, |state| {
         outcome = match board {
             Some(board) => board.show(waiting::scene(&state, about)),
             None => form.text(&state).and_then(|text| {
@@ -172,7 +188,7 @@ fn watch(
     })?;
     outcome?;
     match last {
-        _ if client.stop().stopped() => Err(shown::Interrupted(format!(
+        _ if source.stop().stopped() => Err(shown::Interrupted(format!(
             "the watch was interrupted; the run goes on: `sonobuoy status --watch -n {namespace}` watches it again"
         ))
         .into()),

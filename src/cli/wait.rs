@@ -6,16 +6,23 @@ use clap::ArgMatches;
 
 use super::afterwards::Afterwards;
 use super::waiting::{DAY, Wait, verdict};
-use super::{cluster, request};
+use super::{cluster, request, status};
 use base::stop::Stop;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let afterwards = Afterwards::asked(matches)?;
-    let client = cluster::client(matches, &Stop::new())?;
+    let stop = Stop::new();
     let namespace = request::settings(matches)?.namespace;
+    let service = status::service(matches, &namespace);
+    let source = status::source(matches, service.as_ref(), true, &stop)?;
+    let client = match source.cluster() {
+        Some(client) => Some(client.clone()),
+        // The status service has the archive; only a deletion needs the cluster.
+        None => matches.get_flag("delete").then(|| cluster::client(matches, &stop)).transpose()?,
+    };
     // The original's limit is 0 here, which ends every wait at once.
-    let run = Wait::asked(matches, DAY)?.map(|wait| wait.wait(&client, &namespace)).transpose()?;
-    let code = afterwards.run(&client, &namespace, run.as_ref())?;
+    let run = Wait::asked(matches, DAY)?.map(|wait| wait.wait(&source, &namespace)).transpose()?;
+    let code = afterwards.run(client.as_ref(), &namespace, run.as_ref(), service.as_ref(), &stop)?;
     Ok(run.map_or(code, |run| verdict(&run, code)))
 }

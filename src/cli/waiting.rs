@@ -1,7 +1,7 @@
 //! Waiting for the end of a run, and telling on the way how it stands.
 //!
-//! Starts the thread `watch`, which follows the aggregator's pod, and joins it. An absence of the API server is
-//! waited out as long as the limit allows.
+//! Starts the thread `watch`, which follows the state of the run, and joins it. Outages of the API server are waited
+//! out within the limit.
 
 use std::collections::HashSet;
 use std::io::IsTerminal as _;
@@ -18,10 +18,9 @@ use super::{output, request, status_table};
 use crate::board::{self, About, Board, Output, Scene};
 use crate::plugin::builtin;
 use crate::remote::authority::Authorities;
-use crate::remote::state::{self, State};
+use crate::remote::state::{Source, State};
 use crate::{report, status};
 use base::clock;
-use base::kube::Client;
 use base::stop::StopOnDrop;
 use base::sys;
 
@@ -71,27 +70,27 @@ impl Wait {
     }
 
     /// Waits until the run is complete. Everything else is an error: it failed, it is gone, the time is over.
-    pub(crate) fn wait(&self, client: &Client, namespace: &str) -> Result<status::Run> {
-        shown::stop_on_interrupt(client.stop())?;
+    pub(crate) fn wait(&self, source: &Source, namespace: &str) -> Result<status::Run> {
+        shown::stop_on_interrupt(source.stop())?;
         match self.told {
             Told::By(output) => {
-                shown::with(output, Plain::Stdout, |board| self.follow(client, namespace, Some(board)))
+                shown::with(output, Plain::Stdout, |board| self.follow(source, namespace, Some(board)))
             }
-            _ => self.follow(client, namespace, None),
+            _ => self.follow(source, namespace, None),
         }
     }
 
-    fn follow(&self, client: &Client, namespace: &str, board: Option<&Board>) -> Result<status::Run> {
-        let over = client.stop().child();
-        let narrow = client.under(&over);
+    fn follow(&self, source: &Source, namespace: &str, board: Option<&Board>) -> Result<status::Run> {
+        let over = source.stop().child();
+        let narrow = source.under(&over);
         let (sender, states) = sync_channel(16);
         thread::scope(|scope| {
             let watch = thread::Builder::new().name("watch".into()).spawn_scoped(scope, move || {
                 let mut learning = Authorities::of_user().ok();
-                state::follow(&narrow, namespace, |state| {
+                narrow.follow(namespace, |state| {
                     // The earlier it is kept, the less can have been changed before.
-                    if matches!(state, State::Told(_))
-                        && learning.as_ref().is_some_and(|kept| kept.learn(&narrow, namespace))
+                    if let (State::Told(_), Some(kept), Some(client)) = (&state, &learning, narrow.cluster())
+                        && kept.learn(client, namespace)
                     {
                         learning = None;
                     }
@@ -107,7 +106,7 @@ impl Wait {
             let watched = watch.join().unwrap_or_else(|_| bail!("the watch panicked"));
             match outcome {
                 Ok(Some(run)) => Ok(run),
-                Ok(None) if client.stop().stopped() => Err(shown::Interrupted(format!(
+                Ok(None) if source.stop().stopped() => Err(shown::Interrupted(format!(
                     "the wait was interrupted; the run goes on: `sonobuoy wait -n {namespace}` waits for it again, `sonobuoy delete -n {namespace}` ends it"
                 ))
                 .into()),

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
@@ -39,6 +40,9 @@ const VALIDITY_MARGIN: Duration = Duration::from_secs(86_400);
 /// The rights of a run are created just before its pod, and a busy server hears of them later: so long, a refusal may pass.
 const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
+
+/// Maximum duration of the first publication.
+const FIRST_STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// So many errors of a snapshot are told one by one.
 const TOLD_TROUBLES: usize = 20;
@@ -90,7 +94,11 @@ impl Cluster<'_> {
         conduct::begin(&run_dir, &self.config)?;
 
         let publisher = self.publisher(pod.as_ref());
-        if let Err(error) = publisher.publish(&status::Run::default()) {
+        // An API server that does not answer must not delay the run.
+        let first = self.client.clone().patience(Duration::ZERO).within(FIRST_STATUS_TIMEOUT);
+        if let Err(error) =
+            (StatusPublisher { client: &first, ..publisher.clone() }).publish(&status::Run::default())
+        {
             log::warn!("the status could not be published: {error:#}");
         }
         let outcome = self.run_in(&run_dir, pod, &publisher, stop);
@@ -103,8 +111,8 @@ impl Cluster<'_> {
                 error: Some(format!("{error:#}")),
                 ..status::Run::default()
             };
-            // The details are in the log; whoever watches the status must not wait forever.
-            let _ = publisher.publish(&failed);
+            // The details are in the log; a command that follows the status must not wait forever.
+            publisher.settle(failed);
         }
         outcome
     }
@@ -125,7 +133,7 @@ impl Cluster<'_> {
         let limits = self.config.limits.clone();
         let settings = Settings { limits, valid, ..Settings::default() };
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
-        let aggregator = Aggregator::open(run_dir, &all, settings)?;
+        let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
         // If launched, they would send results that nobody is waiting for.
         for id in unseen.iter().flat_map(|_| expected.iter().flatten()).filter(|id| self.on_each_node(id)) {
             let why = unseen.as_deref().unwrap_or_default();
@@ -146,21 +154,24 @@ impl Cluster<'_> {
         let again = retry::attempts(&self.config, &self.definitions);
         let (roster, audience) = (Roster::default(), review::audience(&self.config.uuid));
         let by_node = self.certifies_nodes(&owner.0, &rights)?;
-        let aggregator = if by_node {
+        if by_node {
             let all = self.definitions.iter().chain(&again);
             let launched = all.map(|definition| self.launched(definition)).collect();
             let (client, namespace) = (&self.client, &self.config.namespace);
-            aggregator.certifies(Box::new(review::Cluster::new(
+            aggregator = aggregator.certifies(Box::new(review::Cluster::new(
                 client,
                 namespace,
                 audience.clone(),
                 &owner.1,
                 roster.clone(),
                 launched,
-            )))
-        } else {
-            aggregator
-        };
+            )));
+        }
+        let aggregator = Arc::new(aggregator);
+        if let Some(status_service) = self.status_service {
+            let (aggregator, uploads) = (Arc::clone(&aggregator), self.upload.is_some());
+            status_service.show(move || announced(aggregator.status(), uploads));
+        }
         let authority = aggregator.authority();
         let identity = authority.server(&self.config.server.advertise_address)?;
         let tls = if by_node { open_server_config } else { server_config };
@@ -213,7 +224,12 @@ impl Cluster<'_> {
             Ok((archive, path))
         };
         // A container being stopped could not send it any more, and the next one has more to report.
-        let publish = |status: &status::Run| if stop.stopped() { Ok(()) } else { publisher.publish(status) };
+        let publish = |status: &status::Run| {
+            if status.status == status::COMPLETE {
+                publisher.keep(status);
+            }
+            if stop.stopped() { Ok(()) } else { publisher.publish(status) }
+        };
         let archive = conduct.run(publish, finish, stop)?;
         if let Err(error) = fs::remove_dir_all(run_dir) {
             log::warn!("cannot remove `{}`: {error}", run_dir.display());
@@ -241,10 +257,10 @@ impl Cluster<'_> {
         if let Some(error) = &last.error {
             log::error!("{error}");
         }
-        if let Err(error) = publisher.publish(&last) {
-            log::warn!("the status could not be published: {error:#}");
-        }
-        usize::from(last.error.is_some())
+        let errors = usize::from(last.error.is_some());
+        publisher.keep(&last);
+        publisher.settle(last);
+        errors
     }
 
     /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without the right to do
@@ -451,34 +467,28 @@ impl Cluster<'_> {
             client: &self.client,
             namespace: &self.config.namespace,
             pod: pod.map(|pod| pod.0.clone()),
+            folder: self.folder,
             status_service: self.status_service,
             uploads: self.upload.is_some(),
         }
     }
 
-    /// Shows the last status of a run that an earlier container completed, and uploads the archive if that one did not.
+    /// Serves the last status of a run that an earlier container completed, and uploads the archive if that container did
+    /// not.
     fn recall(&self, publisher: &StatusPublisher<'_>, stop: &Stop) {
-        let Some(name) =
-            publisher.pod.as_ref().filter(|_| publisher.uploads || self.status_service.is_some())
-        else {
+        if self.status_service.is_none() && !publisher.uploads {
             return;
-        };
-        let last =
-            self.client.get(&Resource::PODS, &self.config.namespace, name).map_err(anyhow::Error::from);
-        let last = last.and_then(|pod| {
-            let text = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str().unwrap_or_default();
-            Ok(status::Run::parse(text)?)
-        });
-        match last {
+        }
+        let path = self.folder.join(layout::LAST_STATUS);
+        let last = fs::read_to_string(&path).at("cannot read", &path);
+        match last.and_then(|text| status::Run::parse(&text).at("cannot read", &path)) {
             Ok(last) => {
-                if let Some(status_service) = self.status_service {
-                    status_service.show(&last);
-                }
-                if last.status == status::COMPLETE && !last.is_over() {
+                publisher.serve(&last);
+                if !last.is_over() {
                     self.upload(&self.folder.join(&last.archive.name), last, publisher, stop);
                 }
             }
-            Err(error) => log::warn!("the last status cannot be shown: {error:#}"),
+            Err(error) => log::warn!("the last status is lost: {error:#}"),
         }
     }
 
@@ -544,30 +554,58 @@ enum Begun {
 }
 
 /// Where the status is published.
+#[derive(Clone)]
 struct StatusPublisher<'a> {
     client: &'a kube::Client,
     namespace: &'a str,
     pod: Option<String>,
+    folder: &'a Path,
     status_service: Option<&'a StatusService>,
     /// Whether the archive of a complete run is uploaded.
     uploads: bool,
 }
 
 impl StatusPublisher<'_> {
+    /// Writes the status into the annotation of the pod.
     fn publish(&self, status: &status::Run) -> anyhow::Result<()> {
-        let mut status = status.clone();
-        if self.uploads && status.status == status::COMPLETE && status.upload.is_none() {
-            status.upload = Some(status::RUNNING.into());
-        }
-        if let Some(status_service) = self.status_service {
-            status_service.show(&status);
-        }
         let Some(pod) = &self.pod else { return Ok(()) };
-        let fit = aggregator::fit(status, aggregator::ANNOTATION_BYTES);
+        let fit = aggregator::fit(announced(status.clone(), self.uploads), aggregator::ANNOTATION_BYTES);
         let patch = json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&fit)?}}});
         self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
         Ok(())
     }
+
+    /// Serves a status that no longer changes.
+    fn serve(&self, last: &status::Run) {
+        if let Some(status_service) = self.status_service {
+            let last = last.clone();
+            status_service.show(move || last.clone());
+        }
+    }
+
+    /// Serves and publishes a status that no longer changes.
+    fn settle(&self, last: status::Run) {
+        self.serve(&last);
+        if let Err(error) = self.publish(&last) {
+            log::warn!("the status could not be published: {error:#}");
+        }
+    }
+
+    /// Keeps the last status for the next container.
+    fn keep(&self, last: &status::Run) {
+        let text = serde_json::to_string(&announced(last.clone(), self.uploads)).unwrap_or_default();
+        if let Err(error) = fs::write(self.folder.join(layout::LAST_STATUS), text) {
+            log::warn!("cannot keep the last status: {error}");
+        }
+    }
+}
+
+/// The status, with an upload that is still to come.
+fn announced(mut status: status::Run, uploads: bool) -> status::Run {
+    if uploads && status.status == status::COMPLETE && status.upload.is_none() {
+        status.upload = Some(status::RUNNING.into());
+    }
+    status
 }
 
 /// Distinguishes the objects of this launch from those of others; the same after a restart.

@@ -1,12 +1,12 @@
-//! The aggregator's second server: gives status and archive to anyone with the run's status credentials.
+//! The aggregator's second server: gives status and archive to any client with the run's status credentials.
 //!
-//! Serves `GET /status`, `GET /results`, the latter with ranges, and the two parts of the archive's seal. Knows nothing about
+//! Computes the status document for each request, so that it depends neither on the annotation nor on the API server. Serves `GET /status`, `GET /results`, the latter with ranges, and the two parts of the archive's seal. Knows nothing about
 //! workers: they have another authority, so certificates of one server do not work with the other. Runs on its caller's
 //! thread.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use serde_json::Value;
@@ -19,12 +19,14 @@ use base::json::json;
 use base::stop::Stop;
 use client::protocol::GZIP;
 
-/// What it serves.
+type Source = Arc<dyn Fn() -> status::Run + Send + Sync>;
+
+/// The server and what it serves.
 pub(crate) struct StatusService {
     server: Server,
     /// Where archives are.
     folder: PathBuf,
-    status: Mutex<status::Run>,
+    source: Mutex<Source>,
 }
 
 impl StatusService {
@@ -37,12 +39,13 @@ impl StatusService {
         let identity = Identity { cert_pem: read("tls.crt")?, key_pem: read("tls.key")? };
         let tls = server_config(&read("ca.crt")?, &identity)?;
         let server = Server::bind(&format!("[::]:{port}"))?.tls(tls);
-        Ok(Self { server, folder: folder.to_owned(), status: Mutex::default() })
+        let source = Mutex::new(Arc::new(status::Run::default) as Source);
+        Ok(Self { server, folder: folder.to_owned(), source })
     }
 
-    /// Updates the status.
-    pub(crate) fn show(&self, status: &status::Run) {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone_from(status);
+    /// From now on, `source` computes the status.
+    pub(crate) fn show(&self, source: impl Fn() -> status::Run + Send + Sync + 'static) {
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(source);
     }
 
     /// Answers until `stop`.
@@ -58,7 +61,8 @@ impl StatusService {
         if !["GET", "HEAD"].contains(&&*request.method) {
             return Response::empty(405).header("allow", "GET, HEAD");
         }
-        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let status = source();
         if request.path == "/status" {
             return Response::json(200, &document(&status)).header("cache-control", "no-store");
         }
@@ -156,11 +160,8 @@ mod tests {
             assert_eq!(text(&kube::Request::raw(Method::Delete, "/status")), Err(Some(405)));
             let archive =
                 status::Archive { name: "a.tar.gz".into(), sha256: "d".into(), ..status::Archive::default() };
-            status_service.show(&status::Run {
-                status: status::COMPLETE.into(),
-                archive,
-                ..status::Run::default()
-            });
+            let complete = status::Run { status: status::COMPLETE.into(), archive, ..status::Run::default() };
+            status_service.show(move || complete.clone());
             let range = |range: &'static str| get("/results").header("range", range);
             assert_eq!(text(&get("/results")).as_deref(), Ok("0123456789"));
             assert_eq!(text(&range("bytes=3-5")).as_deref(), Ok("345"));

@@ -24,6 +24,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// A pod that fits somewhere has a node by then.
 const SCHEDULE_TIMEOUT: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Maximum duration of one request for a certificate.
+const LEARN_TIMEOUT: Duration = Duration::from_secs(3);
 /// No certificate is larger.
 const MAX_CERTIFICATE_BYTES: u64 = 64 << 10;
 
@@ -75,7 +77,7 @@ impl Authorities {
     /// Keeps that of a run that was just begun: its aggregator shows it as soon as it starts, and nobody waits long for
     /// one that does not start at once. Later calls look for it again.
     pub(crate) fn learn_soon(&self, client: &Client, namespace: &str) {
-        let client = client.clone().patience(Duration::ZERO).within(START_TIMEOUT);
+        let client = client.clone().patience(Duration::ZERO).within(LEARN_TIMEOUT);
         let began = Instant::now();
         while !self.learn(&client, namespace) {
             let waited = began.elapsed();
@@ -90,7 +92,8 @@ impl Authorities {
         }
     }
 
-    /// Keeps that of the run in a namespace, as far as the namespace shows it; whether it is kept now.
+    /// Keeps the certificate of the run in a namespace, if the namespace has one; returns whether it is kept now. Never
+    /// delays a command for long: a later command can keep it, too.
     pub(crate) fn learn(&self, client: &Client, namespace: &str) -> bool {
         let Some((run, certificate)) = shown(client, namespace) else { return false };
         match self.keep(&run, &certificate) {
@@ -105,6 +108,7 @@ impl Authorities {
 
 /// What the namespace shows: a run and its certificate. An aggregator before this version shows nothing.
 fn shown(client: &Client, namespace: &str) -> Option<(String, String)> {
+    let client = client.clone().patience(Duration::ZERO).within(LEARN_TIMEOUT);
     let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP);
     let map = map.map_err(|error| log::debug!("the authority of the run is not known: {error}")).ok()?;
     let text = |key: &str| map["data"][key].as_str().map(str::to_owned);

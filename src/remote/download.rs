@@ -4,23 +4,18 @@
 //! with that. Starts no thread.
 
 use std::io::Read;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use super::partial::PartialFile;
 use super::received::{ReceivedArchive, archive_name};
-use super::service::Credentials;
+use super::service::{Credentials, StatusClient};
 use super::wanted::Retrieval;
 use super::{IDLE_LIMIT, SILENCE_TIMEOUT};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
 use crate::{layout, status};
-use base::kube::{self, Method, Request};
 use base::retry::Attempts;
 use base::stop::Stop;
-
-/// The service answers a question within this.
-const ANSWER: Duration = Duration::from_secs(10);
 
 /// Fetches the archive to where it is wanted, and its seal, if there is one.
 pub(super) fn download(
@@ -28,12 +23,8 @@ pub(super) fn download(
     wanted: &Retrieval<'_>,
     stop: &Stop,
 ) -> Result<(ReceivedArchive, Option<Seal>)> {
-    let ask = || -> Result<(kube::Client, status::Archive)> {
-        let client = credentials.client(ANSWER, stop)?;
-        let answer = client.send(&Request::raw(Method::Get, "/status"))?;
-        Ok((client, serde_json::from_value::<status::Run>(answer)?.archive))
-    };
-    let (client, archive) = ask().context("the run's status service does not answer")?;
+    let client = credentials.client(stop)?;
+    let archive = client.status().context("the run's status service does not answer")?.archive;
     if archive.name.is_empty() {
         bail!("the run has no archive yet");
     }
@@ -45,8 +36,7 @@ pub(super) fn download(
     file.verify(&archive)?;
     let part = |ending, most| -> Result<Vec<u8>> {
         let mut content = Vec::new();
-        let request = Request::raw(Method::Get, format!("/results{ending}")).header("accept", "*/*");
-        client.stream(&request, Some(ANSWER))?.take(most).read_to_end(&mut content)?;
+        client.results(ending, None, SILENCE_TIMEOUT)?.take(most).read_to_end(&mut content)?;
         Ok(content)
     };
     let [statement, signature] = layout::SEAL;
@@ -64,21 +54,16 @@ pub(super) fn download(
 
 /// Appends what `file` still lacks, over as many connections as that takes.
 fn rest(
-    client: &kube::Client,
+    client: &StatusClient,
     archive: &status::Archive,
     file: &mut PartialFile,
     watch: &dyn Fn(u64, u64),
     stop: &Stop,
 ) -> Result<()> {
-    let tag = format!("\"{}\"", archive.sha256);
     let mut attempts = Attempts::new(IDLE_LIMIT, stop);
     while file.size() < archive.size {
         let before = file.size();
-        let request = Request::raw(Method::Get, "/results")
-            .header("accept", "*/*")
-            .header("range", format!("bytes={before}-"))
-            .header("if-range", tag.clone());
-        let why = match client.stream(&request, Some(SILENCE_TIMEOUT)) {
+        let why = match client.results("", Some((before, &archive.sha256)), SILENCE_TIMEOUT) {
             Ok(body) => take(body, archive, file, watch)?,
             Err(error) if error.code().is_some_and(|code| code < 500) => return Err(error.into()),
             Err(error) => error.to_string(),
@@ -125,6 +110,7 @@ mod tests {
     use std::fs::File;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     use super::*;
     use crate::api_server::{ApiServer, Fault};
@@ -134,6 +120,7 @@ mod tests {
     use base::clock;
     use base::http::{Response, Server};
     use base::json::json;
+    use base::kube;
     use client::protocol::GZIP;
 
     /// Runs a fetch where commands are forbidden, while a service hands out `content` in so many cut answers first,
@@ -207,7 +194,7 @@ mod tests {
             });
             let client = kube::Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
             let retrieval = Retrieval {
-                client: &client,
+                client: Some(&client),
                 namespace: "ns",
                 from: "/x",
                 into: &home,

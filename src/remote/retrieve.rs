@@ -4,8 +4,7 @@
 //! was, as long as the other side can do that; the original's cannot, and sends everything again. Memory holds a few
 //! pieces of the stream. Threads while a stream is read: one that unpacks what comes in.
 //!
-//! Where the cluster lets nobody run commands in pods, the status service of the run hands out the archive, if there
-//! is one.
+//! If the cluster cannot be reached or forbids commands in pods, the archive comes from the run's status service.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -70,22 +69,29 @@ enum Cut {
 impl Retrieval<'_> {
     /// Fetches all archives; their paths are in the order in which they came.
     pub(crate) fn fetch(&self, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
-        // The original only notices when it asks the pod that is not there.
-        let pod = state::find(self.client, self.namespace)
-            .map_err(|error| Failure::NotReady(error.into()))?
-            .ok_or_else(|| Failure::Transfer(absent(self.namespace)))?;
         fs::create_dir_all(self.into).at("cannot create", self.into).map_err(Failure::Transfer)?;
+        let Some(client) = self.client else {
+            return self.by_service("no cluster is configured", stop);
+        };
+        let pod = match state::find(client, self.namespace) {
+            // The original only notices when it runs the command.
+            Ok(pod) => pod.ok_or_else(|| Failure::Transfer(absent(self.namespace)))?,
+            Err(error) if error.is_passing() && self.service.is_some() && !self.partial => {
+                return self.by_service(&error.to_string(), stop);
+            }
+            Err(error) => return Err(Failure::NotReady(error.into())),
+        };
         // Who names another folder wants what was packed there, whatever the run's status says.
         let known = promised(&pod).filter(|_| self.from == RUNS_DIR);
         let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
         if self.partial {
-            return self.fetch_partial(pod, stop).map(|path| vec![path]);
+            return self.fetch_partial(client, pod, stop).map(|path| vec![path]);
         }
         let mut attempts = Attempts::new(RESTARTS + 1, stop);
         loop {
             let destination =
                 Destination { into: self.into, name: self.name, known: known.as_ref(), force: self.force };
-            match self.stream(pod, &destination, stop) {
+            match self.stream(client, pod, &destination, stop) {
                 Ok(landed) if landed.is_empty() => {
                     let error =
                         anyhow!("no valid entries in result: the aggregator has no finished archive yet");
@@ -104,7 +110,13 @@ impl Retrieval<'_> {
     }
 
     /// One stream from its beginning to its end, over as many connections as that takes.
-    fn stream(&self, pod: &str, destination: &Destination<'_>, stop: &Stop) -> Result<Vec<PathBuf>, Again> {
+    fn stream(
+        &self,
+        client: &kube::Client,
+        pod: &str,
+        destination: &Destination<'_>,
+        stop: &Stop,
+    ) -> Result<Vec<PathBuf>, Again> {
         let (sender, receiver) = sync_channel(MAX_QUEUED_PIECES);
         let (outcome, landed) = std::thread::scope(|scope| {
             let landed = std::thread::Builder::new().name("unpack".into()).spawn_scoped(scope, || {
@@ -116,7 +128,7 @@ impl Retrieval<'_> {
                 Ok(landed) => landed,
                 Err(error) => return (Err(Cut::Here(error.into())), Ok(Vec::new())),
             };
-            let outcome = self.receive(pod, destination.known, &sender, stop);
+            let outcome = self.receive(client, pod, destination.known, &sender, stop);
             // Tells the other thread that this was all.
             drop(sender);
             let landed = landed.join().unwrap_or_else(|_| Err(anyhow!("unpacking panicked")));
@@ -133,17 +145,14 @@ impl Retrieval<'_> {
             }
             Err(Cut::Remote(why)) => return Err(Again::Never(Failure::NotReady(anyhow!("{why}")))),
             Err(Cut::Refused(why)) => {
-                let path = self.by_service(
-                    &format!("commands cannot be run in the aggregator's container: {why}"),
-                    stop,
-                );
-                return path.map(|path| vec![path]).map_err(Again::Never);
+                let refused = format!("commands cannot be run in the aggregator's container: {why}");
+                return self.by_service(&refused, stop).map_err(Again::Never);
             }
         };
         if landed.is_empty() {
             return Ok(Vec::new());
         }
-        let seals = self.seals(pod, stop);
+        let seals = self.seals(client, pod, stop);
         self.settle(landed, &seals).map_err(|error| Again::Never(Failure::Transfer(error)))
     }
 
@@ -180,7 +189,7 @@ impl Retrieval<'_> {
         let kept = Authorities::of_user().ok();
         let mut certificate = kept.as_ref().and_then(|kept| kept.of(run));
         if let (None, Some(kept)) = (&certificate, &kept)
-            && kept.learn(self.client, self.namespace)
+            && self.client.is_some_and(|client| kept.learn(client, self.namespace))
         {
             certificate = kept.of(run);
         }
@@ -205,7 +214,7 @@ impl Retrieval<'_> {
     }
 
     /// The seals of the archives that the container holds, by their names; none if it cannot say.
-    fn seals(&self, pod: &str, stop: &Stop) -> BTreeMap<String, Seal> {
+    fn seals(&self, client: &kube::Client, pod: &str, stop: &Stop) -> BTreeMap<String, Seal> {
         let mut packed = Vec::new();
         let mut sink = |piece: &[u8]| {
             packed.extend_from_slice(piece);
@@ -214,7 +223,7 @@ impl Retrieval<'_> {
         let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
         let command = ["/sonobuoy", "splat", self.from, "--seals"];
         let mut seals = BTreeMap::new();
-        let read = match self.client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink) {
+        let read = match client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink) {
             Ok(exit) if exit.success() => read_seals(&packed, &mut seals),
             Ok(exit) => Err(anyhow!("{}", exit.stderr.trim())),
             Err(error) => Err(error.into()),
@@ -225,8 +234,8 @@ impl Retrieval<'_> {
         seals
     }
 
-    /// The archive from the status service, since commands were `refused`.
-    fn by_service(&self, refused: &str, stop: &Stop) -> Result<PathBuf, Failure> {
+    /// The archive from the status service, because the cluster `refused` it.
+    fn by_service(&self, refused: &str, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
         let Some(credentials) = self.service else {
             return Err(Failure::Transfer(anyhow!(
                 "{refused}; the archive of a run with `--status-service` can be fetched without commands"
@@ -235,13 +244,13 @@ impl Retrieval<'_> {
         log::warn!("{refused}; asking the run's status service for the archive");
         let (landed, seal) = download(credentials, self, stop).map_err(Failure::Transfer)?;
         let seals = seal.into_iter().map(|seal| (landed.name.clone(), seal)).collect();
-        let mut paths = self.settle(vec![landed], &seals).map_err(Failure::Transfer)?;
-        Ok(paths.remove(0))
+        self.settle(vec![landed], &seals).map_err(Failure::Transfer)
     }
 
     /// Hands the stream on, piece by piece, going on after cuts.
     fn receive(
         &self,
+        client: &kube::Client,
         pod: &str,
         known: Option<&status::Archive>,
         sender: &SyncSender<Vec<u8>>,
@@ -264,7 +273,7 @@ impl Retrieval<'_> {
                 sender.send(piece.to_vec()).map_err(|_| "nobody unpacks any more".to_owned())
             };
             let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
-            let why = match self.client.exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink) {
+            let why = match client.exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink) {
                 Ok(exit) if exit.success() => return Ok(()),
                 Ok(exit) => {
                     let said = exit.stderr.trim();
@@ -298,7 +307,7 @@ impl Retrieval<'_> {
     }
 
     /// What there is of an unfinished run, packed on the way. It changes from moment to moment, so a cut is final.
-    fn fetch_partial(&self, pod: &str, stop: &Stop) -> Result<PathBuf, Failure> {
+    fn fetch_partial(&self, client: &kube::Client, pod: &str, stop: &Stop) -> Result<PathBuf, Failure> {
         let name = self.name.map_or_else(
             || format!("{}_sonobuoy_partial.tar.gz", base::clock::stamp(std::time::SystemTime::now())),
             ToOwned::to_owned,
@@ -311,7 +320,7 @@ impl Retrieval<'_> {
             Ok(())
         };
         let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
-        let exit = self.client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink);
+        let exit = client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink);
         match exit.map_err(|error| Failure::Transfer(error.into()))? {
             exit if exit.success() => file.commit().map_err(Failure::Transfer),
             exit => Err(Failure::NotReady(anyhow!("nothing can be fetched yet: {}", exit.stderr.trim()))),

@@ -1,10 +1,10 @@
-//! The status service of a run: what it adds to the manifest, where it is reached, and the file with the way in.
+//! The status service of a run: its part of the manifest, its address, the file with its credentials, and its client.
 //!
-//! The file holds a private key: it is made for its owner alone, and one that somebody else may have made is neither
-//! written nor believed.
+//! The file holds a private key: only its owner may read it, and a file that another user may have written is neither
+//! replaced nor trusted. Starts no thread.
 
 use std::fs::{self, OpenOptions};
-use std::io::{Read, Write as _};
+use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,11 +14,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::partial::PartialFile;
 use crate::backplane::{Authority, Identity};
 use crate::names::{self, STATUS_PORT, STATUS_SERVICE};
+use crate::status;
 use base::clock;
 use base::json::json;
-use base::kube::{self, Client, Resource, Selector, Trust};
+use base::kube::{self, Client, Error, Method, Request, Resource, Selector, Trust};
+use base::stop::Stop;
 use base::sys::{self, Exposed, Open as _};
 
 /// Where the file is, unless told otherwise.
@@ -27,8 +30,10 @@ pub(crate) const FILE: &str = "/tmp/sonobuoy.json";
 pub(crate) const STREAM: &str = "-";
 /// The kind that clouds bring.
 const BALANCER: &str = "LoadBalancer";
-/// Files that are older are those of runs that are long over.
+/// Older files belong to runs that ended long ago.
 const MAX_FILE_AGE: Duration = Duration::from_secs(48 * 3_600);
+/// Tolerated difference between the clocks of the machines that write and read a file.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(300);
 /// Certificates are valid beyond any use of the file.
 const CERTIFICATE_VALIDITY: Duration = MAX_FILE_AGE;
 /// Clouds take minutes to give a load balancer its address.
@@ -37,6 +42,14 @@ const ADDRESS_TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The file is a few certificates.
 const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Maximum duration of one request, except for the archive.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two requests for a status that is followed.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
+/// Ages of heartbeats are shown at this interval if nothing else changes.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+/// A service that does not answer for longer is considered gone, and its run with it.
+const OUTAGE_LIMIT: Duration = Duration::from_secs(300);
 
 /// A status service that a run is to have.
 #[derive(Clone)]
@@ -176,45 +189,54 @@ impl Service {
 }
 
 impl Credentials {
-    /// Makes the file anew, for its owner alone. One of an earlier run goes; anything else stays, and is an error.
-    pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        let describe = || format!("cannot write `{}`", path.display());
-        clear(path).with_context(describe)?;
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).with_context(describe)?;
-        file.write_all(self.to_text()?.as_bytes()).with_context(describe)
-    }
-
     /// What the file holds.
     pub(crate) fn to_text(&self) -> Result<String> {
         Ok(format!("{}\n", serde_json::to_string_pretty(self)?))
     }
 
-    /// Reads the file; none if there is none, if it is not fresh, or if it is that of another namespace.
+    /// Reads the file; `None` if it does not exist. A rejected file is an error that says why.
     pub(crate) fn read(path: &Path, namespace: &str) -> Result<Option<Self>> {
-        let describe = || format!("cannot read `{}`", path.display());
+        let describe = || format!("cannot use `{}`", path.display());
         let file = match OpenOptions::new().read(true).no_follow().open(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             file => file.with_context(describe)?,
         };
         let about = file.metadata().with_context(describe)?;
         trusted(&about).with_context(describe)?;
-        Self::take(file, namespace).with_context(describe)
+        Self::take(file, namespace).map(Some).with_context(describe)
     }
 
-    /// Reads them from wherever they come; none if they are not fresh, or those of another namespace.
-    pub(crate) fn take(from: impl Read, namespace: &str) -> Result<Option<Self>> {
+    /// Reads credentials of the run in `namespace`.
+    pub(crate) fn take(from: impl Read, namespace: &str) -> Result<Self> {
         let mut text = String::new();
         from.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
         let read: Self = serde_json::from_str(&text)?;
-        let made = clock::parse_rfc3339(&read.created_at).context("`created_at` is not a time")?;
-        let fresh = SystemTime::now().duration_since(made).is_ok_and(|age| age < MAX_FILE_AGE);
-        let same = read.namespace.is_empty() || read.namespace == namespace;
-        Ok((fresh && same && !read.host_address.is_empty()).then_some(read))
+        let created = &read.created_at;
+        let time = clock::parse_rfc3339(created).context("`created_at` is not a time")?;
+        match SystemTime::now().duration_since(time) {
+            Ok(age) if age >= MAX_FILE_AGE => bail!(
+                "its credentials were created at {created} and expired after {} hours; start a new run",
+                MAX_FILE_AGE.as_secs() / 3_600
+            ),
+            Err(ahead) if ahead.duration() > MAX_CLOCK_SKEW => bail!(
+                "its credentials were created at {created}, which is in the future; check the clock of this machine"
+            ),
+            _ => {}
+        }
+        if !read.namespace.is_empty() && read.namespace != namespace {
+            let own = &read.namespace;
+            bail!(
+                "its credentials belong to the run in namespace `{own}`, not `{namespace}`; add `-n {own}`"
+            );
+        }
+        if read.host_address.is_empty() {
+            bail!("`host_address` is empty");
+        }
+        Ok(read)
     }
 
-    /// A client for the service.
-    pub(crate) fn client(&self, limit: Duration, stop: &base::stop::Stop) -> Result<Client> {
+    /// A client of the service; nothing is sent yet.
+    pub(crate) fn client(&self, stop: &Stop) -> Result<StatusClient> {
         let identity = kube::Identity::default();
         identity
             .set(self.client_cert.as_bytes(), self.client_key.as_bytes())
@@ -223,10 +245,119 @@ impl Credentials {
             server_name: Some(self.server_name.clone()).filter(|name| !name.is_empty()),
             trust: Trust::Authorities(self.ca_cert.clone().into_bytes()),
             identity,
-            request_timeout: Some(limit),
             ..kube::Config::plain(self.host_address.trim_end_matches('/'))
         };
-        Ok(Client::new(config, stop)?)
+        let client = Client::new(config, stop)?.patience(Duration::ZERO).within(REQUEST_TIMEOUT);
+        Ok(StatusClient { client, started: clock::parse_rfc3339(&self.created_at) })
+    }
+}
+
+/// A new file for credentials, which replaces the one at its path when it is written.
+pub(crate) struct CredentialsFile(PartialFile);
+
+impl CredentialsFile {
+    /// Reserves the file. A path that cannot be written, or that holds anything but credentials of this user, is an error.
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let describe = || format!("cannot write `{}`", path.display());
+        replaceable(path).with_context(describe)?;
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        if !parent.is_dir() {
+            bail!("{}: `{}` is not a folder", describe(), parent.display());
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        PartialFile::create(parent, &name, true).map(Self)
+    }
+
+    /// Writes the file and puts it in place.
+    pub(crate) fn write(mut self, credentials: &Credentials) -> Result<()> {
+        self.0.write(credentials.to_text()?.as_bytes())?;
+        self.0.commit().map(drop)
+    }
+}
+
+/// A client of a run's status service.
+#[derive(Clone)]
+pub(crate) struct StatusClient {
+    client: Client,
+    /// The start of the run.
+    started: Option<SystemTime>,
+}
+
+impl StatusClient {
+    /// The status of the run.
+    pub(crate) fn status(&self) -> Result<status::Run> {
+        let run: status::Run =
+            serde_json::from_value(self.client.send(&Request::raw(Method::Get, "/status"))?)?;
+        Ok(status::Run { started: self.started, ..run })
+    }
+
+    /// A part of what the service offers below `/results`; a silence longer than `silence` ends it with an error.
+    pub(crate) fn results(
+        &self,
+        ending: &str,
+        range: Option<(u64, &str)>,
+        silence: Duration,
+    ) -> Result<impl Read + use<>, Error> {
+        let mut request = Request::raw(Method::Get, format!("/results{ending}")).header("accept", "*/*");
+        if let Some((start, sha256)) = range {
+            request = request
+                .header("range", format!("bytes={start}-"))
+                .header("if-range", format!("\"{sha256}\""));
+        }
+        self.client.stream(&request, Some(silence))
+    }
+
+    /// The same client with this timeout for a request.
+    pub(crate) fn within(&self, timeout: Duration) -> Self {
+        Self { client: self.client.clone().within(timeout), ..self.clone() }
+    }
+
+    /// The same client, ending with `stop`.
+    pub(crate) fn under(&self, stop: &Stop) -> Self {
+        Self { client: self.client.under(stop), ..self.clone() }
+    }
+
+    /// What ends everything that the client does.
+    pub(crate) fn stop(&self) -> &Stop {
+        self.client.stop()
+    }
+
+    /// Passes the status on, now and after each change, until `changed` returns false or the client's stop comes.
+    pub(crate) fn follow(&self, mut changed: impl FnMut(status::Run) -> bool) -> Result<()> {
+        let mut shown: Option<(status::Run, Instant)> = None;
+        let mut answered = Instant::now();
+        let mut reported = false;
+        while !self.stop().stopped() {
+            match self.status() {
+                Ok(run) => {
+                    (answered, reported) = (Instant::now(), false);
+                    let ageless = run.without_ages();
+                    let old =
+                        |(last, since): &(_, Instant)| *last != ageless || since.elapsed() > REFRESH_INTERVAL;
+                    if shown.as_ref().is_none_or(old) {
+                        shown = Some((ageless, Instant::now()));
+                        if !changed(run) {
+                            return Ok(());
+                        }
+                    }
+                }
+                Err(_) if self.stop().stopped() => break,
+                Err(error) if answered.elapsed() > OUTAGE_LIMIT => {
+                    return Err(
+                        error.context("the run's status service is gone, and the run probably with it")
+                    );
+                }
+                Err(error) if !std::mem::replace(&mut reported, true) => {
+                    log::warn!("the run's status service does not answer, retrying: {error:#}");
+                }
+                Err(_) => {}
+            }
+            self.stop().wait(FOLLOW_INTERVAL);
+        }
+        Ok(())
     }
 }
 
@@ -260,8 +391,8 @@ fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String
     })
 }
 
-/// Whether the file can be made: before anything else is.
-pub(crate) fn clear(path: &Path) -> Result<()> {
+/// Whether nothing is at `path`, or credentials that only this user can have written.
+fn replaceable(path: &Path) -> Result<()> {
     let about = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         about => about?,
@@ -274,17 +405,17 @@ pub(crate) fn clear(path: &Path) -> Result<()> {
             "the file exists but does not contain credentials of a status service; name another file with --credentials"
         );
     }
-    Ok(fs::remove_file(path)?)
+    Ok(())
 }
 
-/// A file that is ours alone.
+/// Rejects files that another user can have read or written.
 fn trusted(about: &fs::Metadata) -> Result<()> {
     if !about.is_file() {
         bail!("it is not a plain file; links are not followed, name another with --credentials");
     }
     match sys::exposed(about) {
         None => Ok(()),
-        Some(Exposed::Owner) => bail!("it belongs to somebody else; name another file with --credentials"),
+        Some(Exposed::Owner) => bail!("it belongs to another user; name another file with --credentials"),
         Some(Exposed::Mode) => {
             bail!("others may read or write it; remove it, or restrict it to its owner with `chmod 600`")
         }
@@ -331,29 +462,75 @@ mod tests {
         }
     }
 
+    fn write(credentials: &Credentials, path: &Path) -> Result<()> {
+        CredentialsFile::create(path)?.write(credentials)
+    }
+
+    #[cfg(unix)] // its links and modes
     #[test]
-    fn the_file_is_for_its_owner_alone_and_links_are_refused() {
+    fn only_the_owner_may_have_written_the_file() {
         let folder = base::temp::Folder::new().unwrap();
         let path = folder.join("f.json");
         assert_eq!(Credentials::read(&path, "ns").unwrap(), None);
-        credentials().write(&path).unwrap();
+        write(&credentials(), &path).unwrap();
         assert_eq!(sys::mode(&fs::metadata(&path).unwrap()) & 0o777, 0o600);
-        credentials().write(&path).unwrap();
-        assert!(Credentials::read(&path, "ns").unwrap().is_some());
-        assert!(Credentials::read(&path, "other").unwrap().is_none());
-        let old = Credentials { created_at: "2024-01-01T00:00:00Z".into(), ..credentials() };
-        old.write(&path).unwrap();
-        assert!(Credentials::read(&path, "ns").unwrap().is_none(), "long over");
+        assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(credentials()));
         sys::set_mode(&path, 0o644).unwrap();
-        assert!(Credentials::read(&path, "ns").is_err(), "others may have read it");
+        let error = format!("{:#}", Credentials::read(&path, "ns").unwrap_err());
+        assert!(error.contains("others may read or write it"), "{error}");
         let link = folder.join("link.json");
         sys::symlink(&path, &link).unwrap();
-        assert!(credentials().write(&link).is_err());
+        assert!(write(&credentials(), &link).is_err());
         assert!(Credentials::read(&link, "ns").is_err());
         let other = folder.join("other.json");
         fs::write(&other, "{}").unwrap();
         sys::set_mode(&other, 0o600).unwrap();
-        assert!(credentials().write(&other).is_err(), "what is not ours stays");
-        assert!(other.exists());
+        assert!(write(&credentials(), &other).is_err(), "a file of another kind is kept");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "{}");
+    }
+
+    #[test]
+    fn the_previous_file_stays_until_the_new_one_is_complete() {
+        let folder = base::temp::Folder::new().unwrap();
+        let path = folder.join("f.json");
+        write(&credentials(), &path).unwrap();
+        let newer = Credentials { host_address: "https://10.0.0.2:8443/".into(), ..credentials() };
+        let file = CredentialsFile::create(&path).unwrap();
+        assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(credentials()));
+        file.write(&newer).unwrap();
+        assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(newer));
+        drop(CredentialsFile::create(&path).unwrap());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "an unused reservation leaves no file");
+        let missing = folder.join("missing/f.json");
+        let error =
+            CredentialsFile::create(&missing).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("missing` is not a folder") && !folder.join("missing").exists(), "{error}");
+    }
+
+    #[test]
+    fn rejected_credentials_are_explained() {
+        let at = |seconds: i64| {
+            let offset = Duration::from_secs(seconds.unsigned_abs());
+            let now = SystemTime::now();
+            let created_at = clock::rfc3339(if seconds < 0 { now - offset } else { now + offset });
+            serde_json::to_string(&Credentials { created_at, ..credentials() }).unwrap()
+        };
+        let empty =
+            serde_json::to_string(&Credentials { host_address: String::new(), ..credentials() }).unwrap();
+        for (text, namespace, words) in [
+            (at(0), "ns", ""),
+            (at(-47 * 3_600), "ns", ""),
+            (at(240), "ns", ""),
+            (at(-48 * 3_600), "ns", "expired after 48 hours"),
+            (at(400), "ns", "in the future; check the clock"),
+            (at(0), "other", "belong to the run in namespace `ns`, not `other`; add `-n ns`"),
+            (empty, "ns", "`host_address` is empty"),
+            ("{}".into(), "ns", "missing field `host_address`"),
+        ] {
+            match Credentials::take(text.as_bytes(), namespace) {
+                Ok(_) => assert_eq!(words, "", "{text}"),
+                Err(error) => assert!(!words.is_empty() && error.to_string().contains(words), "{error:#}"),
+            }
+        }
     }
 }

@@ -1,17 +1,20 @@
-//! How a run in a cluster stands, as its aggregator's pod tells it: once, or each time that it changes.
+//! The state of a run in a cluster, once or after each change: from the annotation of its aggregator's pod, or from its
+//! status service.
 //!
-//! Owns finding that pod and reading its annotation, for every command that asks. Starts no thread: [`follow`]
-//! blocks until the client's stop.
+//! Owns finding that pod and reading its annotation, for every command. Starts no thread: [`Source::follow`] blocks
+//! until the client's stop.
 
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
+use super::service::StatusClient;
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, SONOBUOY};
 use crate::{causes, status};
 use base::clock;
 use base::kube::{Client, Error, Event, Resource, Selector};
+use base::stop::Stop;
 
 /// Why a container waits whose image cannot be had.
 const NO_IMAGE: [&str; 4] = ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
@@ -69,7 +72,7 @@ impl State {
         };
         let message = causes::advised(&message);
         let lost = matches!(&*phase, "Failed" | "Unknown");
-        let failed = lost || no_image && phase == "Pending";
+        let failed = lost || phase == "Succeeded" || no_image && phase == "Pending";
         Self::Silent { phase, message, lost, stuck, failed }
     }
 
@@ -86,7 +89,7 @@ impl State {
     pub(crate) fn document(&self) -> status::Run {
         match self {
             Self::Told(run) => run.clone(),
-            Self::Silent { message, failed, .. } if *failed || self.is_over() => status::Run {
+            Self::Silent { message, failed: true, .. } => status::Run {
                 status: status::FAILED.into(),
                 error: Some(message.clone()),
                 ..status::Run::default()
@@ -176,8 +179,59 @@ pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Er
     }
 }
 
-/// How the run in a namespace stands. No namespace and no aggregator are errors.
-pub(crate) fn read(client: &Client, namespace: &str) -> Result<State> {
+/// Where the state of a run is read.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// The annotation of the aggregator's pod.
+    Cluster(Client),
+    /// The run's status service, which needs no access to the cluster.
+    Service(StatusClient),
+}
+
+impl Source {
+    /// The state of the run in a namespace. A missing namespace or aggregator is an error.
+    pub(crate) fn read(&self, namespace: &str) -> Result<State> {
+        match self {
+            Self::Cluster(client) => read(client, namespace),
+            Self::Service(client) => client.status().map(State::Told),
+        }
+    }
+
+    /// Passes the state on, now and after each change, until `changed` returns false or the source's stop comes. Outages
+    /// of the API server are waited out.
+    pub(crate) fn follow(&self, namespace: &str, mut changed: impl FnMut(State) -> bool) -> Result<()> {
+        match self {
+            Self::Cluster(client) => follow(client, namespace, changed),
+            Self::Service(client) => client.follow(|run| changed(State::Told(run))),
+        }
+    }
+
+    /// The same source, ending with `stop`.
+    pub(crate) fn under(&self, stop: &Stop) -> Self {
+        match self {
+            Self::Cluster(client) => Self::Cluster(client.under(stop)),
+            Self::Service(client) => Self::Service(client.under(stop)),
+        }
+    }
+
+    /// What ends everything that the source does.
+    pub(crate) fn stop(&self) -> &Stop {
+        match self {
+            Self::Cluster(client) => client.stop(),
+            Self::Service(client) => client.stop(),
+        }
+    }
+
+    /// Access to the cluster, if the source has it.
+    pub(crate) fn cluster(&self) -> Option<&Client> {
+        match self {
+            Self::Cluster(client) => Some(client),
+            Self::Service(_) => None,
+        }
+    }
+}
+
+fn read(client: &Client, namespace: &str) -> Result<State> {
     if let Some(pod) = find(client, namespace).context("looking for the aggregator")? {
         return Ok(State::of(&pod));
     }
@@ -189,9 +243,7 @@ pub(crate) fn read(client: &Client, namespace: &str) -> Result<State> {
     }
 }
 
-/// Tells how the run in a namespace stands, now and after each change, until `told` says false or the client's stop
-/// comes. An absence of the API server is waited out.
-pub(crate) fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool) -> Result<()> {
+fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool) -> Result<()> {
     // Whoever knows an older aggregator knows its name.
     let selector = match find(client, namespace) {
         Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY)),

@@ -8,8 +8,8 @@ use base::kube;
 
 /// What is fetched, and where to.
 pub(crate) struct Retrieval<'a> {
-    /// The way to the cluster.
-    pub client: &'a kube::Client,
+    /// Access to the cluster; without it, the archive comes from the status service.
+    pub client: Option<&'a kube::Client>,
     /// The namespace of the run.
     pub namespace: &'a str,
     /// The folder in the container.
