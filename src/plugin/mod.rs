@@ -115,6 +115,8 @@ pub(crate) struct Loaded {
     pub definition: Definition,
     /// Sentences for people, such as that an old form was converted.
     pub notes: Vec<String>,
+    /// The first key that is probably misspelt, with its place and what may be meant; it is a note as well.
+    pub misspelt: Option<yaml::Error>,
 }
 
 /// How a plugin is started.

@@ -3,6 +3,7 @@
 use super::shape::driver;
 use super::{Config, Definition, Loaded, Permissions, legacy, shape};
 use crate::names;
+use base::near;
 use base::yaml::typed::{self, Overlay};
 use base::yaml::{self, Content, Error, Node};
 
@@ -123,11 +124,15 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         _ => return Err(node.place.error(format!("a plugin definition must be a map, not {}", node.kind()))),
     }
     check_kind(node)?;
+    let mut parts = shape::Parts::default();
     if node.get("sonobuoy-config").is_none() && node.get("driver").is_some() && node.get("name").is_some() {
         return legacy::convert(node);
     }
-    let config = match node.get("sonobuoy-config") {
-        Some(node) => config(node)?,
+    let (config, misspelt) = match node.get("sonobuoy-config") {
+        Some(node) => {
+            let misspelt = unknown_keys(node, &mut parts.notes);
+            (config(node)?, misspelt)
+        }
         None if node.get("spec").is_some() => {
             return Err(node.place.error(
                 "`sonobuoy-config` is missing: put it beside `spec`, with `driver` (Job or DaemonSet) and `plugin-name`; the form \
@@ -140,7 +145,6 @@ fn one(node: &Node) -> Result<Loaded, Error> {
                 .error("`sonobuoy-config` is missing; it needs `driver` and `plugin-name`"));
         }
     };
-    let mut parts = shape::Parts::default();
     let spec = parts.container(node.get("spec"))?;
     let pod_spec = node.get("podSpec").map(|pod| parts.pod("podSpec", pod)).transpose()?;
     let extra_volumes = node.get("extra-volumes").map(|list| parts.volumes(list)).transpose()?;
@@ -152,7 +156,23 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         extra_volumes: extra_volumes.unwrap_or_default(),
         config_map: config_map.unwrap_or_default(),
     };
-    Ok(Loaded { definition, notes: parts.notes })
+    Ok(Loaded { definition, notes: parts.notes, misspelt })
+}
+
+/// Notes the keys of `sonobuoy-config` that mean nothing; returns the first that is near one that does.
+fn unknown_keys(node: &Node, notes: &mut Vec<String>) -> Option<Error> {
+    let mut misspelt = None;
+    for (key, _) in node.entries().iter().filter(|(key, _)| !KEYS.contains(&key.text.as_str())) {
+        // Published definitions have these, and no program has ever read them.
+        if ["result-type", "source_url"].contains(&key.text.as_str()) {
+            continue;
+        }
+        let hint = near::hint(&key.text, KEYS);
+        let error = key.place.error(format!("unknown key `{}` in `sonobuoy-config`{hint}", key.text));
+        notes.push(format!("{error}; it is ignored"));
+        misspelt = misspelt.or(Some(error).filter(|_| !hint.is_empty()));
+    }
+    misspelt
 }
 
 fn check_kind(node: &Node) -> Result<(), Error> {
@@ -168,6 +188,23 @@ fn check_kind(node: &Node) -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// What `sonobuoy-config` may hold.
+const KEYS: [&str; 13] = [
+    "driver",
+    "plugin-name",
+    "result-format",
+    "result-files",
+    "skip-cleanup",
+    "results-anywhere",
+    "description",
+    "source-url",
+    "order",
+    "timeout",
+    "permissions",
+    "worker",
+    "part-of",
+];
 
 fn config(node: &Node) -> Result<Config, Error> {
     const KEY: &str = "sonobuoy-config";
@@ -352,6 +389,32 @@ config-map:
             ("config-map: {a: {b: c}}", 17, "`config-map.a` must be text, not a map"),
         ] {
             check(&format!("{head}{text}"), 2, column, words);
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_noted_and_near_ones_are_misspelt() {
+        for (key, note, is_misspelt) in [
+            (
+                "resultformat",
+                "unknown key `resultformat` in `sonobuoy-config`; did you mean `result-format`?",
+                true,
+            ),
+            ("plugin_name", "did you mean `plugin-name`?; it is ignored", true),
+            ("skipcleanup", "did you mean `skip-cleanup`?", true),
+            (
+                "maintainer",
+                "line 1, column 53: unknown key `maintainer` in `sonobuoy-config`; it is ignored",
+                false,
+            ),
+            ("source_url", "", false),
+            ("result-type", "", false),
+        ] {
+            let text = format!("sonobuoy-config: {{driver: Job, description: d, order: 1, {key}: x}}");
+            let loaded = read(&text).unwrap();
+            assert_eq!(loaded.misspelt.is_some(), is_misspelt, "{key}");
+            assert!(loaded.notes.concat().contains(note), "{key}: {:?}", loaded.notes);
+            assert_eq!(loaded.notes.is_empty(), note.is_empty(), "{key}: {:?}", loaded.notes);
         }
     }
 

@@ -105,6 +105,9 @@ fn custom(loaded: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<Ve
     loaded
         .into_iter()
         .map(|loaded| {
+            if let Some(misspelt) = loaded.misspelt {
+                bail!("`-p {value}`, {misspelt}");
+            }
             let (mut definition, mut notes) = (loaded.definition, loaded.notes);
             if definition.name() == builtin::E2E && definition.move_to_live_registry() {
                 notes.push(format!(
