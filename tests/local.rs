@@ -39,6 +39,12 @@ fn archive(run: Sonobuoy) -> (Archive, String) {
     (Archive::only_one_in(done.folder.path()), done.stderr)
 }
 
+/// The same of a run whose every result is an error.
+#[track_caller]
+fn archive_of_errors(run: Sonobuoy) -> (Archive, String) {
+    archive(run.status(1).stderr_has("no plugin has delivered a result"))
+}
+
 /// Whether a process that wrote its number into a file still runs. A script's own is `$$$$`: as in a pod, `$$` is `$`.
 fn runs(file: &Path) -> bool {
     let number: u32 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
@@ -76,7 +82,7 @@ fn a_plugin_without_a_worker_that_sends_nothing_fails_at_once() {
         ("echo nothing to say", "left no result; its last output:\\nnothing to say"),
         ("echo broken; exit 3", "its last output:\\nbroken"),
     ] {
-        let (archive, _) = archive(local(&plugin("mute", "driver: Job\n  worker: none", script)));
+        let (archive, _) = archive_of_errors(local(&plugin("mute", "driver: Job\n  worker: none", script)));
         let error = archive.text("plugins/mute/errors/global/error.json");
         assert!(error.contains(words), "{error}");
     }
@@ -148,7 +154,7 @@ fn later_groups_wait_for_the_results_of_earlier_ones() {
 fn a_test_that_hangs_is_named_when_its_plugin_is_over_the_time_limit() {
     let log = "Will run 2 of 9 specs\\n----------\\n[sig-a] a hangs [sig-a]\\n";
     let script = format!("printf '{log}' > $RESULTS_DIR/e2e.log\nsleep 3600");
-    let (archive, _) = archive(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=10"));
+    let (archive, _) = archive_of_errors(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=10"));
     let error = archive.text("plugins/slow/errors/global/error.json");
     assert!(error.contains("within the time limit of 10s, while it ran [sig-a] a hangs"), "{error}");
 }
@@ -162,7 +168,7 @@ fn a_plugin_over_its_time_limit_is_ended_with_all_it_has_started() {
         pids.join("session").display(),
         pids.join("shell").display()
     );
-    let (archive, _) = archive(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=1"));
+    let (archive, _) = archive_of_errors(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=1"));
     assert!(archive.text("plugins/slow/errors/global/error.json").contains("timeout"));
     assert!(archive.text("plugins/slow/sonobuoy_results.yaml").contains("status: failed"));
     for name in pids.names() {
@@ -174,7 +180,7 @@ fn a_plugin_over_its_time_limit_is_ended_with_all_it_has_started() {
 #[test]
 fn a_plugin_that_fails_says_at_once_how() {
     let script = "echo first\necho the disk is on fire >&2\nexit 3";
-    let (archive, stderr) = archive(local(&plugin("bad", "driver: Job", script)));
+    let (archive, stderr) = archive_of_errors(local(&plugin("bad", "driver: Job", script)));
     let error = archive.text("plugins/bad/errors/global/error.json");
     assert!(error.contains("the disk is on fire") && error.contains("\"exit-code\":3"), "{error}");
     assert!(stderr.contains("exit code 3"), "{stderr}");
@@ -223,17 +229,17 @@ fn done_may_name_a_folder_or_a_tar_of_its_own() {
 #[test]
 fn done_that_names_nothing_is_an_error_of_the_plugin() {
     let script = "echo $RESULTS_DIR/none > $RESULTS_DIR/done";
-    let (missing, _) = archive(local(&plugin("missing", "driver: Job", script)));
+    let (missing, _) = archive_of_errors(local(&plugin("missing", "driver: Job", script)));
     assert!(
         missing.text("plugins/missing/errors/global/error.json").contains("/none`, which cannot be read")
     );
 
     let script = ": > $RESULTS_DIR/done";
-    let (empty, _) = archive(local(&plugin("empty", "driver: Job", script)));
+    let (empty, _) = archive_of_errors(local(&plugin("empty", "driver: Job", script)));
     assert!(empty.text("plugins/empty/errors/global/error.json").contains("done file is empty"));
 
     let script = "echo text > $RESULTS_DIR/a.gz\necho $RESULTS_DIR/a.gz > $RESULTS_DIR/done";
-    let (damaged, _) = archive(local(&plugin("damaged", "driver: Job", script)));
+    let (damaged, _) = archive_of_errors(local(&plugin("damaged", "driver: Job", script)));
     assert!(damaged.text("plugins/damaged/errors/global/error.json").contains("gzip"));
 }
 
@@ -243,7 +249,7 @@ fn a_result_beyond_the_limits_of_the_configuration_is_refused() {
     let run = Sonobuoy::new("run --local --config run.json -p plugin.yaml")
         .file("plugin.yaml", plugin("p", "driver: Job", script))
         .file("run.json", r#"{"Limits": {"Results": {"Bytes": 8}}}"#);
-    let (archive, _) = archive(within(run));
+    let (archive, _) = archive_of_errors(within(run));
     let error = archive.text("plugins/p/errors/global/error.json");
     assert!(error.contains("the result is too large: more than 8 bytes"), "{error}");
 }
@@ -282,7 +288,7 @@ sonobuoy-config: {driver: Job, plugin-name: p}
 podSpec: {initContainers: [{name: first, command: [sh, -c, "echo no licence; exit 9"]}]}
 spec: {name: plugin, command: [sh, -c, "echo never > $RESULTS_DIR/never"]}
 "#;
-    let (archive, _) = archive(local(definition));
+    let (archive, _) = archive_of_errors(local(definition));
     let error = archive.text("plugins/p/errors/global/error.json");
     assert!(error.contains("`first` ended with exit code 9") && error.contains("no licence"), "{error}");
 }
@@ -363,7 +369,7 @@ fn endless(script: &str) -> (Child, Folder) {
 fn a_worker_that_is_told_to_end_is_not_waited_for() {
     // It is the other child of the run.
     let script = "for child in $(cat /proc/$PPID/task/*/children); do\n[ $child = $$$$ ] || kill -TERM $child\ndone\nsleep 3600";
-    let (archive, _) = archive(local(&plugin("p", "driver: Job", script)));
+    let (archive, _) = archive_of_errors(local(&plugin("p", "driver: Job", script)));
     let error = archive.text("plugins/p/errors/global/error.json");
     assert!(error.contains("the worker ended with exit code 1 and left no result"), "{error}");
     assert!(error.contains("asked to stop"), "{error}");
@@ -451,7 +457,7 @@ fn progress_of_the_run_is_told_while_it_goes_on() {
 #[test]
 fn a_run_that_brings_nothing_says_why_in_its_archive_and_its_reports() {
     let script = "echo dial tcp 10.0.0.1:443: connect: no route to host >&2\nexit 3";
-    let done = local(&plugin("lost", "driver: Job", script)).run_any();
+    let done = local(&plugin("lost", "driver: Job", script)).status(1).run_any();
     let archive = Archive::only_one_in(done.folder.path());
     let why: serde_json::Value = serde_json::from_str(&archive.text("meta/why.json")).unwrap();
     assert_eq!((&why["results"], &why["first"]["plugin"]), (&1.into(), &"lost".into()));

@@ -81,9 +81,13 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         per_test: waiting::per_test(matches)?,
     };
     let output = shown::or_plain(matches);
+    let mut complete = status::Run::default();
     let ended = shown::with(output, Plain::Log, |board| {
         // Nobody who has left keeps the run from its end.
         let watch = |status: &status::Run| {
+            if status.status == status::COMPLETE {
+                complete.clone_from(status);
+            }
             let mut scene = board::of_run(status, &about);
             if output == Output::Board && status.status != status::RUNNING {
                 // The report tells them better.
@@ -111,7 +115,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if stop.stopped() {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    Ok(ExitCode::from(if ended.errors == 0 && !unsent { code } else { code.max(1) }))
+    let code = if ended.errors == 0 && !unsent { code } else { code.max(1) };
+    Ok(waiting::verdict(&complete, ExitCode::from(code)))
 }
 
 /// Settings of the worker that whoever starts a run gives to all of them.
