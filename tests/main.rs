@@ -20,6 +20,7 @@ mod completion;
 mod contributing;
 #[cfg(unix)]
 mod dependencies;
+mod diff;
 #[cfg(unix)]
 mod docs;
 #[cfg(target_os = "linux")]
@@ -39,6 +40,8 @@ mod kubelets;
 mod local;
 #[cfg(unix)]
 mod mistakes;
+#[cfg(unix)]
+mod original;
 #[cfg(unix)]
 mod packaging;
 mod page;

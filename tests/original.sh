@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the original program, and lets its worker judge our aggregator.
+# Builds the original program, and lets its worker judge our aggregator, and its `results` our archives.
 # Usage: tests/original.sh [build]; with `build` it is only built, and its path printed.
 # SONOBUOY_ORIGINAL names a program that is already there.
 #
@@ -57,4 +57,5 @@ else
     [ -n "${SONOBUOY_ORIGINAL:-}" ] || SONOBUOY_ORIGINAL=$(build)
     export SONOBUOY_ORIGINAL
     cargo test --workspace --lib original_tests -- --nocapture
+    cargo test --test main original:: -- --nocapture
 fi

@@ -250,11 +250,64 @@ fn standard_input_is_read_too() {
 }
 
 #[test]
-fn an_archive_without_results_says_so_and_what_to_do() {
-    let empty = Folder::new();
-    empty.write("meta/readme.txt", "nothing");
-    let command = Sonobuoy::new("results --mode summary").arg(empty.path());
-    command.stdout("UNKNOWN  No results\n\nNext: check that it is the archive of a run; `sonobuoy retrieve` fetches one\n").run();
+fn what_is_no_archive_is_refused_by_every_command() {
+    let place = Folder::new();
+    place.write("foreign/readme.txt", "nothing");
+    place.write("unpacked/meta/readme.txt", "nothing");
+    let out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut tar = tar::Builder::new(out);
+    tar.append_dir_all("etc", place.join("foreign")).unwrap();
+    place.write("foreign.tar.gz", tar.into_inner().unwrap().finish().unwrap());
+    let run = |words: &str, status: i32, says: &str| {
+        let words = words.replace('@', &format!("{}/", place.path().display()));
+        Sonobuoy::new(&words).stdout("").stderr_has(says).status(status).run();
+    };
+    let archives = "no `*_sonobuoy_*.tar.gz` in `";
+    for words in [
+        "results @foreign",
+        "results diff @foreign @foreign",
+        "verify @foreign",
+        "certify @foreign",
+        "verify latest",
+    ] {
+        run(words, 1, archives);
+    }
+    for words in ["results latest", "results diff latest latest", "certify latest"] {
+        run(words, 1, "no `*_sonobuoy_*.tar.gz` in `.`");
+    }
+    for what in ["unpacked", "foreign.tar.gz"] {
+        run(&format!("results @{what}"), 1, "tarball metadata; it is not a Sonobuoy archive");
+        for words in ["results --mode summary @", "results --format json @", "results diff @foreign.tar.gz @"]
+        {
+            run(
+                &format!("{words}{what}"),
+                1,
+                "neither results nor a snapshot of a cluster; it is not a Sonobuoy archive",
+            );
+        }
+    }
+    run("results @foreign/readme.txt", 1, "gzip: invalid header; it is not a Sonobuoy archive");
+    run("results latst", 1, "stat latst: no such file or directory; did you mean `latest`?");
+    run("verify @unpacked", 1, "is an unpacked archive; only the packed one is sealed");
+}
+
+#[test]
+fn a_folder_of_archives_and_latest_mean_the_newest() {
+    let folder = Folder::new();
+    let names = ["202601010000_sonobuoy_a.tar.gz", "202602010000_sonobuoy_b.tar.gz"];
+    for name in names {
+        folder.write(name, std::fs::read(fixture(&format!("archives/{QUICK}"))).unwrap());
+    }
+    folder.write("202603010000_other.tar.gz", "");
+    let path = folder.path().display();
+    for words in
+        [format!("results {path} --format json"), format!("results diff {path} {path} --format json")]
+    {
+        let done = Sonobuoy::new(&words).run_any();
+        assert!(done.stdout.contains(names[1]) && !done.stdout.contains(names[0]), "{}", done.stdout);
+    }
+    Sonobuoy::new(&format!("certify {path}")).stdout_has("conformance tests").status(3).run_any();
+    Sonobuoy::new(&format!("verify {path}")).stderr_has(&format!("{}.sha256", names[1])).status(1).run();
 }
 
 #[test]

@@ -128,6 +128,13 @@ pub(crate) fn color() -> Arg {
         .default_value("auto")
 }
 
+/// `--fail-on` of a comparison.
+pub(crate) fn fail_on_change() -> Arg {
+    let words = "Exit with 3 (newly failed, flaky) or 4 (newly unknown, vanished) when something became this bad or worse";
+    choice("fail-on", &["failed", "unknown", "incomplete", "vanished", "flaky", "never"], words)
+        .default_value("never")
+}
+
 /// `--fail-on`.
 pub(crate) fn fail_on() -> Arg {
     choice(

@@ -78,7 +78,7 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
             ("0", "The run was started; with --wait, it is complete, whatever its tests say."),
             ("1", "It could not be started, failed, or did not finish in time."),
             ("2", "Its archive could not be fetched."),
-            ("3, 4", "--fail-on found failed results (3), or unknown or missing ones (4)."),
+            ("3, 4", "--fail-on found failed or missing results (3), or unknown ones (4)."),
             ("130", "Ctrl-C ended the waiting, or a run on this machine."),
         ],
     ),
@@ -103,7 +103,15 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("0", "The report was written."),
             ("1", "The archive could not be read."),
-            ("3, 4", "--fail-on found failed results (3), or unknown or missing ones (4)."),
+            ("3, 4", "--fail-on found failed or missing results (3), or unknown ones (4)."),
+        ],
+    ),
+    (
+        "sonobuoy results diff",
+        &[
+            ("0", "The archives were compared."),
+            ("1", "An archive could not be read."),
+            ("3, 4", "--fail-on found tests that newly fail (3), or are newly unknown or vanished (4)."),
         ],
     ),
 ];

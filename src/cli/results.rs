@@ -1,7 +1,6 @@
 //! `sonobuoy results`: an archive for people and for programs.
 
 use std::io::{BufWriter, IsTerminal as _, Write};
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -11,14 +10,10 @@ use clap::parser::ValueSource;
 use super::flag::value;
 use super::report::look as report_look;
 use super::{output, usage};
-use crate::layout;
 use crate::report::{self, Depth, Diff, Facts, Look, Many, Mode, Objects, Overview, View};
-use base::at::At as _;
 
 /// What `--facts` says for every fact, not only those in tables.
 const ALL: &str = "all";
-/// The newest archive of the current folder.
-const LATEST: &str = "latest";
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -27,8 +22,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     value(matches, "mode").map(mode).transpose()?;
     let names = matches.get_many::<String>("archive").context("no archive given")?;
-    let archives = names.map(|name| newest(name)).collect::<anyhow::Result<Vec<_>>>()?;
-    let [archive] = &archives[..] else { return many(matches, &archives) };
+    let archives: Vec<&String> = names.collect();
+    let [archive] = archives[..] else { return many(matches, &archives) };
     if matches.contains_id("facts") {
         return facts(matches, archive).with_context(|| format!("could not process archive: {archive}"));
     }
@@ -56,30 +51,6 @@ fn is_for_people(matches: &ArgMatches) -> bool {
     is_text && (mode == "summary" || !given && std::io::stdout().is_terminal())
 }
 
-/// The archive that a name means: itself, or the newest of a folder that is not an unpacked one.
-fn newest(name: &str) -> anyhow::Result<String> {
-    let folder = match name {
-        LATEST if !Path::new(name).exists() => Path::new("."),
-        name => Path::new(name),
-    };
-    let unpacked =
-        || [layout::META, layout::PLUGINS, layout::RESOURCES].iter().any(|part| folder.join(part).exists());
-    if !folder.is_dir() || unpacked() {
-        return Ok(name.to_owned());
-    }
-    let entries = std::fs::read_dir(folder).at("cannot read", folder)?;
-    // Names begin with the time of the run.
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let newest = names.filter(|name| name.contains("_sonobuoy_") && name.ends_with(".tar.gz")).max();
-    let newest = newest.with_context(|| {
-        format!(
-            "could not process archive: `{}` contains none that is called …_sonobuoy_….tar.gz; `sonobuoy retrieve` fetches one",
-            folder.display()
-        )
-    })?;
-    Ok(if folder == Path::new(".") { newest } else { folder.join(newest).display().to_string() })
-}
-
 /// What the nodes are made of.
 fn facts(matches: &ArgMatches, archive: &str) -> anyhow::Result<ExitCode> {
     let whole = matches.get_one::<String>("facts").is_some_and(|word| word == ALL);
@@ -103,7 +74,7 @@ pub(super) fn write_facts(facts: &Facts, format: &str, look: Look) -> anyhow::Re
 }
 
 /// Several archives beside each other.
-fn many(matches: &ArgMatches, archives: &[String]) -> anyhow::Result<ExitCode> {
+fn many(matches: &ArgMatches, archives: &[&String]) -> anyhow::Result<ExitCode> {
     let mut many = Many::default();
     let mut worst = None::<(u8, String)>;
     for archive in archives {
@@ -226,6 +197,7 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     match value(matches, "format") {
         Some("json") => diff.write_json(&before, &after, objects.as_ref(), &mut out)?,
         Some("html") => report::write_diff_html(&diff, objects.as_ref(), &mut out)?,
+        Some("junit") => report::write_diff_junit(&diff, &mut out)?,
         _ => {
             if tests {
                 diff.write_text(report_look(matches), &mut out)?;

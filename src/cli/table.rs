@@ -6,7 +6,7 @@
 use clap::{Arg, Command};
 
 use super::flag::{
-    accepting_values, bare, choice, cluster, color, command, credentials, fail_on, global,
+    accepting_values, bare, choice, cluster, color, command, credentials, fail_on, fail_on_change, global,
     kubernetes_version, list, namespace, number, output, plugin_env, rbac, redaction, repositories, switch,
     text, waiting,
 };
@@ -249,12 +249,15 @@ fn results() -> Command {
         .arg(fail_on())
         .subcommand(
             command("diff", "What changed between two archives")
-                .arg(path("before", "BEFORE").required(true))
-                .arg(path("after", "AFTER").required(true))
+                .arg(path("before", "BEFORE").help("The earlier archive, as for `results`").required(true))
+                .arg(path("after", "AFTER").help("The later archive").required(true))
                 .arg(text("plugin", "NAME", "Only this plugin").short('p'))
-                .arg(format(&["text", "json", "html"]).help("What to print: text for people, json, or an html page"))
+                .arg(
+                    format(&["text", "json", "junit", "html"])
+                        .help("What to print: text for people, json, junit, or an html page"),
+                )
                 .arg(color())
-                .arg(fail_on()),
+                .arg(fail_on_change()),
         )
 }
 

@@ -8,10 +8,17 @@ use clap::ArgMatches;
 use super::flag::value;
 use super::output;
 use crate::remote::seal;
+use crate::report;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let archive = Path::new(value(matches, "archive").unwrap_or_default());
+    let archive = report::locate(value(matches, "archive").unwrap_or_default())?;
+    let archive = Path::new(&archive);
+    anyhow::ensure!(
+        !archive.is_dir(),
+        "`{}` is an unpacked archive; only the packed one is sealed",
+        archive.display()
+    );
     let checked = seal::check_file(archive, value(matches, "authority").map(Path::new))?;
     let statement = &checked.statement;
     let own = archive.file_name().unwrap_or_default().to_string_lossy();

@@ -65,10 +65,18 @@ impl Health {
             }
             ("", "pods") => {
                 detail.healthy = matches!(object["status"]["phase"].as_str(), Some("Running" | "Succeeded"));
-                if !detail.healthy
-                    && let Some(first) = conditions.iter().find(|condition| condition["status"] != "True")
-                {
-                    blame(&mut detail, first);
+                if !detail.healthy {
+                    match conditions.iter().find(|condition| condition["status"] != "True") {
+                        Some(first) => blame(&mut detail, first),
+                        None => {
+                            let status = &object["status"];
+                            let reason =
+                                if status["reason"].is_null() { &status["phase"] } else { &status["reason"] };
+                            detail.ready = "False".into();
+                            detail.reason = text(reason);
+                            detail.message = text(&status["message"]);
+                        }
+                    }
                 }
                 self.pods.push(detail);
             }
@@ -126,7 +134,10 @@ struct Part<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Lines<'a> {
+    // The original's `results` panics at a kind without lines.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     errors: &'a BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     warnings: &'a BTreeMap<String, u64>,
 }
 

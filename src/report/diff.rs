@@ -1,7 +1,8 @@
 //! `results diff`: what changed between two archives, test by test.
 //!
 //! A test is the same in both if plugin, node and name are; of several with one name the first is compared with the
-//! first, the second with the second. Files and suites may be called otherwise. The first archive is held as one
+//! first, the second with the second. Files and suites may have other names. What a plugin or node brought to one archive
+//! only is one change. The first archive is held as one
 //! number a test, so that runs of any size can be compared.
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,11 +17,11 @@ use super::json::SCHEMA_VERSION;
 use super::leaf::{self, Leaf};
 use super::look::{Look, fit};
 use super::open::Opened;
-use super::overview::{FAILED_CODE, Overview};
+use super::overview::{FAILED_CODE, Overview, UNKNOWN_CODE};
 use super::snapshot::Objects;
 use super::times::spoken;
 use super::words::count;
-use crate::item::{FAILED, PASSED, TIMEOUT};
+use crate::item::{FAILED, FLAKY, PASSED, TIMEOUT, UNKNOWN};
 use crate::layout;
 use base::json::json;
 use base::visible;
@@ -74,6 +75,9 @@ pub(crate) struct Change {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     pub test: String,
+    /// How many tests it stands for.
+    #[serde(skip_serializing_if = "is_one")]
+    pub tests: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +85,11 @@ pub(crate) struct Change {
     /// Why it fails now, for the page.
     #[serde(skip)]
     pub why: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_one(count: &u64) -> bool {
+    *count == 1
 }
 
 /// Everything that is not as it was, and how many tests are.
@@ -107,7 +116,9 @@ impl Keys {
     fn of(&mut self, plugin: &str, leaf: &Leaf<'_>) -> u64 {
         let hash = |nth: u32| {
             let mut hasher = DefaultHasher::new();
-            (plugin, leaf.node, &leaf.item.name, nth).hash(&mut hasher);
+            // Why a result did not come is said in other words each time.
+            let name = if leaf.is_error() { "" } else { &leaf.item.name };
+            (plugin, leaf.node, name, nth).hash(&mut hasher);
             hasher.finish()
         };
         let nth = self.seen.entry(hash(0)).and_modify(|nth| *nth += 1).or_insert(0);
@@ -123,9 +134,84 @@ struct Before {
     seconds: f32,
 }
 
+/// What a plugin brought from a node, or at all.
+#[derive(Default)]
+struct Place {
+    tests: u64,
+    failed: u64,
+}
+
+/// All places of an archive: by plugin, then by node.
+struct Places(BTreeMap<String, BTreeMap<String, Place>>);
+
+impl Places {
+    fn of(opened: &Opened) -> anyhow::Result<Self> {
+        let mut places = Self(BTreeMap::new());
+        each(opened, |_, plugin, leaf| {
+            if !places.0.contains_key(plugin) {
+                places.0.insert(plugin.to_owned(), BTreeMap::new());
+            }
+            let (Some(nodes), node) = (places.0.get_mut(plugin), leaf.node.unwrap_or_default()) else {
+                return;
+            };
+            if !nodes.contains_key(node) {
+                nodes.insert(node.to_owned(), Place::default());
+            }
+            let Some(place) = nodes.get_mut(node) else { return };
+            place.tests += u64::from(!leaf.is_error());
+            place.failed += u64::from(failing(leaf.status()));
+        })?;
+        Ok(places)
+    }
+
+    fn get(&self, plugin: &str, node: Option<&str>) -> Option<&Place> {
+        self.0.get(plugin)?.get(node.unwrap_or_default())
+    }
+
+    /// Whether a plugin brought no test from there.
+    fn lacks(&self, plugin: &str, node: Option<&str>) -> bool {
+        self.get(plugin, node).is_none_or(|place| place.tests == 0)
+    }
+
+    /// One change for all tests of a place, or of a plugin, of which the other archive has none.
+    fn only_here(&self, other: &Self, kind: Kind, changes: &mut Vec<Change>) {
+        let mut all = |plugin: &str, node: Option<&str>, tests: u64| {
+            if tests > 1 {
+                let test = format!("all {}", count(tests, "test"));
+                changes.push(Change { tests, ..Change::new(kind, plugin, node, test) });
+            }
+        };
+        for (plugin, nodes) in &self.0 {
+            if other.0.contains_key(plugin) {
+                let gone =
+                    nodes.iter().map(|(node, place)| (Some(node.as_str()).filter(|n| !n.is_empty()), place));
+                gone.filter(|(node, _)| other.lacks(plugin, *node))
+                    .for_each(|(node, place)| all(plugin, node, place.tests));
+            } else {
+                all(plugin, None, nodes.values().map(|place| place.tests).sum());
+            }
+        }
+    }
+
+    /// Whether a test is part of such a change.
+    fn is_told(&self, other: &Self, plugin: &str, leaf: &Leaf<'_>) -> bool {
+        let tests = match other.0.contains_key(plugin) {
+            true if !other.lacks(plugin, leaf.node) => return false,
+            true => self.get(plugin, leaf.node).map_or(0, |place| place.tests),
+            false => self.0.get(plugin).into_iter().flat_map(BTreeMap::values).map(|place| place.tests).sum(),
+        };
+        tests > 1 && !leaf.is_error()
+    }
+}
+
+fn failing(status: &str) -> bool {
+    matches!(status, FAILED | TIMEOUT)
+}
+
 impl Diff {
-    /// Compares two archives. A plugin that only one of them has appears or vanishes with all its tests.
+    /// Compares two archives. What a plugin, or its node, brought to only one of them appears or vanishes as a whole.
     pub(crate) fn between(before: &Opened, after: &Opened) -> anyhow::Result<Self> {
+        let (was, is) = (Places::of(before)?, Places::of(after)?);
         let mut statuses = Vec::<String>::new();
         let mut old = HashMap::new();
         each(before, |keys, plugin, leaf| {
@@ -138,18 +224,39 @@ impl Diff {
         })?;
         let status_of = |before: &Before| statuses[before.status as usize].clone();
         let mut diff = Self { room: ALL_WHY, ..Self::default() };
+        was.only_here(&is, Kind::Vanished, &mut diff.changes);
         each(after, |keys, plugin, leaf| {
             let before = old.get_mut(&keys.of(plugin, leaf)).map(|before| {
                 before.met = true;
                 (status_of(before), before.seconds)
             });
-            let (status, was) = before.unzip();
-            diff.note(plugin, leaf, status, was.unwrap_or_default());
+            // A place that brought only an error before is fixed, and told below.
+            let told = was.get(plugin, leaf.node).is_some_and(|place| place.tests == 0)
+                || is.is_told(&was, plugin, leaf);
+            if before.is_none() && told && !failing(leaf.status()) && leaf.status() != UNKNOWN {
+                return;
+            }
+            let (status, took) = before.unzip();
+            diff.note(plugin, leaf, status, took.unwrap_or_default());
         })?;
+        let mut appeared = Vec::new();
+        is.only_here(&was, Kind::Appeared, &mut appeared);
+        appeared.retain(|change| was.get(&change.plugin, change.node.as_deref()).is_none());
+        diff.changes.append(&mut appeared);
         each(before, |keys, plugin, leaf| {
-            if old.get(&keys.of(plugin, leaf)).is_some_and(|before| !before.met) {
-                let status = Some(leaf.status().to_owned());
-                diff.changes.push(change(Kind::Vanished, plugin, leaf, status, None));
+            if old.get(&keys.of(plugin, leaf)).is_some_and(|before| !before.met)
+                && !was.is_told(&is, plugin, leaf)
+            {
+                let now = is.get(plugin, leaf.node).filter(|place| leaf.is_error() && place.tests > 0);
+                let (kind, after) = match now {
+                    None => (Kind::Vanished, None),
+                    Some(place) if place.failed == 0 && failing(leaf.status()) => (Kind::Fixed, Some(PASSED)),
+                    Some(place) => (Kind::Changed, Some(if place.failed > 0 { FAILED } else { PASSED })),
+                };
+                let mut change = Change::of(kind, plugin, leaf);
+                change.before = Some(leaf.status().to_owned());
+                change.after = after.map(str::to_owned);
+                diff.changes.push(change);
             }
         })?;
         diff.facts = before.facts.changes(&after.facts);
@@ -162,7 +269,6 @@ impl Diff {
     }
 
     fn note(&mut self, plugin: &str, leaf: &Leaf<'_>, before: Option<String>, was: f32) {
-        let failing = |status: &str| matches!(status, FAILED | TIMEOUT);
         let after = leaf.status();
         let kind = match &before {
             None if failing(after) => Kind::NewlyFailing,
@@ -172,7 +278,8 @@ impl Diff {
                 let is = seconds(leaf);
                 if was > 0.0 && is >= SLOW && is >= SLOWER * was {
                     let told = |seconds: f32| Some(spoken(seconds.into()));
-                    self.changes.push(change(Kind::Slower, plugin, leaf, told(was), told(is)));
+                    let slower = Change::of(Kind::Slower, plugin, leaf);
+                    self.changes.push(Change { before: told(was), after: told(is), ..slower });
                 } else {
                     self.unchanged += 1;
                 }
@@ -182,7 +289,7 @@ impl Diff {
             Some(before) if failing(before) && after == PASSED => Kind::Fixed,
             Some(_) => Kind::Changed,
         };
-        let mut change = change(kind, plugin, leaf, before, Some(after.to_owned()));
+        let mut change = Change { before, after: Some(after.to_owned()), ..Change::of(kind, plugin, leaf) };
         if failing(after) && self.room > 0 {
             let text = leaf.complaint();
             let end =
@@ -193,16 +300,43 @@ impl Diff {
         self.changes.push(change);
     }
 
-    /// The exit code of a command that was told `--fail-on limit`, with the reason: only what newly fails counts.
+    /// The exit code of a command that was told `--fail-on limit`, with the reason; see the table in `docs/results.md`.
     pub(crate) fn ending(&self, limit: &str) -> Option<(u8, String)> {
-        let failing = self.of(Kind::NewlyFailing).count();
-        let told = || (FAILED_CODE, format!("{} newly failing", count(failing as u64, "test")));
-        (limit != "never" && failing > 0).then(told)
+        let told = |code, words: &str, counts: &dyn Fn(&Change) -> bool| {
+            let tests = self.changes.iter().filter(|change| counts(change)).map(|change| change.tests).sum();
+            (tests > 0).then(|| (code, format!("{} {words}", count(tests, "test"))))
+        };
+        let newly = |change: &Change, status: &str| {
+            change.after.as_deref() == Some(status) && change.before.as_deref() != Some(status)
+        };
+        let failing =
+            || told(FAILED_CODE, "newly failing", &|change: &Change| change.kind == Kind::NewlyFailing);
+        let flaky = || told(FAILED_CODE, "newly flaky", &|change: &Change| newly(change, FLAKY));
+        let vanished = || told(UNKNOWN_CODE, "vanished", &|change: &Change| change.kind == Kind::Vanished);
+        let unknown = || told(UNKNOWN_CODE, "newly unknown", &|change: &Change| newly(change, UNKNOWN));
+        match limit {
+            "failed" => failing(),
+            "vanished" => vanished(),
+            "incomplete" => failing().or_else(vanished),
+            "unknown" => failing().or_else(vanished).or_else(unknown),
+            "flaky" => failing().or_else(flaky).or_else(vanished).or_else(unknown),
+            _ => None,
+        }
     }
 
     /// What became of a kind.
     pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(move |change| change.kind == kind)
+    }
+
+    /// How many tests are of a kind.
+    pub(crate) fn tests(&self, kind: Kind) -> u64 {
+        self.of(kind).map(|change| change.tests).sum()
+    }
+
+    /// All changes.
+    pub(crate) fn changes(&self) -> &[Change] {
+        &self.changes
     }
 
     /// Writes one JSON document.
@@ -245,8 +379,8 @@ impl Diff {
     /// Writes it for people.
     pub(crate) fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
         for (kind, _, title) in KINDS {
-            let count = self.of(kind).count();
-            if count == 0 {
+            let rows = self.of(kind).count();
+            if rows == 0 {
                 continue;
             }
             let colour = match kind {
@@ -255,13 +389,13 @@ impl Diff {
                 Kind::StillFailing => "33",
                 _ => "1",
             };
-            let title = format!("{title}: {count}");
+            let title = format!("{title}: {}", self.tests(kind));
             writeln!(out, "{}", if look.colour { format!("\x1b[{colour}m{title}\x1b[0m") } else { title })?;
             for change in self.of(kind).take(MAX_LISTED) {
                 writeln!(out, "{}", fit(&change.line(), look.width))?;
             }
-            if count > MAX_LISTED {
-                writeln!(out, "  and {} more", count - MAX_LISTED)?;
+            if rows > MAX_LISTED {
+                writeln!(out, "  and {} more", rows - MAX_LISTED)?;
             }
             writeln!(out)?;
         }
@@ -277,9 +411,9 @@ impl Diff {
             writeln!(out)?;
         }
         // How many of each kind, by plugin: the whole in a few lines.
-        let mut plugins = BTreeMap::<&str, BTreeMap<Kind, usize>>::new();
+        let mut plugins = BTreeMap::<&str, BTreeMap<Kind, u64>>::new();
         for change in &self.changes {
-            *plugins.entry(&change.plugin).or_default().entry(change.kind).or_default() += 1;
+            *plugins.entry(&change.plugin).or_default().entry(change.kind).or_default() += change.tests;
         }
         for (plugin, counts) in plugins {
             let counts = KINDS.iter().filter_map(|(kind, _, title)| {
@@ -332,6 +466,15 @@ impl Diff {
 }
 
 impl Change {
+    fn new(kind: Kind, plugin: &str, node: Option<&str>, test: String) -> Self {
+        let (plugin, node) = (plugin.to_owned(), node.map(str::to_owned));
+        Self { kind, plugin, node, test, tests: 1, before: None, after: None, why: String::new() }
+    }
+
+    fn of(kind: Kind, plugin: &str, leaf: &Leaf<'_>) -> Self {
+        Self::new(kind, plugin, leaf.node, leaf.item.name.clone())
+    }
+
     fn line(&self) -> String {
         let node = self.node.as_ref().map(|node| format!(" [{node}]")).unwrap_or_default();
         let statuses = match (&self.before, &self.after) {
@@ -341,24 +484,6 @@ impl Change {
         };
         // What a test is called may hold anything; a terminal must not obey it.
         visible::line(&format!("  {}{node}{statuses}: {}", self.plugin, self.test)).into_owned()
-    }
-}
-
-fn change(
-    kind: Kind,
-    plugin: &str,
-    leaf: &Leaf<'_>,
-    before: Option<String>,
-    after: Option<String>,
-) -> Change {
-    Change {
-        kind,
-        plugin: plugin.to_owned(),
-        node: leaf.node.map(str::to_owned),
-        test: leaf.item.name.clone(),
-        before,
-        after,
-        why: String::new(),
     }
 }
 

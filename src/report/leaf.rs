@@ -32,6 +32,11 @@ impl<'a> Leaf<'a> {
         if self.item.status.is_empty() { UNKNOWN } else { &self.item.status }
     }
 
+    /// Whether it stands in place of a result that did not come.
+    pub(crate) fn is_error(&self) -> bool {
+        self.file.is_some_and(|file| layout::deliverer("", file).1.split('/').next() == Some(layout::ERRORS))
+    }
+
     /// The names above it without that of the node.
     pub(crate) fn group(&self) -> &'a [String] {
         match (self.node, self.path) {

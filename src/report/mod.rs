@@ -46,6 +46,6 @@ pub(crate) use page::{write as write_html, write_diff as write_diff_html};
 pub(crate) use people::write as write_people;
 pub(crate) use resume::{Interrupted, interrupted};
 pub(crate) use snapshot::Objects;
-pub(crate) use source::{Files, Source};
-pub(crate) use suites::write as write_junit;
+pub(crate) use source::{Files, Source, locate};
+pub(crate) use suites::{write as write_junit, write_diff as write_diff_junit};
 pub(crate) use text::{Mode, View, show};

@@ -93,7 +93,8 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
             anyhow::ensure!(
                 // Only a snapshot that was taken without a run has no plugins, but the health of the cluster to show.
                 !all.is_empty() || files.has(QUERY_ERRORS),
-                "no plugins specified by either the --plugin flag or tarball metadata"
+                "no plugins specified by either the --plugin flag or tarball metadata{}",
+                if files.has(INFO) || files.has(CONFIG) { "" } else { "; it is not a Sonobuoy archive" }
             );
             all.push(health::NAME.into());
             all
@@ -118,12 +119,13 @@ fn whole(source: Source, plugin: Option<&str>, depth: Depth) -> anyhow::Result<O
     let mut survey = Survey::default();
     let mut facts = Facts::new(depth == Depth::Page);
     let mut tails = Tails::default();
-    let mut packed = None;
+    let (mut packed, mut has_objects) = (None, false);
     let wanted = |name: &str, stat: Stat| {
         packed = packed.or(stat.modified.filter(|_| name == INFO));
         about.contains(&name) || is_tree(name) || is_definition(name)
     };
     let files = source.pass(wanted, |name, stat, content| {
+        has_objects |= layout::resource_file(name).is_some();
         if let Some(found) = layout::delivered(name) {
             if plugin.is_some_and(|plugin| plugin != found.plugin) {
                 return Ok(());
@@ -146,6 +148,11 @@ fn whole(source: Source, plugin: Option<&str>, depth: Depth) -> anyhow::Result<O
     facts.complete();
     let found = files.folders(PLUGINS)?.into_iter().filter(|name| files.has(&layout::tree(name)));
     let mut all = distinct(plugins(&files)?.into_iter().chain(found))?;
+    let is_snapshot = has_objects || [QUERY_ERRORS, HEALTH].iter().any(|name| files.has(name));
+    anyhow::ensure!(
+        !all.is_empty() || is_snapshot || files.has(layout::WHY),
+        "it contains neither results nor a snapshot of a cluster; it is not a Sonobuoy archive"
+    );
     if let Some(plugin) = plugin {
         let name = layout::tree(plugin);
         if plugin != health::NAME && !files.has(&name) {

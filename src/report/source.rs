@@ -11,15 +11,44 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use super::spool::{self, Spool};
+use crate::layout::{self, META, PLUGINS, RESOURCES};
 use base::archive::{Entry, Gunzip, Kind, Reader};
 use base::at::At as _;
+use base::near;
 use base::sys;
 
-/// How much a file that is held in memory as a whole may have: `info.json`, `clusterhealth.json` of 5,000 nodes.
-const SMALL: u64 = 16 << 20;
+/// How much a file may have that is held in memory as a whole.
+const MAX_SMALL_BYTES: u64 = 1 << 20;
+/// The same for lists that grow with the cluster, and for the log.
+const MAX_LIST_BYTES: u64 = 16 << 20;
+const LISTS: [&str; 4] = [layout::HEALTH, layout::RECEIVED, layout::QUERY_ERRORS, layout::RUN_LOG];
+
+/// The newest archive of the current folder.
+const LATEST: &str = "latest";
 
 /// No system has longer paths; reports repeat names, so that long ones would fill the memory.
 const MAX_NAME_BYTES: usize = 4 << 10;
+
+/// The archive that a name means: a file or an unpacked archive of that name, or the newest archive of a folder; `latest`
+/// is that of the current folder.
+pub(crate) fn locate(name: &str) -> anyhow::Result<String> {
+    let folder = match name {
+        LATEST if !Path::new(name).exists() => Path::new("."),
+        name => Path::new(name),
+    };
+    let is_unpacked = || [META, PLUGINS, RESOURCES].iter().any(|part| folder.join(part).exists());
+    if name == "-" || !folder.is_dir() || is_unpacked() {
+        return Ok(name.to_owned());
+    }
+    let entries = fs::read_dir(folder).at("cannot read", folder)?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    // Names begin with the time of the run.
+    let newest = names.filter(|name| layout::run_of_archive(name).is_some()).max();
+    let newest = newest.with_context(|| {
+        format!("no `*_sonobuoy_*.tar.gz` in `{}`; `sonobuoy retrieve` fetches one", folder.display())
+    })?;
+    Ok(if folder == Path::new(".") { newest } else { folder.join(newest).display().to_string() })
+}
 
 /// An archive or a folder.
 pub(crate) struct Source {
@@ -55,17 +84,19 @@ pub(crate) struct Files {
 }
 
 impl Source {
-    /// Opens what the user named; `-` is standard input.
+    /// Opens what the user named, as [`locate`] understands it; `-` is standard input.
     pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
-        let label = name.to_owned();
         if name == "-" {
             return Ok(Self { place: Place::File(standard_input()?), label: "standard input".into() });
         }
-        let meta = fs::metadata(name).map_err(|error| anyhow::anyhow!("stat {name}: {}", reason(&error)))?;
+        let label = locate(name)?;
+        let meta = fs::metadata(&label).map_err(|error| {
+            anyhow::anyhow!("stat {name}: {}{}", reason(&error), near::hint(name, [LATEST]))
+        })?;
         if meta.is_dir() {
-            return Ok(Self { place: Place::Folder(PathBuf::from(name)), label });
+            return Ok(Self { place: Place::Folder(PathBuf::from(&label)), label });
         }
-        let file = File::open(name).map_err(|error| anyhow::anyhow!("open {name}: {}", reason(&error)))?;
+        let file = File::open(&label).map_err(|error| anyhow::anyhow!("open {label}: {}", reason(&error)))?;
         Ok(Self { place: Place::File(file), label })
     }
 
@@ -154,7 +185,7 @@ impl Source {
                     "the file is empty, or has only begun to be written; fetch it again with `sonobuoy retrieve`"
                 );
             }
-            anyhow::bail!("could not make a gzip reader: gzip: invalid header");
+            anyhow::bail!("could not make a gzip reader: gzip: invalid header; it is not a Sonobuoy archive");
         }
         file.seek(SeekFrom::Start(0))?;
         Ok(Walk { reader: Reader::new(Gunzip::new(BufReader::with_capacity(128 << 10, file))) })
@@ -173,9 +204,10 @@ impl Files {
     /// The bytes of a small file.
     pub(crate) fn small(&self, name: &str) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(content) = self.open(name)? else { return Ok(None) };
+        let limit = if LISTS.contains(&name) { MAX_LIST_BYTES } else { MAX_SMALL_BYTES };
         let mut bytes = Vec::new();
-        content.take(SMALL + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read `{name}`"))?;
-        anyhow::ensure!(bytes.len() as u64 <= SMALL, "`{name}` is larger than {} MiB", SMALL >> 20);
+        content.take(limit + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read `{name}`"))?;
+        anyhow::ensure!(bytes.len() as u64 <= limit, "`{name}` is larger than {} MiB", limit >> 20);
         Ok(Some(bytes))
     }
 

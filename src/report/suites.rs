@@ -1,10 +1,12 @@
 //! `results --format junit`: one JUnit file from whatever plugins sent. A plugin is a suite, or a suite for each of
 //! its nodes.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde_json::Value;
 
+use super::diff::{Change, Diff, KINDS, Kind};
 use super::leaf::Leaf;
 use super::overview::{Counts, Overview, Plugin, columns};
 use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN};
@@ -28,6 +30,57 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     }
     for plugin in &overview.plugins {
         write_plugin(overview, plugin, out)?;
+    }
+    Ok(writeln!(out, "</testsuites>")?)
+}
+
+/// Writes what changed between two archives: a suite for each plugin and node. What newly fails is a failure, what vanished
+/// or is newly unknown an error, everything else passes or is skipped, with what became of it.
+pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut suites = BTreeMap::<(&str, &str), Vec<&Change>>::new();
+    for change in diff.changes() {
+        let node = change.node.as_deref().unwrap_or_default();
+        suites.entry((&change.plugin, node)).or_default().push(change);
+    }
+    let status = |change: &Change| match change.kind {
+        Kind::NewlyFailing => FAILED,
+        Kind::Vanished => UNKNOWN,
+        Kind::Appeared | Kind::Changed if change.after.as_deref() == Some(UNKNOWN) => UNKNOWN,
+        Kind::Fixed | Kind::Appeared | Kind::Slower => PASSED,
+        Kind::StillFailing | Kind::Changed => SKIPPED,
+    };
+    let counts = |changes: &mut dyn Iterator<Item = &Change>| {
+        changes.fold(Counts::new(), |mut counts, change| {
+            *counts.entry(status(change).to_owned()).or_default() += 1;
+            counts
+        })
+    };
+    writeln!(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>")?;
+    let all = sums(&counts(&mut diff.changes().iter()), 0, "");
+    writeln!(out, "<testsuites name=\"sonobuoy results diff\"{all}>")?;
+    for ((plugin, node), changes) in suites {
+        let name = if node.is_empty() { plugin.to_owned() } else { format!("{plugin}/{node}") };
+        let sums = sums(&counts(&mut changes.iter().copied()), 0, SKIPPED);
+        writeln!(out, "<testsuite name=\"{}\"{sums}>", attribute(&name))?;
+        for change in changes {
+            let kind = KINDS.iter().find(|(kind, ..)| *kind == change.kind).map_or("", |(_, _, title)| title);
+            let statuses =
+                [&change.before, &change.after].map(|status| status.as_deref().unwrap_or("absent"));
+            let message = attribute(&format!("{kind}: {} -> {}", statuses[0], statuses[1]));
+            let (test, plugin) = (attribute(&change.test), attribute(plugin));
+            write!(out, "<testcase name=\"{test}\" classname=\"{plugin}\" time=\"0\">")?;
+            match status(change) {
+                FAILED => {
+                    let why = content(&change.why);
+                    write!(out, "<failure type=\"failed\" message=\"{message}\">{why}</failure>")?;
+                }
+                UNKNOWN => write!(out, "<error type=\"unknown\" message=\"{message}\"/>")?,
+                SKIPPED => write!(out, "<skipped message=\"{message}\"/>")?,
+                _ => write!(out, "<system-out>{message}</system-out>")?,
+            }
+            writeln!(out, "</testcase>")?;
+        }
+        writeln!(out, "</testsuite>")?;
     }
     Ok(writeln!(out, "</testsuites>")?)
 }
