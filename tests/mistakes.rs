@@ -152,6 +152,10 @@ fn examples_run_as_they_are() {
         }
         run.stdout_has("Plugin: mine\nStatus: passed").run_any();
     }
+    Sonobuoy::new("gen plugin --example python --format gojson")
+        .status(1)
+        .stderr_has("--example and --format cannot be used together")
+        .run_any();
     Sonobuoy::new("gen plugin --example perl")
         .status(1)
         .stderr_has("it must be one of shell, python, go, rust")

@@ -62,7 +62,9 @@ fn new_plugin(matches: &ArgMatches) -> Result<String> {
         return Ok(format!("{}\n", definition(matches)?.to_yaml()));
     };
     let name = matches.get_one::<String>("name").map(String::as_str);
-    let text = builtin::example(language, name).context("there is no example")?;
+    let driver =
+        matches.get_one::<String>("type").and_then(|word| Driver::parse(word)).unwrap_or(Driver::Job);
+    let text = builtin::example(language, name, driver).context("there is no example")?;
     plugin::check(&plugin::read(&text)?.definition)?;
     Ok(text)
 }

@@ -1,6 +1,6 @@
 //! The definitions that are built into the program: those in plugins.d.
 
-use super::{Definition, read};
+use super::{Definition, Driver, read};
 
 /// The end-to-end tests of Kubernetes.
 pub(crate) const E2E: &str = "e2e";
@@ -33,13 +33,26 @@ const EXAMPLES: &[(&str, &str)] = &[
 /// The languages that there are examples for.
 pub(crate) const LANGUAGES: &[&str] = &["shell", "python", "go", "rust"];
 
-/// A definition that runs as it is, with its comments, called `name` or as it is.
-pub(crate) fn example(language: &str, name: Option<&str>) -> Option<String> {
+/// What precedes a line of an example that only a DaemonSet runs.
+const DAEMON_SET_ONLY: &str = "#| ";
+
+/// A definition that runs unchanged, with its comments, under its own name or under `name`.
+pub(crate) fn example(language: &str, name: Option<&str>, driver: Driver) -> Option<String> {
     let (_, text) = EXAMPLES.iter().find(|(known, _)| *known == language)?;
-    let own = format!("plugin-name: example-{language}\n");
-    Some(
-        name.map_or_else(|| (*text).into(), |name| text.replacen(&own, &format!("plugin-name: {name}\n"), 1)),
-    )
+    let mut text = (*text).to_owned();
+    if let Some(name) = name {
+        text = text.replacen(&format!("example-{language}\n"), &format!("{name}\n"), 1);
+    }
+    if driver == Driver::DaemonSet {
+        text = text
+            .replacen("driver: Job\n", "driver: DaemonSet\n", 1)
+            .lines()
+            // In the printed text the comments on the choice are moot.
+            .filter(|line| !line.contains("--type DaemonSet"))
+            .map(|line| line.replacen(DAEMON_SET_ONLY, "", 1) + "\n")
+            .collect();
+    }
+    Some(text)
 }
 
 /// The names of all of them.
@@ -71,9 +84,15 @@ mod tests {
     fn examples_can_be_read_under_any_name() {
         assert!(EXAMPLES.iter().map(|(language, _)| *language).eq(LANGUAGES.iter().copied()));
         for language in LANGUAGES {
-            for (name, expected) in [(None, format!("example-{language}")), (Some("mine"), "mine".into())] {
-                let loaded = read(&example(language, name).unwrap()).unwrap();
+            for (name, driver, expected) in [
+                (None, Driver::Job, format!("example-{language}")),
+                (Some("mine"), Driver::DaemonSet, "mine".into()),
+            ] {
+                let loaded = read(&example(language, name, driver).unwrap()).unwrap();
                 assert_eq!((loaded.notes.len(), loaded.definition.name()), (0, &*expected), "{language}");
+                assert_eq!(loaded.definition.config.driver, driver, "{language}");
+                let text = loaded.definition.to_yaml();
+                assert_eq!(text.contains(&format!("{DAEMON_SET_ONLY}")), driver == Driver::Job, "{language}");
                 super::super::check(&loaded.definition).unwrap();
             }
         }
