@@ -44,6 +44,14 @@ impl Outside {
         self.folder.join(name)
     }
 
+    /// Checks the images of the default plugins.
+    fn verify(&self) -> Sonobuoy {
+        Sonobuoy::new("images verify --kubernetes-version v1.33.1 -p systemd-logs -p")
+            .arg(self.path("e2e.yaml"))
+            .arg("--images-from")
+            .arg(self.path("kit.tar"))
+    }
+
     /// Makes a kit.
     fn kit(&self) -> Sonobuoy {
         Sonobuoy::new("images kit --kubernetes-version v1.33.1 -p")
@@ -111,6 +119,8 @@ fn a_kit_holds_what_a_version_needs_and_goes_on_where_it_was_cut() {
         .run();
     let list = Sonobuoy::new("images list --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
     list.arg("--images-from").arg(outside.path("kit.tar")).stdout_has("/e2e/agnhost:1\n").run();
+    let verify = outside.verify().arg("--archive").arg(outside.path("kit.tar"));
+    verify.stdout_has("/conformance:v1.33.1").stderr_has("architectures are unknown").run();
 }
 
 #[test]
@@ -126,6 +136,17 @@ fn a_kit_goes_into_a_registry_where_a_run_finds_it() {
         .stderr_has("`registries.yaml` is for --e2e-repo-config")
         .run();
     assert_eq!(inside.manifest("mirror/agnhost", "1").map(|bytes| digest(&bytes)), Some(root));
+    let verify = outside.verify().args("--custom-registry").arg(&to);
+    // Sonobuoy's image has another tag in this registry.
+    let found = verify.status(1).stderr_has("one image cannot be pulled").run_any().stdout;
+    assert!(
+        found.contains(&format!("{to}/conformance:v1.33.1  found")) && !found.contains("systemd-logs"),
+        "{found}"
+    );
+    let inspect =
+        Sonobuoy::new("images inspect --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
+    let inspect = inspect.arg("--images-from").arg(outside.path("kit.tar")).arg("--custom-registry").arg(&to);
+    inspect.status(1).stdout_has(&format!("{to}/conformance:v1.33.1 found")).run_any();
     let file = done.folder.read("registries.yaml");
     assert!(file.contains(&format!("promoterE2eRegistry: {to}\n")), "{file}");
     push().file("registries.yaml", "mine: x\n").status(1).stderr_has("`registries.yaml` exists").run();
@@ -154,7 +175,7 @@ fn what_is_not_a_kit_or_lacks_something_is_named() {
     fill(&outside.registry, "e2e/agnhost", false);
     let without_own =
         Sonobuoy::new("images kit --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
-    without_own.status(1).stderr_has("name the archive of our own image by --sonobuoy-image FILE").run();
+    without_own.status(1).stderr_has("name the archive of Sonobuoy's image with --sonobuoy-image FILE").run();
     Sonobuoy::new("run --local --kit")
         .arg(outside.path("own.tar"))
         .arg("-p")

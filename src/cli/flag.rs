@@ -92,8 +92,8 @@ pub(crate) fn cluster() -> Vec<Arg> {
 }
 
 /// `--rbac` with its default.
-pub(crate) fn rbac(default: &'static str) -> Arg {
-    choice("rbac", RBAC, "Whether to create RBAC objects; Detect asks the cluster").default_value(default)
+pub(crate) fn rbac(default: &'static str, help: &'static str) -> Arg {
+    choice("rbac", RBAC, help).default_value(default)
 }
 
 /// `--wait` and `--wait-output`.

@@ -75,6 +75,11 @@ pub(super) fn all(wanted: Wanted, matches: &ArgMatches) -> Result<Vec<String>> {
 
 fn set(wanted: Wanted, matches: &ArgMatches) -> Result<BTreeSet<String>> {
     if matches.get_flag("dry-run") {
+        if let Some(conformance) = wanted.conformance() {
+            log::warn!(
+                "--dry-run leaves out the images of the e2e tests, which only {conformance} lists; `sonobuoy images list` asks it"
+            );
+        }
         return Ok(wanted.without_tests());
     }
     let env = e2e_env(matches);

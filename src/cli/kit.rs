@@ -85,8 +85,8 @@ fn ask(store: &Store, stored: &[Stored], conformance: &str) -> Result<Lists> {
 /// Our own image, which no registry has: from the archive that is named, or from that of the release kit that this program
 /// came in.
 fn own_image(matches: &ArgMatches, store: &Store) -> Result<Vec<Stored>> {
-    const REMEDY: &str = "name the archive of our own image by --sonobuoy-image FILE: it is `sonobuoy-image.tar` in the release kit, \
-                          and `make image` builds it";
+    const REMEDY: &str = "name the archive of Sonobuoy's image with --sonobuoy-image FILE: `make image` builds it as target/sonobuoy-image.tar, \
+                          and the kit of `make kit` contains it";
     let named = matches.get_one::<String>("sonobuoy-image").map(PathBuf::from);
     let beside = || Some(std::env::current_exe().ok()?.with_file_name(OWN_ARCHIVE));
     let path = named.or_else(|| beside().filter(|path| path.exists())).context(REMEDY)?;

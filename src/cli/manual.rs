@@ -1,6 +1,6 @@
 //! What man pages have beyond the table of flags: examples, exit status, environment, files.
 //!
-//! Owns these words. The calls of the examples are run by a test as those of all pages are.
+//! Owns these texts. A test parses the commands of the examples.
 
 /// Calls that people copy, by command.
 const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
@@ -40,9 +40,9 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "sonobuoy results",
         &[
-            ("sonobuoy results latest", "Report on the newest archive here:"),
+            ("sonobuoy results latest", "Report on the newest archive in this folder:"),
             ("sonobuoy results latest --format html", "A page to open in a browser:"),
-            ("sonobuoy results diff before.tar.gz after.tar.gz", "What has changed between two runs:"),
+            ("sonobuoy results diff before.tar.gz after.tar.gz", "Compare two runs:"),
         ],
     ),
     (
@@ -62,10 +62,27 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "sonobuoy images push --custom-registry registry.local --kubernetes-version v1.33.1",
                 "Copy what a run needs:",
             ),
-            ("sonobuoy images download --kubernetes-version v1.33.1", "All of it in one file:"),
+            ("sonobuoy images download --kubernetes-version v1.33.1", "Save all of it in one file:"),
         ],
     ),
-    ("sonobuoy delete", &[("sonobuoy delete --wait", "Leave the cluster as it was:")]),
+    (
+        "sonobuoy doctor",
+        &[
+            ("sonobuoy doctor -p disk.yaml", "Check whether this run would succeed:"),
+            (
+                "sonobuoy doctor --nodes all --format junit",
+                "Measure the network of every node, for a pipeline:",
+            ),
+        ],
+    ),
+    (
+        "sonobuoy certify",
+        &[(
+            "sonobuoy certify run.tar.gz --product product.yaml -o submission",
+            "Check a run and write its submission:",
+        )],
+    ),
+    ("sonobuoy delete", &[("sonobuoy delete --wait", "Clean up:")]),
     ("sonobuoy logs", &[("sonobuoy logs -p disk --follow", "Follow what a plugin prints:")]),
 ];
 
@@ -75,27 +92,34 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
     (
         "sonobuoy run",
         &[
-            ("0", "The run was started; with --wait, it is complete, whatever its tests say."),
-            ("1", "It could not be started, failed, or did not finish in time."),
-            ("2", "Its archive could not be fetched."),
-            ("3, 4", "--fail-on found failed or missing results (3), or unknown ones (4)."),
-            ("130", "Ctrl-C ended the waiting, or a run on this machine."),
+            ("0", "The run was started; with --wait, it is complete, regardless of test results."),
+            ("1", "It could not be started, failed, did not finish in time, or delivered only errors."),
+            ("2", "Its archive could not be fetched or uploaded."),
+            (
+                "3",
+                "--fail-on found failed or missing results (with flaky, flaky ones, too), or --certify a run that is not ready.",
+            ),
+            ("4", "--fail-on found unknown results, but no failed ones."),
+            ("130", "Ctrl-C ended the wait, or a run on this machine."),
         ],
     ),
     (
         "sonobuoy status",
         &[
-            ("0", "The run is still going on, or complete."),
-            ("1", "The run has failed, its aggregator cannot continue, or there is no run."),
-            ("130", "Ctrl-C ended the watching."),
+            ("0", "The run is in progress or complete, regardless of test results."),
+            (
+                "1",
+                "There is no run, it has failed, its aggregator cannot continue, or it delivered only errors.",
+            ),
+            ("130", "Ctrl-C ended the watch."),
         ],
     ),
     (
         "sonobuoy retrieve",
         &[
-            ("0", "The archive is here."),
-            ("1", "There is none yet, or the cluster could not be asked."),
-            ("2", "The transfer failed."),
+            ("0", "The archive was fetched."),
+            ("1", "The command line is wrong, or the cluster could not be queried."),
+            ("2", "There is no archive yet, or the transfer failed; a later attempt may succeed."),
         ],
     ),
     (
@@ -103,15 +127,34 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("0", "The report was written."),
             ("1", "The archive could not be read."),
-            ("3, 4", "--fail-on found failed or missing results (3), or unknown ones (4)."),
+            ("3", "--fail-on found failed or missing results; with flaky, flaky ones, too."),
+            ("4", "--fail-on found unknown results, but no failed ones."),
         ],
     ),
     (
         "sonobuoy results diff",
         &[
-            ("0", "The archives were compared."),
+            ("0", "The difference was written."),
             ("1", "An archive could not be read."),
-            ("3, 4", "--fail-on found tests that newly fail (3), or are newly unknown or vanished (4)."),
+            ("3", "--fail-on found new failures."),
+            ("4", "--fail-on found tests that are newly unknown or missing, but no new failures."),
+        ],
+    ),
+    (
+        "sonobuoy doctor",
+        &[
+            ("0", "Nothing was found that would make the run fail; there may be warnings."),
+            ("1", "The command line, a plugin or the kubeconfig is wrong."),
+            ("3", "Something would fail."),
+            ("130", "Ctrl-C ended the checks."),
+        ],
+    ),
+    (
+        "sonobuoy certify",
+        &[
+            ("0", "The run is ready for certification."),
+            ("1", "The archive or the product could not be read, or the submission could not be written."),
+            ("3", "The run is not ready."),
         ],
     ),
 ];
@@ -120,7 +163,7 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("KUBECONFIG", "Kubeconfig files, as for kubectl."),
     ("SONOBUOY_DIR", "Folder of installed plugins and of kept authorities, instead of ~/.sonobuoy."),
-    ("HTTPS_PROXY, NO_PROXY", "How servers are reached, as for other programs."),
+    ("HTTPS_PROXY, NO_PROXY", "Proxies, as for other programs."),
     ("NO_COLOR", "No colours, if it is not empty."),
     ("TERM", "With \"dumb\", nothing is drawn in place."),
 ];

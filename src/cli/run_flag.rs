@@ -28,6 +28,8 @@ pub(crate) fn run() -> Command {
 pub(crate) fn doctor() -> Command {
     command("doctor", "Check whether a cluster is fit for a run")
         .args(shared(Made::ByRun))
+        // A command line of `run` is checked by replacing one word.
+        .args(afterwards().map(|arg| arg.hide(true)))
         .arg(
             list("nodes", "N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
                 .default_value("10")
@@ -45,13 +47,14 @@ pub(crate) fn wait() -> Command {
     command("wait", "Wait for a run to end").args(shared(Made::ByRun)).args(afterwards())
 }
 
-/// How what is printed differs from what `run` creates.
-const OF_ORIGINAL: &str = "Like the original, this names the original's image for systemd-logs, which nodes have to pull, and creates the aggregator's pod without limits. `run` collects journals with its own \
-                           image; `gen --harden on -p systemd-logs-native` prints that.";
+/// How the printed objects differ from those of `run`.
+const OF_ORIGINAL: &str = "By default, this prints the objects of the original. With --harden on, it prints those of `run`, except that `run` \
+                           collects journals with its own image (-p systemd-logs-native), has the e2e tests print their names \
+                           (E2E_EXTRA_GINKGO_ARGS), and with --registry passes their registries.";
 
 /// `gen` and everything below it.
 pub(crate) fn generate() -> Command {
-    command("gen", "Print what `run` would create")
+    command("gen", "Print the objects of a run, as YAML")
         .after_help(OF_ORIGINAL)
         .args_conflicts_with_subcommands(true)
         .args(shared(Made::ByGen))
@@ -81,7 +84,18 @@ fn plugin() -> Command {
                 crate::plugin::builtin::LANGUAGES,
                 "Example in this language, which works as it is with `run --local`",
             )
-            .conflicts_with_all(["image", "cmd", "arg", "env", "configmap", "node-selector"]),
+            .conflicts_with_all([
+                "image",
+                "format",
+                "cmd",
+                "arg",
+                "env",
+                "configmap",
+                "node-selector",
+                "description",
+                "url",
+                "show-default-podspec",
+            ]),
         )
         .arg(
             choice("type", &["Job", "DaemonSet"], "Once for the cluster, or on every node")
@@ -168,7 +182,14 @@ fn shared(made: Made) -> Vec<Arg> {
     add("E2E tests", e2e());
     add("Images", images());
     add("The run", the_run(made));
-    add("Waiting", waiting("Wait for the end, at most this long; a day without a value", "1440").into());
+    add(
+        "Waiting",
+        waiting(
+            "Wait for the end, at most this long (minutes, or a duration such as 2h); a day without a value",
+            "1440",
+        )
+        .into(),
+    );
     if matches!(made, Made::ByRun) {
         add("Waiting", vec![output(), estimate()]);
     }
@@ -262,8 +283,8 @@ fn the_run(made: Made) -> Vec<Arg> {
         text("config", "FILE", "Run configuration (JSON); comes before the flags that override it"),
         text("file", "FILE", "Use this manifest instead of making one; - is stdin").short('f'),
         text("namespace", "NAME", "Namespace of the run").short('n'),
-        number("timeout", "SECONDS", "Time limit of the run; 0 for none"),
-        rbac(rbac_default),
+        number("timeout", "SECONDS", "Time limit of the run (seconds, or a duration such as 90m); 0 for none"),
+        rbac(rbac_default, "Whether to create RBAC objects; Detect asks the cluster"),
         text(
             "aggregator-permissions",
             "WORD",

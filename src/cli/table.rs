@@ -22,7 +22,7 @@ First steps:
   sonobuoy run --local -p FILE             try a plugin on this machine, without a cluster
   sonobuoy run --wait --mode quick         one e2e test, in the cluster of your kubeconfig
   sonobuoy results \"$(sonobuoy retrieve)\"  fetch the results and report on them
-  sonobuoy delete --wait                   leave the cluster as it was";
+  sonobuoy delete --wait                   clean up";
 
 /// How the scripts get into their shells.
 const INTO_SHELLS: &str = "\
@@ -63,7 +63,7 @@ pub(crate) fn shown() -> Command {
         .arg(path("dir", "DIR").help("Folder to write them into").required(true));
     let help = command("help", "Print the help of a command").arg(path("command", "COMMAND").num_args(0..));
     Command::new("sonobuoy")
-        .about("Runs diagnostic and conformance plugins over a Kubernetes cluster and brings every node's results home")
+        .about("Runs diagnostic and conformance plugins across a Kubernetes cluster and collects results from every node")
         .after_help(FIRST_STEPS)
         .disable_version_flag(true)
         .disable_help_subcommand(true)
@@ -142,23 +142,25 @@ fn e2e() -> Command {
         )
         .arg(text("version", "VERSION", "Kubernetes version [default: that of the cluster]"))
         .arg(text("kube-conformance-image", "IMAGE", "With --input=image: the conformance image"))
-        .arg(text("url", "URL", "URL of online lists, one <version>.gz for each").hide(true))
+        .arg(text("url", "URL", "With --input=online: where the lists are, as VERSION.gz each"))
         .args(cluster())
+}
+
+fn installed() -> Arg {
+    path("name", "NAME").help("Name that `plugin list` prints after \"Run as\"").required(true)
 }
 
 fn plugin() -> Command {
     command("plugin", "Manage installed plugins")
         .alias("plugins")
         .subcommand(command("list", "List the installed plugins"))
-        .subcommand(command("show", "Print an installed plugin").arg(path("name", "NAME").required(true)))
+        .subcommand(command("show", "Print an installed plugin").arg(installed()))
         .subcommand(
             command("install", "Install a plugin from a file or URL")
-                .arg(path("save-as", "SAVE-AS").required(true))
-                .arg(path("source", "SOURCE").required(true)),
+                .arg(path("save-as", "SAVE-AS").help("Name to install it under").required(true))
+                .arg(path("source", "SOURCE").help("File or URL of its definition").required(true)),
         )
-        .subcommand(
-            command("uninstall", "Remove an installed plugin").arg(path("name", "NAME").required(true)),
-        )
+        .subcommand(command("uninstall", "Remove an installed plugin").arg(installed()))
 }
 
 fn status() -> Command {
@@ -272,10 +274,10 @@ fn logs() -> Command {
 fn delete() -> Command {
     command("delete", "Remove a run from the cluster")
         .arg(namespace())
-        .arg(rbac("Detect"))
+        .arg(rbac("Detect", "Whether to remove RBAC objects; Detect asks the cluster"))
         .arg(switch("all", "Also remove what e2e tests and other runs left behind"))
-        .arg(switch("dry-run", "Ask the cluster without removing anything"))
-        .args(waiting("Wait until everything is gone, at most this long; 60 without a value", "60"))
+        .arg(switch("dry-run", "Show what would be deleted"))
+        .args(waiting("Wait until everything is gone, at most this long (minutes, or a duration such as 90s); an hour without a value", "60"))
         .args(cluster())
 }
 
@@ -296,12 +298,10 @@ fn images() -> Command {
             ))
             .arg(switch("dry-run", "Only say what would be done"))
     };
-    let transfer = || {
-        [
-            text("platform", "OS/ARCH,...", "Platforms of the images, or `all` [default: this machine's]"),
-            switch("plain-http", "Use HTTP instead of HTTPS for registries"),
-        ]
-    };
+    let platform = |help| text("platform", "OS/ARCH,...", help);
+    let plain_http = || switch("plain-http", "Use HTTP instead of HTTPS for registries");
+    let transfer = || [platform("Platforms of the images, or `all` [default: this machine's]"), plain_http()];
+    let custom_registry = || text("custom-registry", "REGISTRY", "Registry that should have all images");
     command("images", "The container images that plugins need")
         .args_conflicts_with_subcommands(true)
         .args(one("list", "").get_arguments().cloned().collect::<Vec<_>>())
@@ -352,7 +352,7 @@ fn images() -> Command {
                 .arg(text(
                     "sonobuoy-image",
                     "FILE",
-                    "Archive of our own image [default: sonobuoy-image.tar next to this program]",
+                    "Archive of Sonobuoy's image [default: sonobuoy-image.tar next to this program]",
                 ))
                 .args(transfer()),
         )
@@ -360,16 +360,18 @@ fn images() -> Command {
         .subcommand(
             one("verify", "Check that every image can be pulled, for the architectures of the nodes")
                 .args(repositories())
-                .arg(text("custom-registry", "REGISTRY", "Registry that should have all images"))
+                .arg(custom_registry())
                 .arg(text("archive", "FILE", "Look into this archive instead of registries"))
                 .arg(text("config", "FILE", "Run configuration (JSON), for its namespace and pull secret"))
                 .arg(switch("on-nodes", "Have a node of each architecture pull them"))
-                .args(transfer()),
+                .arg(platform("Platforms to check, or `all` [default: those of the nodes]"))
+                .arg(plain_http()),
         )
         .subcommand(
             one("inspect", "Check which images exist in their registries")
                 .args(repositories())
-                .args(transfer()),
+                .arg(custom_registry())
+                .arg(plain_http()),
         )
 }
 

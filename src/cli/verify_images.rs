@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
 use super::flag::value;
-use super::image_call::{LOCAL, client, translated, wanted, work};
+use super::image_call::{LOCAL, chosen, client, translated, work};
 use super::{cluster, output, request, shown};
 use crate::causes;
 use crate::doctor::{self, Nodes, Pulled};
@@ -21,7 +21,9 @@ const PULL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
-    let images = translated(wanted(matches)?, matches)?;
+    // The images of `run`, not those of `gen`: a kit without the original's systemd-logs image is complete.
+    let (wanted, _) = chosen(matches, true)?;
+    let images = translated(wanted, matches)?;
     if matches.get_flag("dry-run") {
         images.iter().for_each(|image| log::info!("would verify {image}"));
         return Ok(());
