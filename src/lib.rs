@@ -5,19 +5,19 @@
 //! plugin for its `done` file and uploads what it names; the **gatherer** reads the facts and logs of a node.
 //! `run --local` plays all of them on one machine.
 //!
-//! # Wings
+//! # Crates
 //!
 //! | folder | crate | knows |
 //! | --- | --- | --- |
 //! | `src/base` | `sonobuoy-base` | nothing about Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives |
 //! | `src/client` | `sonobuoy-client` | what a plugin needs to report by itself: protocol, credentials, uploads |
-//! | `src` | `sonobuoy` | the program: the rooms below |
+//! | `src` | `sonobuoy` | the program: the modules below |
 //!
-//! # Rows
+//! # Layers
 //!
-//! A room imports only from rows strictly below its own; neighbours in a row never import each other. `|` only
+//! A module imports only from layers strictly below its own; modules in one layer never import each other. `|` only
 //! groups. `tests/tidy.rs` reads this block and the list below it, and fails on an import that violates either, on a
-//! room missing from them, and on a file without a header. `base/` and `client/` are the crates of that name.
+//! module missing from them, and on a file without a header. `base/` and `client/` are the crates of that name.
 //!
 //! ```text
 //! cli
@@ -36,7 +36,7 @@
 //! base/stop base/visible base/sys base/small base/hex base/at base/testing
 //! ```
 //!
-//! Rows rule out cycles. What must never meet, however the rows change:
+//! Layers rule out cycles. Imports that are prohibited regardless of the layers:
 //!
 //! ```never
 //! aggregator: driver base/kube
@@ -51,42 +51,42 @@
 //! | a command, its flags, what it prints | `cli/<command>.rs`; the table of all flags: `cli/table.rs` |
 //! | one run from start to archive, in a cluster or locally | `pipeline` |
 //! | what a run creates in a cluster, and removes | `deploy` |
-//! | whether a cluster is fit for a run | `doctor` |
+//! | whether a cluster is ready for a run | `doctor` |
 //! | a run in a cluster seen from outside: status, download | `remote` |
-//! | who may send a result, what happens to it, what the status says | `aggregator` |
+//! | permission to send a result, its storage, the status | `aggregator` |
 //! | how a plugin is started and watched | `driver` |
 //! | the done file, uploading, progress relay, heartbeats | `worker`, [`client`] |
 //! | the snapshot of the cluster | `query` |
 //! | facts and logs of a node | `gather` |
 //! | the images and test lists of a Kubernetes version | `image` |
 //! | JUnit, gojson, raw, manual results become one tree | `process` |
-//! | why tests fail, and what helps | `causes` |
+//! | causes of failures, and remedies | `causes` |
 //! | whether a run can be certified, and its submission | `certify` |
 //! | showing an archive: text, page, JSON, JUnit, differences | `report` |
 //! | plugin definitions, built-ins, installed ones | `plugin` |
 //! | a run's settings and all defaults | `config` |
 //! | routes, headers, progress, heartbeats: the protocol of both ends | [`client::protocol`] |
 //! | the status document / the tree of results and its file | `status` / `item` |
-//! | how a run or a transfer is shown while it goes on | `board` |
+//! | the live display of runs and transfers | `board` |
 //! | the run's authority and its certificates | `backplane` |
-//! | names of things in a cluster / their places in an archive | `names` / `layout` |
+//! | names of objects in a cluster / paths in an archive | `names` / `layout` |
 //! | the Kubernetes API | [`base::kube`] |
 //! | images, registries, image archives | [`base::oci`] |
 //! | the HTTPS server | [`base::http`] |
 //! | XML as a stream | [`base::xml`] |
 //! | packing and unpacking gzip tars | [`base::archive`] |
 //! | making untrusted text safe to show | [`base::visible`] |
-//! | which known word somebody meant | [`base::near`] |
-//! | errors that say which file they are about | [`base::at`] |
-//! | lines of a terminal that are drawn over | [`base::live`] |
-//! | which authorities this machine trusts | [`base::tls`] |
+//! | suggestions for misspelt words | [`base::near`] |
+//! | errors that name their file | [`base::at`] |
+//! | lines of a terminal that are redrawn | [`base::live`] |
+//! | authorities that this machine trusts | [`base::tls`] |
 //! | pauses between attempts, and how many attempts | [`base::retry`] |
 //! | differences between Linux, macOS and Windows | [`base::sys`] |
 //! | JSON literals, untrusted JSON within limits | [`mod@base::json`] |
 //!
 //! # How data flows
 //!
-//! definition → manifests → aggregator pod → driver's pods → producer writes `done` → worker PUTs over mutual
+//! definition → manifests → aggregator pod → driver's pods → plugin writes `done` → worker PUTs over mutual
 //! TLS → store (temporary file, digest, rename, journal) → item tree → archive → retrieve → report.
 //! Each arrow is one function call or one request; none goes back.
 //!
@@ -95,7 +95,7 @@
 //! * The aggregator knows neither Kubernetes nor drivers; drivers report failures as [`client::protocol`] values through
 //!   a channel; only `pipeline` and `cli` bring the services together.
 //! * Plain threads, named, scoped, joined by the function that starts them. No async runtime, no `unsafe`.
-//! * All waiting goes through [`base::stop::Stop`], so everything ends when asked.
+//! * All waiting goes through [`base::stop::Stop`], so everything can be stopped.
 //! * Everything from the network, an archive or a cluster is hostile: sizes bounded, no path outside its
 //!   folder, an error to the peer, never a panic.
 //! * Partial failure is data, recorded in the results; only failing to produce an archive is an error.
