@@ -13,12 +13,12 @@ help: ## this list
 build: ## the program for daily use, target/release/sonobuoy
 	cargo build --locked --release
 
-check: ## format, lints, docs and house rules, without the long tests
+check: ## format, lints, docs with their commands, and conventions, without the long tests
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --document-private-items
 	cargo check --locked -p sonobuoy-client
-	cargo test --locked --test main -- tidy dependencies
+	cargo test --locked --test main -- tidy dependencies docs contributing
 	if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check bans licenses sources; fi
 
 test: ## everything that is checked before a release
