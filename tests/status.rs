@@ -384,7 +384,8 @@ fn the_requests_of_the_documentation_work() {
         return;
     }
     let page = include_str!("../docs/status.md");
-    let script = page.split("```sh\n# needs: a cluster\n").find(|block| block.starts_with("field() {")).unwrap();
+    let script =
+        page.split("```sh\n# needs: a cluster\n").find(|block| block.starts_with("field() {")).unwrap();
     let script = script.split("```").next().unwrap();
     let served = Served::new(None);
     assert_eq!(served.cluster.worker("p").send("global"), 200);
