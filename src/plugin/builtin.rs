@@ -92,7 +92,7 @@ mod tests {
                 assert_eq!((loaded.notes.len(), loaded.definition.name()), (0, &*expected), "{language}");
                 assert_eq!(loaded.definition.config.driver, driver, "{language}");
                 let text = loaded.definition.to_yaml();
-                assert_eq!(text.contains(&format!("{DAEMON_SET_ONLY}")), driver == Driver::Job, "{language}");
+                assert_eq!(text.contains(DAEMON_SET_ONLY), driver == Driver::Job, "{language}");
                 super::super::check(&loaded.definition).unwrap();
             }
         }
