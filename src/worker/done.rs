@@ -214,7 +214,7 @@ impl Place<'_> {
     }
 
     /// The path that a done file holds, if there is something at it that may be sent. A relative one is looked for
-    /// in the results folder when it is not in the current one.
+    /// in the results folder, and then in the current one.
     fn named(&self, content: &[u8]) -> Result<Named, String> {
         let text = std::str::from_utf8(content)
             .map_err(|_| "the done file does not contain text".to_owned())?
@@ -225,8 +225,8 @@ impl Place<'_> {
         let (given, beside) = (self.here(text), self.dir.join(text));
         let quoted: String = text.chars().take(QUOTED).collect();
         let path = match given.metadata() {
+            _ if given.is_relative() && beside.exists() => beside,
             Ok(_) => given,
-            Err(_) if given.is_relative() && beside.exists() => beside,
             Err(error) => {
                 return Err(format!("the done file names `{quoted}`, which cannot be read: {error}"));
             }
@@ -400,7 +400,8 @@ mod tests {
         let dir = outer.0.join("results");
         fs::create_dir_all(dir.join("sub")).unwrap();
         fs::create_dir_all(outer.0.join("results-of-others")).unwrap();
-        for file in ["secret", "results/inner", "results-of-others/x"] {
+        // The tests run where there is a file of this name, too.
+        for file in ["secret", "results/inner", "results/Cargo.toml", "results-of-others/x"] {
             fs::write(outer.0.join(file), "x").unwrap();
         }
         symlink("../secret", dir.join("link")).unwrap();
@@ -411,6 +412,7 @@ mod tests {
             ("DIR/sub/../inner", true),
             ("DIR/sub/up/inner", true),
             ("inner", true),
+            ("Cargo.toml", true),
             ("/old/inner", true),
             ("/old/sub/../inner", true),
             ("/old", true),
