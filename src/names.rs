@@ -55,6 +55,9 @@ pub(crate) const TERMINATION_LOG: &str = "/dev/termination-log";
 pub(crate) const AGGREGATOR_PORT: u16 = 8080;
 /// The port for progress reports inside a plugin's pod.
 pub(crate) const PROGRESS_PORT: u16 = 8099;
+/// The ports for progress reports of plugins in the network of their node, which they share with the plugins of other runs:
+/// below those of services and of connections.
+pub(crate) const HOST_PROGRESS_PORTS: std::ops::Range<u16> = 20_000..30_000;
 /// The port of the status service.
 pub(crate) const STATUS_PORT: u16 = 8443;
 

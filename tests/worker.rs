@@ -347,15 +347,19 @@ fn after_success_it_stays_until_it_is_told() {
 }
 
 #[test]
-fn progress_goes_through_loopback_and_a_taken_port_stops_nothing() {
+fn progress_goes_through_loopback_and_at_a_port_of_two_plugins_it_counts_for_neither() {
     let (mut worker, aggregator) = start("global", &[Reply::Status(418)], &[]);
     let port = worker.is_up();
-    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    socket
-        .write_all(b"POST /progress HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 11\r\n\r\n{\"total\":3}")
-        .unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).unwrap();
+    let post = || {
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        socket
+            .write_all(b"POST /progress HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 11\r\n\r\n{\"total\":3}")
+            .unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = post();
     assert!(answer.starts_with("HTTP/1.1 418"), "the aggregator's own answer: {answer}");
     let got = aggregator.next();
     assert_eq!(
@@ -363,11 +367,20 @@ fn progress_goes_through_loopback_and_a_taken_port_stops_nothing() {
         ("POST /api/v1/progress/global/p", &b"{\"total\":3}"[..])
     );
 
-    let port = port.to_string();
-    let (mut other, aggregator) = start("global", &[], &[("SONOBUOY_PROGRESS_PORT", &port)]);
-    other.says("progress of the plugin is not relayed");
+    let number = port.to_string();
+    let (mut other, other_aggregator) = start("global", &[], &[("SONOBUOY_PROGRESS_PORT", &number)]);
+    other.says("progress of the plugin is not relayed: port");
+    // Both runs show why.
+    for aggregator in [&other_aggregator, &aggregator] {
+        let told = String::from_utf8(aggregator.next().body).unwrap();
+        assert!(told.contains("progress is not relayed: "), "{told}");
+    }
+    let answer = post();
+    assert!(answer.starts_with("HTTP/1.1 409") && answer.contains("given the same port"), "{answer}");
+    worker.finish("a.txt", "a");
+    assert_eq!(aggregator.next().body, b"a", "no progress came before");
     other.finish("a.txt", "a");
-    assert_eq!(aggregator.next().body, b"a");
+    assert_eq!(other_aggregator.next().body, b"a");
     assert_eq!(other.end().0, Some(0));
     drop(worker);
 }

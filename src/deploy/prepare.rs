@@ -35,9 +35,7 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
     plugins.iter_mut().for_each(mount_config_map);
     plugin::check_all(&plugins)?;
     check_env(plan, &plugins)?;
-    let mut shared = 0;
     for plugin in &mut plugins {
-        let port = progress_port(plan, plugin, &mut shared);
         if let Some(image) = plugin.spec["image"].as_str() {
             plugin.spec["image"] = json!(image.replace(names::VERSION_PLACEHOLDER, &plan.kubernetes_version));
         }
@@ -47,7 +45,7 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
             plugin.mount_results(&plan.run.results_dir);
         }
         let mut env = plan.env.get(plugin.name()).cloned().unwrap_or_default();
-        env.extend(automatic(plan, &port));
+        env.extend(automatic(plan));
         plugin.set_env(&env);
     }
     check_retries(plan, &plugins)?;
@@ -100,28 +98,13 @@ fn check_retries(plan: &Plan, plugins: &[Definition]) -> Result<()> {
     Ok(())
 }
 
-/// Pods in the network of their node share its ports: each such plugin gets one of its own, counting from the first.
-fn progress_port(plan: &Plan, plugin: &Definition, shared: &mut u16) -> String {
-    let first = &plan.run.progress_updates_port;
-    let on_host = match &plugin.pod_spec {
-        Some(spec) => spec["hostNetwork"] == true,
-        None => pod::default_spec(plugin.config.driver, "")["hostNetwork"] == true,
-    };
-    if !on_host {
-        return first.clone();
-    }
-    let port = first.parse::<u16>().ok().filter(|port| *port > 0).and_then(|port| port.checked_add(*shared));
-    *shared += 1;
-    port.map_or_else(|| first.clone(), |port| port.to_string())
-}
-
 /// The variables that every plugin gets, whatever it was told.
-fn automatic(plan: &Plan, port: &str) -> BTreeMap<String, String> {
+fn automatic(plan: &Plan) -> BTreeMap<String, String> {
     let variables = [
         ("SONOBUOY", "true"),
         (env::CONFIG_DIR, names::PLUGIN_CONFIG_DIR),
         (env::K8S_VERSION, &plan.kubernetes_version),
-        (env::PROGRESS_PORT, port),
+        (env::PROGRESS_PORT, &plan.run.progress_updates_port),
         (env::RESULTS_DIR, &plan.run.results_dir),
         (env::OLD_RESULTS_DIR, &plan.run.results_dir),
     ];

@@ -13,6 +13,7 @@ mod suite;
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
     let talk = Client::new(&settings.access, settings.id.clone())?;
     let client = talk.clone().with_retry(retry).with_stop(over.clone());
     let relays = relay::listen(settings.progress_port);
-    let senders = std::sync::Mutex::default();
+    let (senders, shared) = (std::sync::Mutex::default(), AtomicBool::default());
     relay::announce(settings.progress_port, &relays)?;
     thread::scope(|scope| {
         let work = || {
@@ -53,7 +54,11 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
             spawn("heartbeat")
                 .spawn_scoped(scope, || heartbeat::run(&talk, &settings.access.aggregator_url, &over))?;
             for relay in &relays {
-                spawn("relay").spawn_scoped(scope, || relay.run(&talk, &senders, &over))?;
+                spawn("relay").spawn_scoped(scope, || relay.run(&talk, &senders, &shared, &over))?;
+            }
+            if let Some(port) = settings.progress_port.filter(|port| relays.is_empty() && *port > 0) {
+                let (talk, over) = (&talk, &over);
+                spawn("relay").spawn_scoped(scope, move || relay::share(port, talk, over))?;
             }
             if settings.progress_port.is_some() {
                 let folder = &settings.results_dir;

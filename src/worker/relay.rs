@@ -1,14 +1,18 @@
 //! Takes progress from the plugin on loopback and hands it on to the aggregator.
 //!
 //! What several senders tell is summed by `senders`. Listens on loopback only, which the containers of a pod share: a port of the node that anybody may post to
-//! would be worse than none. A port that is taken is no reason to end, since progress is not the result.
+//! would be worse than none. A worker without a port continues, since progress is not the result. The worker that has the
+//! port cannot distinguish the plugins, so that it is asked to drop their progress.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::senders::Senders;
 use base::http::{Request, Response, Server};
+use base::json::json;
 use base::stop::Stop;
 use client::Client;
 
@@ -16,17 +20,37 @@ use client::Client;
 const PATH: &str = "/progress";
 /// Where a plugin learns how its node's clock stands to the aggregator's, which only workers can ask.
 const CLOCK: &str = "/clock";
+/// Where a worker learns that another plugin was given its port.
+const SHARED: &str = "/shared";
+const SHARED_REQUEST: &[u8] = b"POST /shared HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
+/// Another worker may get the port meanwhile.
+const SHARED_INTERVAL: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A list of failures can be long, but not endless.
 const BODY_LIMIT: u64 = 4 << 20;
+/// Attempts to get a port that is free on both addresses.
+const MAX_ATTEMPTS: usize = 16;
+const HOSTS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// A listening socket on one loopback address.
 pub(super) struct Relay(Server);
 
-/// Listens on both loopback addresses, as far as they are to be had.
+/// Listens on both loopback addresses, as far as they exist, at a port that is free on both: `localhost` may be either.
 pub(super) fn listen(port: Option<u16>) -> Vec<Relay> {
-    let Some(mut port) = port else { return Vec::new() };
-    let (mut relays, mut errors) = (Vec::new(), Vec::new());
-    for host in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+    let Some(port) = port else { return Vec::new() };
+    (0..MAX_ATTEMPTS).find_map(|_| listen_at(port)).unwrap_or_else(|| {
+        log::warn!("progress of the plugin is not relayed: port {port} is taken");
+        Vec::new()
+    })
+}
+
+/// Listens at one port; `None` if it is taken.
+fn listen_at(mut port: u16) -> Option<Vec<Relay>> {
+    let is_taken = |address: SocketAddr| {
+        TcpListener::bind(address).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    };
+    let mut relays = Vec::new();
+    for host in HOSTS {
         let address = SocketAddr::new(host, port);
         match Server::bind(&address.to_string()) {
             Ok(server) => {
@@ -34,15 +58,34 @@ pub(super) fn listen(port: Option<u16>) -> Vec<Relay> {
                 port = server.local_addr().port();
                 relays.push(Relay(server));
             }
+            Err(_) if is_taken(address) => return None,
             // Machines that have one family alone are common; plugins then reach that one.
-            Err(error) => errors.push(format!("{error:#}")),
+            Err(error) => log::debug!("progress is not relayed from one loopback address: {error:#}"),
         }
     }
-    let level = if relays.is_empty() { log::Level::Warn } else { log::Level::Debug };
-    for error in errors {
-        log::log!(level, "progress of the plugin is not relayed: {error}");
+    Some(relays)
+}
+
+/// Tells the worker at a port that is taken that another plugin reports there, and the aggregator why progress is missing.
+pub(super) fn share(port: u16, client: &Client, stop: &Stop) {
+    lacks_progress(client, &format!("port {port} is taken"));
+    loop {
+        for host in HOSTS {
+            // Other programs do not understand it, and need not.
+            let socket = TcpStream::connect_timeout(&SocketAddr::new(host, port), CONNECT_TIMEOUT);
+            drop(socket.and_then(|mut socket| socket.write_all(SHARED_REQUEST)));
+        }
+        if stop.wait(SHARED_INTERVAL) {
+            return;
+        }
     }
-    relays
+}
+
+/// Shows in the status of the run why progress is missing.
+fn lacks_progress(client: &Client, why: &str) {
+    let update = json!({"msg": format!("progress is not relayed: {why}")}).to_string();
+    // The log of the worker says so, too.
+    drop(client.relay_progress(update.as_bytes()));
 }
 
 /// Whoever let any free port be taken is told on standard output which one it is.
@@ -56,14 +99,27 @@ pub(super) fn announce(wanted: Option<u16>, relays: &[Relay]) -> io::Result<()> 
 
 impl Relay {
     /// Serves until `stop`.
-    pub(super) fn run(&self, client: &Client, senders: &Mutex<Senders>, stop: &Stop) {
-        if let Err(error) = self.0.run(stop, |request| answer(request, client, senders)) {
+    pub(super) fn run(&self, client: &Client, senders: &Mutex<Senders>, shared: &AtomicBool, stop: &Stop) {
+        if let Err(error) = self.0.run(stop, |request| answer(request, client, senders, shared)) {
             log::warn!("progress of the plugin is not relayed any more: {error:#}");
         }
     }
 }
 
-fn answer(request: &mut Request<'_>, client: &Client, senders: &Mutex<Senders>) -> Response {
+fn answer(
+    request: &mut Request<'_>,
+    client: &Client,
+    senders: &Mutex<Senders>,
+    shared: &AtomicBool,
+) -> Response {
+    const WHY: &str = "another plugin on the node was given the same port";
+    if request.path == SHARED && request.method == "POST" {
+        if !shared.swap(true, Ordering::Relaxed) {
+            log::warn!("progress of the plugin is not relayed any more: {WHY}");
+            lacks_progress(client, WHY);
+        }
+        return Response::empty(200);
+    }
     if request.path == CLOCK && request.method == "GET" {
         return match client.clock() {
             Ok(clock) => Response::json(200, &clock),
@@ -72,6 +128,9 @@ fn answer(request: &mut Request<'_>, client: &Client, senders: &Mutex<Senders>) 
     }
     if request.path != PATH {
         return Response::text(404, "progress is posted to /progress");
+    }
+    if shared.load(Ordering::Relaxed) {
+        return Response::text(409, WHY);
     }
     let mut body = Vec::new();
     match request.body().take(BODY_LIMIT + 1).read_to_end(&mut body) {
