@@ -55,6 +55,11 @@ impl Uploads {
         self.small.retain(|upload| !Arc::ptr_eq(upload, attempt));
     }
 
+    /// What those under way have brought.
+    pub(super) fn bytes(&self) -> u64 {
+        self.large.iter().chain(&self.small).map(|upload| upload.0.waits().bytes).sum()
+    }
+
     /// Counts one more report of an error; false if there were too many.
     pub(super) fn may_report(&mut self) -> bool {
         self.reports = self.reports.saturating_add(1);

@@ -87,6 +87,8 @@ pub(crate) struct Settings {
     /// A worker that was not heard of for so long is named in the status. Workers beat every 15 s, and pulling an
     /// image takes a while.
     pub silence: Duration,
+    /// A worker that sends heartbeats and then none for so long has failed.
+    pub silent: Duration,
     /// The status is published at most so often.
     pub publish_every: Duration,
     /// How long the run may take; its certificates are valid for longer.
@@ -100,6 +102,7 @@ impl Default for Settings {
             retry_window: Duration::from_secs(120),
             retry_limit: Duration::from_secs(600),
             silence: Duration::from_secs(120),
+            silent: config::Grace::default().silent,
             publish_every: Duration::from_secs(2),
             valid: Duration::from_secs(48 * 3_600),
         }
@@ -320,6 +323,7 @@ impl Aggregator {
             Finding::Trouble(id, trouble) => self.store.lock().trouble(&id, trouble),
             Finding::Expect(id) => {
                 if let Err(error) = self.store.expect(&id) {
+            self.store.give_up_silent(self.settings.silent);
                     log::warn!("a result of `{id}` will not be taken: {error:#}");
                 }
             }

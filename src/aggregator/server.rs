@@ -68,7 +68,7 @@ impl Endpoints<'_> {
             }
             Action::Update(id) => update(store, &id, request),
             Action::Hear(id) => {
-                if store.lock().hear(&id, Instant::now()) {
+                if store.lock().beat(&id, Instant::now()) {
                     Response::empty(200)
                 } else {
                     unexpected(&id)
@@ -81,10 +81,12 @@ impl Endpoints<'_> {
 /// Notes for the status that a request was told to come again before it was looked at.
 pub(super) fn note(store: &Store, refused: &TurnedAway) {
     let caller = refused.peer.certificate.as_ref().and_then(Caller::of);
-    if let Some(Route::Result(id) | Route::Progress(id)) = Route::parse(&refused.path)
+    if let Some(Route::Result(id) | Route::Progress(id) | Route::Health(id)) = Route::parse(&refused.path)
         && caller.is_some_and(|caller| caller.may(&id))
     {
-        store.lock().limited(&id, &if refused.dawdled { Hit::Dawdled } else { Hit::Waiting });
+        let mut state = store.lock();
+        state.hear(&id, Instant::now());
+        state.limited(&id, &if refused.dawdled { Hit::Dawdled } else { Hit::Waiting });
     }
 }
 

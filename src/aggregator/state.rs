@@ -59,6 +59,10 @@ struct Slot {
     busy: bool,
     launched: Option<Instant>,
     heard: Option<Instant>,
+    /// Whether its worker sends heartbeats; the original's does not.
+    beats: bool,
+    /// What its uploads have brought when that was looked at last.
+    brought: u64,
     /// What is wrong just now, as whoever watches the plugin says.
     trouble: Option<String>,
     progress: Option<Arc<Progress>>,
@@ -244,6 +248,28 @@ impl State {
         true
     }
 
+    /// Notes a heartbeat of the worker of `id`: from now on its silence is a failure. False if `id` is not expected.
+    pub(super) fn beat(&mut self, id: &ResultId, now: Instant) -> bool {
+        if let Some(slot) = self.slot(id) {
+            slot.beats = true;
+        }
+        self.hear(id, now)
+    }
+
+    /// Workers that sent heartbeats and nothing for `limit`, and for how long. What an upload brings counts.
+    pub(super) fn gone_silent(&mut self, limit: Duration, now: Instant) -> Vec<(ResultId, Duration)> {
+        let silent = |slot: &mut Slot| {
+            let brought = slot.uploads.bytes();
+            if std::mem::replace(&mut slot.brought, brought) != brought {
+                slot.heard = Some(now);
+            }
+            let quiet = now.saturating_duration_since(slot.heard?);
+            (quiet >= limit).then(|| (slot.id.clone(), quiet))
+        };
+        let awaited = self.slots.iter_mut().filter(|slot| slot.beats && slot.standing == Standing::Awaited);
+        awaited.filter_map(silent).collect()
+    }
+
     /// Whether the worker of `id` ever spoke, or need not any more.
     pub(super) fn heard(&self, id: &ResultId) -> bool {
         self.index.get(id).is_none_or(|at| !self.slots[*at].waits())
@@ -354,6 +380,8 @@ impl State {
             busy: false,
             launched,
             heard: None,
+            beats: false,
+            brought: 0,
             trouble: None,
             progress: None,
             limited: None,
@@ -461,138 +489,5 @@ fn wake(waiting: &mut Vec<Stop>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SILENCE: Duration = Duration::from_secs(60);
-
-    fn failed(error: &str) -> Standing {
-        Standing::Failed { error: error.into(), kind: FailureKind::Failed }
-    }
-
-    fn document(state: &State, now: Instant) -> Run {
-        state.document(SILENCE, now)
-    }
-
-    #[test]
-    fn the_run_is_processed_once_everything_is_in_failures_included() {
-        let ids = [ResultId::global("a"), ResultId::on_node("b", "n1"), ResultId::on_node("b", "n2")];
-        let mut state = State::new(ids.to_vec(), 24 << 20);
-        let now = Instant::now();
-        let mut seen = Vec::new();
-        for standing in
-            [Standing::Accepted { identity: None }, failed("no"), Standing::Accepted { identity: None }]
-        {
-            let run = document(&state, now);
-            seen.push((run.status, run.percent_complete.unwrap()));
-            let id = &ids[seen.len() - 1];
-            state.take(id).unwrap();
-            state.settle(id, standing);
-        }
-        let run = document(&state, now);
-        seen.push((run.status.clone(), run.percent_complete.unwrap()));
-        let words = [status::RUNNING, status::RUNNING, status::RUNNING, status::POST_PROCESSING];
-        let expected: Vec<(String, f64)> =
-            words.into_iter().map(str::to_owned).zip([0.0, 0.3333, 0.6666, 1.0]).collect();
-        assert_eq!(seen, expected);
-        let entries = run.plugins.unwrap();
-        let told: Vec<_> = entries.iter().map(|e| (e.node.as_str(), e.status.as_str())).collect();
-        assert_eq!(told, [("global", "complete"), ("n1", "failed"), ("n2", "complete")]);
-        assert_eq!(entries[1].message.as_deref(), Some("no"));
-        state.finished(Archive { size: 7, ..Archive::default() });
-        assert_eq!(document(&state, now).status, status::COMPLETE);
-        state.failed("disk on fire".into());
-        let run = document(&state, now);
-        assert_eq!((run.status.as_str(), run.error.as_deref()), (status::FAILED, Some("disk on fire")));
-    }
-
-    #[test]
-    fn a_slot_is_taken_by_one_at_a_time_and_never_after_its_result() {
-        let id = ResultId::global("a");
-        let mut state = State::new(vec![id.clone()], 24 << 20);
-        assert_eq!(state.take(&ResultId::global("b")), Err(Taken::Unexpected));
-        assert_eq!(state.take(&id), Ok(()));
-        assert_eq!(state.take(&id), Err(Taken::Busy));
-        state.release(&id);
-        assert_eq!(state.take(&id), Ok(()));
-        state.settle(&id, failed("no"));
-        assert_eq!(state.take(&id), Ok(()), "an error may be replaced");
-        state.settle(&id, Standing::Accepted { identity: None });
-        assert_eq!(state.take(&id), Err(Taken::Duplicate));
-    }
-
-    #[test]
-    fn spoiled_uploads_are_given_up_after_window_or_limit() {
-        let id = ResultId::global("a");
-        let mut state = State::new(vec![id.clone()], 24 << 20);
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let given_up = |state: &State, now| {
-            !state.given_up(Duration::from_secs(120), Duration::from_secs(600), now).is_empty()
-        };
-        for minute in 0..10 {
-            state.refuse(&id, "bad".into(), at(minute * 60));
-            assert!(!given_up(&state, at(minute * 60 + 59)), "{minute}");
-        }
-        assert!(given_up(&state, at(600)), "the limit counts from the first");
-        state.settle(&id, Standing::Awaited);
-        state.refuse(&id, "bad".into(), at(0));
-        assert!(!given_up(&state, at(119)) && given_up(&state, at(120)));
-        state.settle(&id, Standing::Accepted { identity: None });
-        state.refuse(&id, "late".into(), at(0));
-        assert_eq!(state.standing(&id), Some(&Standing::Accepted { identity: None }));
-    }
-
-    #[test]
-    fn silent_workers_are_named_with_the_likely_cause() {
-        let ids = [ResultId::global("never"), ResultId::global("once"), ResultId::global("later")];
-        let mut state = State::new(ids.to_vec(), 24 << 20);
-        let start = Instant::now();
-        state.launched("never", start);
-        state.launched("once", start);
-        assert!(state.hear(&ids[1], start + Duration::from_secs(5)));
-        assert!(!state.hear(&ResultId::global("x"), start));
-        let messages = |seconds| {
-            let run = document(&state, start + Duration::from_secs(seconds));
-            run.plugins.unwrap().into_iter().map(|entry| entry.message).collect::<Vec<_>>()
-        };
-        assert_eq!(messages(59), [None, None, None]);
-        let [never, once, later] = &messages(65)[..] else { panic!() };
-        assert!(
-            never.as_ref().unwrap().contains("not been heard from in the 65 s since the plugin was started")
-        );
-        assert!(once.as_ref().unwrap().contains("last heard from 60 s ago"));
-        assert_eq!(*later, None, "what was not started is not missed");
-        let entries = document(&state, start + Duration::from_secs(22)).plugins.unwrap();
-        assert_eq!(entries.iter().map(|e| e.last_heartbeat).collect::<Vec<_>>(), [None, Some(17), None]);
-    }
-
-    #[test]
-    fn results_of_processing_reach_every_node_that_has_some() {
-        let nodes = ["n1", "n2", "n3"].map(|node| ResultId::on_node("d", node));
-        let mut state = State::new([&nodes[..], &[ResultId::global("j")]].concat(), 24 << 20);
-        let counts = BTreeMap::from([("passed".to_owned(), 2)]);
-        state.processed("d", |id| (id.node != "n2").then(|| (format!("of {}", id.node), counts.clone())));
-        let entries = document(&state, Instant::now()).plugins.unwrap();
-        let told: Vec<_> = entries.iter().map(|entry| entry.result_status.as_str()).collect();
-        assert_eq!(told, ["of n1", "", "of n3", ""], "a node without an item stops nobody");
-        assert_eq!(
-            (entries[2].result_counts.as_ref(), entries[1].result_counts.as_ref()),
-            (Some(&counts), None)
-        );
-    }
-
-    #[test]
-    fn those_who_wait_are_told_once() {
-        let id = ResultId::global("a");
-        let mut state = State::new(vec![id.clone()], 24 << 20);
-        let (waiter, onlooker) = (Stop::new(), Stop::new());
-        state.wait_here(waiter.clone());
-        state.wake_on_change(onlooker.clone());
-        state.progress(&id, Progress::default(), "now".into());
-        assert!(onlooker.stopped() && !waiter.stopped(), "progress is not a result");
-        state.settle(&id, Standing::Accepted { identity: None });
-        assert!(waiter.stopped());
-        assert!(state.waiters.is_empty() && state.onlookers.is_empty());
-    }
-}
+#[path = "state_tests.rs"]
+mod tests;

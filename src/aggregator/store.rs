@@ -14,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 
@@ -217,6 +217,18 @@ impl Store {
         let given_up = self.lock().given_up(window, limit, Instant::now());
         for (id, reason) in given_up {
             self.record(&Failure::new(id, format!("the result could not be stored: {reason}")));
+        }
+    }
+
+    /// Turns workers that sent heartbeats and nothing for `limit` into errors.
+    pub(super) fn give_up_silent(&self, limit: Duration) {
+        let silent = self.lock().gone_silent(limit, Instant::now());
+        for (id, quiet) in silent {
+            let since = SystemTime::now().checked_sub(quiet).map(clock::rfc3339).unwrap_or_default();
+            let since = since.get(11..19).unwrap_or_default();
+            let place = if id.is_global() { String::new() } else { format!(" on `{}`", id.node) };
+            let why = "look at its pod, its node and the network between them";
+            self.record(&Failure::new(id, format!("worker{place} stopped reporting at {since} UTC: {why}")));
         }
     }
 

@@ -34,6 +34,9 @@ pub(crate) struct Grace {
     /// A running worker that was never heard from: the network blocks it, or its clock is wrong.
     #[serde(serialize_with = "span")]
     pub silence: Duration,
+    /// A worker that was heard from and sends no more heartbeats: its node may be rebooting.
+    #[serde(serialize_with = "span")]
+    pub silent: Duration,
     /// A node that is not ready: it may be rebooting, as some tests make it do.
     #[serde(serialize_with = "span")]
     pub node_lost: Duration,
@@ -50,6 +53,7 @@ impl Default for Grace {
             ended: Duration::from_secs(10),
             no_pod: Duration::from_secs(60),
             silence: Duration::from_secs(180),
+            silent: Duration::from_secs(300),
             node_lost: Duration::from_secs(300),
         }
     }

@@ -149,11 +149,12 @@ fn graces(grace: &mut Grace, path: &str, node: &Node) -> Result<(), Error> {
         "nodelost" => grace.node_lost.overlay(path, node),
         // Ignoring an unknown key would mean ignoring a grace period.
         _ => Err(node.place.error(format!(
-            "`{path}` is not a grace period; valid keys are Unschedulable, ImagePull, Creation, Terminated, Restarts, Ended, NoPod, Silence and NodeLost"
+            "`{path}` is not a grace period; valid keys are Unschedulable, ImagePull, Creation, Terminated, Restarts, Ended, NoPod, Silence, Silent and NodeLost"
         ))),
     }
     })
 }
+        "silent" => grace.silent.overlay(path, node),
 
 fn redaction(rules: &mut Redaction, path: &str, node: &Node) -> Result<(), Error> {
     if node.is_null() {
@@ -350,7 +351,7 @@ mod tests {
             r#""AggregatorTolerations":[{"key":"k","operator":"Exists"}],"ServiceAccountName":"sonobuoy-serviceaccount","#,
             r#""ExistingServiceAccount":true,"E2EDockerConfigFile":"f","ProgressUpdatesPort":"1","SecurityContextMode":"nonroot","#,
             r#""Graces":{"Unschedulable":"5m0s","ImagePull":"10s","Creation":"1m0s","Terminated":"5m0s","Restarts":0,"#,
-            r#""Ended":"10s","NoPod":"1m0s","Silence":"3m0s","NodeLost":"5m0s"},"PluginTimeouts":{"e2e":"2h0m0s","p":"1m30s"},"#,
+            r#""Ended":"10s","NoPod":"1m0s","Silence":"3m0s","Silent":"5m0s","NodeLost":"5m0s"},"PluginTimeouts":{"e2e":"2h0m0s","p":"1m30s"},"#,
             r#""Redaction":{"Env":["_PIN$"],"Fields":[{"Kind":"Pod","Path":"spec.*"}]}}"#,
         );
         let run = read(text).unwrap();

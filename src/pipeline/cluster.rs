@@ -131,7 +131,7 @@ impl Cluster<'_> {
         let limit = launch::total(&self.config, &self.definitions);
         let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(VALIDITY_MARGIN);
         let limits = self.config.limits.clone();
-        let settings = Settings { limits, valid, ..Settings::default() };
+        let settings = Settings { limits, valid, silent: self.config.graces.silent, ..Settings::default() };
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
         let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
         // If launched, they would send results that nobody is waiting for.

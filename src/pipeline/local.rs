@@ -105,6 +105,7 @@ impl Local<'_> {
 
         let settings = Settings {
             limits: self.config.limits.clone(),
+            silent: self.config.graces.silent,
             publish_every: PUBLISH_EVERY,
             valid: launch::total(&self.config, self.definitions).unwrap_or(Settings::default().valid),
             ..Settings::default()
