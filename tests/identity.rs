@@ -256,3 +256,66 @@ fn a_worker_that_runs_and_is_never_heard_of_fails_with_what_its_log_says() {
     );
     assert_eq!(cluster.archive().text("plugins/p/results/b/r.txt"), "of b\n");
 }
+
+#[test]
+fn a_worker_that_stops_its_heartbeats_fails_until_its_result_comes() {
+    let cluster = Cluster::new(&["a", "b"])
+        .daemon_sets()
+        .plugin("p", "DaemonSet", "")
+        .plugin("original", "Job", "")
+        .set("Graces", json!({"Silent": "1s"}));
+    let aggregator = cluster.start("");
+    let (p, original) = (cluster.worker("p"), cluster.worker("original"));
+    let beat = "GET /api/v1/health/by-node/b/p HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    assert!(p.peer.say(beat).starts_with("HTTP/1.1 200"));
+    let entry = |status: &Value, plugin: &str, node: &str| {
+        let of = |entry: &&Value| entry["plugin"] == plugin && entry["node"] == node;
+        status["plugins"].as_array().and_then(|all| all.iter().find(of).cloned()).unwrap_or_default()
+    };
+    cluster.wait_for_status(|status| entry(status, "p", "b")["status"] == "failed");
+    let status = cluster.status();
+    let message = entry(&status, "p", "b")["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with("worker on `b` stopped reporting at "), "{message}");
+    // Those that never sent one are waited for, with shared certificates as well.
+    for (plugin, node) in [("p", "a"), ("original", "global")] {
+        assert_eq!(entry(&status, plugin, node)["status"], "running");
+    }
+    assert_eq!((p.send("b"), p.send("a"), original.send("global")), (200, 200, 200));
+    let log = aggregator.log.clone();
+    aggregator.ends_well();
+    let archive = cluster.archive();
+    assert_eq!(archive.text("plugins/p/results/b/r.txt"), "of b\n");
+    assert!(archive.names().all(|name| !name.contains("errors/")));
+    let said = std::fs::read_to_string(log).unwrap();
+    assert_eq!(said.matches("received its result, 5 bytes").count(), 2, "{said}");
+}
+
+#[test]
+fn a_sender_that_is_refused_is_logged_a_few_times() {
+    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
+    let aggregator = cluster.start("");
+    let p = cluster.worker("p");
+    let refused = |line: &str, body: &str| {
+        let length = body.len();
+        let answer = p.peer.say(format!(
+            "{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        ));
+        answer.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    assert_eq!(refused("PUT /api/v1/results/global/other", "x"), "403");
+    assert_eq!(refused("POST /api/v1/progress/global/p", "{"), "400");
+    assert_eq!(refused(&format!("GET /{}", "x".repeat(2_000)), ""), "404");
+    for _ in 0..20 {
+        assert_eq!(refused("GET /none", ""), "404");
+    }
+    assert_eq!(p.send("global"), 200);
+    aggregator.ends_well();
+    let log = cluster.archive().text("meta/run.log");
+    for words in
+        ["other from 127.", "does not cover `other/global`", "was refused with 403", "was refused with 400"]
+    {
+        assert!(log.contains(words), "no `{words}`: {log}");
+    }
+    let refusals: Vec<_> = log.lines().filter(|line| line.contains("was refused with")).collect();
+    assert!(refusals.len() < 10 && refusals.iter().all(|line| line.len() < 1_000), "{refusals:#?}");
+}

@@ -228,7 +228,7 @@ impl ReviewRate {
 }
 
 /// How often each has tried within the window that its first try began.
-struct Tries<K>(Mutex<HashMap<K, (u32, Instant)>>);
+pub(super) struct Tries<K>(Mutex<HashMap<K, (u32, Instant)>>);
 
 impl<K> Default for Tries<K> {
     fn default() -> Self {
@@ -237,12 +237,12 @@ impl<K> Default for Tries<K> {
 }
 
 impl<K: Eq + Hash + Clone> Tries<K> {
-    fn left(&self, key: &K) -> bool {
+    pub(super) fn left(&self, key: &K) -> bool {
         let tries = locked(&self.0);
         tries.get(key).is_none_or(|(count, since)| *count < MAX_TRIES || since.elapsed() >= WINDOW)
     }
 
-    fn count(&self, key: &K) {
+    pub(super) fn count(&self, key: &K) {
         let mut tries = locked(&self.0);
         if tries.len() >= MAX_REMEMBERED && !tries.contains_key(key) {
             tries.retain(|_, (_, since)| since.elapsed() < WINDOW);

@@ -57,7 +57,7 @@ use anyhow::Context;
 
 pub use self::alone::{serve_alone, serve_certifying, serve_shared};
 pub(crate) use self::budget::connections;
-use self::certify::Certifier;
+use self::certify::{Certifier, Tries};
 pub(crate) use self::certify::{Holder, ReviewError, Reviewer};
 pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
 use self::store::Store;
@@ -177,7 +177,12 @@ impl Aggregator {
                 .spawn_scoped(scope, move || self.take_findings(server, &findings, stop))
                 .context("starting a thread")?;
             let certifier = self.certifier.as_ref();
-            let endpoints = server::Endpoints { store: &self.store, authority: &self.authority, certifier };
+            let endpoints = server::Endpoints {
+                store: &self.store,
+                authority: &self.authority,
+                certifier,
+                refused: Tries::default(),
+            };
             server.run(stop, |request| endpoints.answer(request))
         })
     }

@@ -4,10 +4,11 @@
 //! are those of `http`; files are the store's.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Instant;
 
-use super::budget::Hit;
-use super::certify::Certifier;
+use super::budget::{self, Hit};
+use super::certify::{Certifier, Tries};
 use super::digests::{QUICK, Wanted};
 use super::progress::{self, Unread};
 use super::ran;
@@ -19,6 +20,9 @@ use crate::backplane::{Authority, Caller};
 use base::clock;
 use base::http::{Request, Response, TurnedAway};
 use client::protocol::{DIGEST_HEADER, ERROR_HEADER, FINAL_HEADER, ResultId, Route, WANT_DIGEST_HEADER};
+
+/// The limit of what a line of the log repeats of a path and of a refusal.
+const LOGGED_BYTES: usize = 256;
 
 /// All that can be asked for.
 #[derive(Debug, PartialEq)]
@@ -39,11 +43,37 @@ pub(super) struct Endpoints<'a> {
     pub(super) authority: &'a Authority,
     /// Who makes certificates for workers, if they may ask for any.
     pub(super) certifier: Option<&'a Certifier>,
+    /// How many refusals of an address were logged.
+    pub(super) refused: Tries<IpAddr>,
 }
 
 impl Endpoints<'_> {
     /// Answers one request.
     pub(super) fn answer(&self, request: &mut Request<'_>) -> Response {
+        let response = self.respond(request);
+        self.log(request, &response);
+        response
+    }
+
+    /// Logs a refusal, at most a few of each address. Those that only invite a retry are not.
+    fn log(&self, request: &Request<'_>, response: &Response) {
+        let (status, address) = (response.status(), request.peer.address.ip());
+        if !(400..600).contains(&status) || matches!(status, 429 | 503) || !self.refused.left(&address) {
+            return;
+        }
+        self.refused.count(&address);
+        let level = match status {
+            // The answer to a worker whose result has arrived before.
+            409 => log::Level::Info,
+            500.. => log::Level::Error,
+            _ => log::Level::Warn,
+        };
+        let path = budget::beginning(&request.path, LOGGED_BYTES);
+        let message = budget::beginning(response.message(), LOGGED_BYTES);
+        log::log!(level, "{} {path} from {address} was refused with {status} {message}", request.method);
+    }
+
+    fn respond(&self, request: &mut Request<'_>) -> Response {
         let store = self.store;
         let caller = request.peer.certificate.as_ref().and_then(Caller::of);
         let action = match action(&request.method, &request.path, caller.as_ref()) {

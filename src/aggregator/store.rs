@@ -422,6 +422,7 @@ impl Store {
         let identity = Some(receipt.sender.identity.clone()).filter(|identity| !identity.is_empty());
         self.lock().keep(id, receipt);
         busy.settle(Standing::Accepted { identity });
+        log::info!("`{id}`: received its result, {size} bytes");
         // Only now: until the result is certain the error stands.
         if let Err(error) = remove(&errors) {
             log::warn!("`{id}`: {error:#}");
@@ -467,21 +468,17 @@ impl Store {
         }
     }
 
-    /// Notes why an upload was not taken, if that is not just about the connection.
+    /// Notes in the state why an upload was not taken, if that is not just about the connection.
     fn note(&self, id: &ResultId, refusal: &Refusal) {
         match refusal {
-            Refusal::Unexpected | Refusal::Duplicate => log::info!("`{id}`: {refusal}"),
-            Refusal::Cut(_) | Refusal::Stalled => log::warn!("`{id}`: {refusal}"),
+            Refusal::Unexpected | Refusal::Duplicate | Refusal::Cut(_) | Refusal::Stalled => {}
             // It will not be smaller the next time.
             Refusal::Limit(hit) if hit.is_final() => {
                 self.record(&Failure::new(id.clone(), refusal.to_string()));
             }
             // Nothing is wrong with it.
             Refusal::Limit(hit) if hit.code() == 503 => self.lock().limited(id, hit),
-            _ => {
-                log::error!("`{id}`: {refusal}");
-                self.lock().refuse(id, refusal.to_string(), Instant::now());
-            }
+            _ => self.lock().refuse(id, refusal.to_string(), Instant::now()),
         }
     }
 

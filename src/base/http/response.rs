@@ -84,6 +84,14 @@ impl Response {
         self.status
     }
 
+    /// What it says to people.
+    pub fn message(&self) -> &str {
+        match &self.payload {
+            Payload::Bytes(bytes) => std::str::from_utf8(bytes).unwrap_or_default().trim_end(),
+            Payload::File { .. } => "",
+        }
+    }
+
     /// Whether it is read from a file while it is sent, which takes as long as the peer likes.
     pub(super) fn is_file(&self) -> bool {
         matches!(self.payload, Payload::File { .. })
