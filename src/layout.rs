@@ -69,6 +69,8 @@ pub(crate) const JOURNAL: &str = "journal";
 pub(crate) const INCOMING: &str = "incoming";
 /// The run's authority with its key, inside the same folder.
 pub(crate) const AUTHORITY: &str = "authority.pem";
+/// What the cluster assigned to the run, inside the same folder: a pod that has the same resumes the run.
+pub(crate) const IDENTITY: &str = "identity";
 /// Next to the folders of runs: the uid of the pod whose run is complete.
 pub(crate) const COMPLETE: &str = "complete";
 /// Next to them: the last status of a complete run.

@@ -372,6 +372,9 @@ fn a_controller_that_may_make_no_pods_is_asked_why() {
 fn another_pod_with_the_same_volume_takes_the_run_up() {
     let mut cluster = Cluster::new(&[]).plugin("p", "Job", "").plugin("q", "Job", "");
     cluster.listens_at(std::net::Ipv4Addr::LOCALHOST);
+    for name in ["sonobuoy-config-cm", "sonobuoy-plugins-cm"] {
+        cluster.api.put(&format!("/api/v1/namespaces/sonobuoy/configmaps/{name}"), json!({}));
+    }
     cluster.folder.write("runs/before.tar.gz", "of an earlier run");
     let aggregator = cluster.start("");
     assert_eq!(cluster.worker("p").send("global"), 200);

@@ -146,6 +146,12 @@ impl Aggregator {
         self
     }
 
+    /// Keeps with the state of the run by what it is recognised after a restart, unless that is kept already.
+    pub(crate) fn identify(&self, identity: &str) -> anyhow::Result<()> {
+        let path = layout::state_dir(self.store.run_dir()).join(layout::IDENTITY);
+        if path.exists() { Ok(()) } else { disk::keep_private(&path, identity) }
+    }
+
     /// The authority of the run, the same after a restart.
     pub(crate) fn authority(&self) -> &Authority {
         &self.authority
@@ -317,6 +323,7 @@ impl Aggregator {
                 stop.wait(CHECK_INTERVAL);
             }
             self.store.give_up(self.settings.retry_window, self.settings.retry_limit);
+            self.store.give_up_silent(self.settings.silent);
             server.turned_away().iter().for_each(|refused| server::note(&self.store, refused));
         }
         findings.try_iter().for_each(|finding| self.take(finding));
@@ -328,7 +335,6 @@ impl Aggregator {
             Finding::Trouble(id, trouble) => self.store.lock().trouble(&id, trouble),
             Finding::Expect(id) => {
                 if let Err(error) = self.store.expect(&id) {
-            self.store.give_up_silent(self.settings.silent);
                     log::warn!("a result of `{id}` will not be taken: {error:#}");
                 }
             }

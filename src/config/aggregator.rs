@@ -106,6 +106,13 @@ fn advertised(port: i64, environment: &Environment) -> String {
     }
 }
 
+/// Whether a text can be the ID of a run, which becomes part of the names of files and objects.
+pub(crate) fn is_run(id: &str) -> bool {
+    (1..=128).contains(&id.len())
+        && !id.starts_with('.')
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
 /// A random UUID, version 4.
 pub(crate) fn new_uuid() -> String {
     use ring::rand::SecureRandom;

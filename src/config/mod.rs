@@ -21,7 +21,7 @@ use base::json;
 use base::sys;
 use base::yaml::Error;
 
-pub(crate) use aggregator::{Environment, load, new_uuid};
+pub(crate) use aggregator::{Environment, is_run, load, new_uuid};
 pub(crate) use grace::Grace;
 pub(crate) use identity::Identity;
 pub(crate) use limits::{Connections, Limits, Processing, Results};

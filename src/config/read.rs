@@ -14,7 +14,15 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
     let whole = yaml::json(text)?;
     each("", &whole, |key, path, node| match key {
         "description" => run.description.overlay(path, node),
-        "uuid" => run.uuid.overlay(path, node),
+        "uuid" => {
+            run.uuid.overlay(path, node)?;
+            if run.uuid.is_empty() || super::is_run(&run.uuid) {
+                return Ok(());
+            }
+            let words =
+                "may have letters, digits, `-`, `_` and `.`, at most 128, and does not begin with a dot";
+            Err(node.place.error(format!("`{path}` is `{}`; the ID of a run {words}", run.uuid)))
+        }
         "version" => run.version.overlay(path, node),
         "resultsdir" => run.results_dir.overlay(path, node),
         "querydir" => run.query_dir.overlay(path, node),
@@ -146,6 +154,7 @@ fn graces(grace: &mut Grace, path: &str, node: &Node) -> Result<(), Error> {
         "ended" => grace.ended.overlay(path, node),
         "nopod" => grace.no_pod.overlay(path, node),
         "silence" => grace.silence.overlay(path, node),
+        "silent" => grace.silent.overlay(path, node),
         "nodelost" => grace.node_lost.overlay(path, node),
         // Ignoring an unknown key would mean ignoring a grace period.
         _ => Err(node.place.error(format!(
@@ -154,7 +163,6 @@ fn graces(grace: &mut Grace, path: &str, node: &Node) -> Result<(), Error> {
     }
     })
 }
-        "silent" => grace.silent.overlay(path, node),
 
 fn redaction(rules: &mut Redaction, path: &str, node: &Node) -> Result<(), Error> {
     if node.is_null() {
@@ -368,6 +376,7 @@ mod tests {
             ("{\n\"UUID\": }", 2, 9, "expected value"),
             ("[]", 1, 1, "`the configuration` must be a map, not a list"),
             ("{\"uuid\": 3}", 1, 10, "`uuid` must be text, not a number: quote it"),
+            ("{\"UUID\": \"../x\"}", 1, 10, "`UUID` is `../x`; the ID of a run may have"),
             (
                 "{\"Server\":\n {\"bindport\": \"80\"}}",
                 2,

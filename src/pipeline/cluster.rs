@@ -25,7 +25,6 @@ use crate::names::{self, AGGREGATOR_SELECTORS, ANNOTATION_STATUS};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
 use crate::{config, layout, status};
-use base::archive;
 use base::at::At as _;
 use base::hex;
 use base::http::Server;
@@ -78,16 +77,30 @@ impl Cluster<'_> {
     /// Runs everything. `Err` if there is no archive at the end.
     pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<Outcome> {
         let pod = self.own_pod();
-        match self.begun(pod.as_ref())? {
-            Begun::Fresh => self.put_aside(),
-            Begun::Complete => {
-                log::info!("the run is complete; its archive is in `{}`", self.folder.display());
-                self.recall(&self.publisher(pod.as_ref()), stop);
-                return Ok(Outcome::Before);
-            }
-            Begun::Resumed(uuid) => {
+        let rights = Rights { stop, settled: Instant::now() + RIGHTS_SETTLE };
+        fs::create_dir_all(self.folder).at("cannot create", self.folder)?;
+        let uid = pod.as_ref().map(|(_, uid)| uid.as_str()).filter(|uid| !uid.is_empty());
+        if uid.is_some() && fs::read_to_string(self.folder.join(layout::COMPLETE)).ok().as_deref() == uid {
+            log::info!("the run is complete; its archive is in `{}`", self.folder.display());
+            self.recall(&self.publisher(pod.as_ref()), stop);
+            return Ok(Outcome::Before);
+        }
+        let identity = self.identity(uid, &rights);
+        match self.interrupted(&identity)? {
+            Some(uuid) => {
                 log::info!("resuming run {uuid} where it was interrupted");
                 self.config.uuid = uuid;
+            }
+            None => {
+                self.put_aside();
+                let run_dir = self.folder.join(&self.config.uuid);
+                if run_dir.exists() || layout::state_dir(&run_dir).exists() {
+                    log::warn!(
+                        "`UUID` {} is that of an interrupted run; this run gets another",
+                        self.config.uuid
+                    );
+                    self.config.uuid = config::new_uuid();
+                }
             }
         }
         let run_dir = self.folder.join(&self.config.uuid);
@@ -101,7 +114,7 @@ impl Cluster<'_> {
         {
             log::warn!("the status could not be published: {error:#}");
         }
-        let outcome = self.run_in(&run_dir, pod, &publisher, stop);
+        let outcome = self.run_in(&run_dir, pod, (&identity, &rights), &publisher, stop);
         logger::untee();
         if let Err(error) = &outcome
             && !stop.stopped()
@@ -121,19 +134,20 @@ impl Cluster<'_> {
         &self,
         run_dir: &Path,
         pod: Option<(String, String)>,
+        (identity, rights): (&str, &Rights<'_>),
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
     ) -> anyhow::Result<Outcome> {
         let started = SystemTime::now();
         let mut errors = 0;
-        let rights = Rights { stop, settled: Instant::now() + RIGHTS_SETTLE };
-        let (expected, unseen) = self.expected(&rights)?;
+        let (expected, unseen) = self.expected(rights)?;
         let limit = launch::total(&self.config, &self.definitions);
         let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(VALIDITY_MARGIN);
         let limits = self.config.limits.clone();
         let settings = Settings { limits, valid, silent: self.config.graces.silent, ..Settings::default() };
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
         let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
+        aggregator.identify(identity)?;
         // If launched, they would send results that nobody is waiting for.
         for id in unseen.iter().flat_map(|_| expected.iter().flatten()).filter(|id| self.on_each_node(id)) {
             let why = unseen.as_deref().unwrap_or_default();
@@ -153,7 +167,7 @@ impl Cluster<'_> {
         };
         let again = retry::attempts(&self.config, &self.definitions);
         let (roster, audience) = (Roster::default(), review::audience(&self.config.uuid));
-        let by_node = self.certifies_nodes(&owner.0, &rights)?;
+        let by_node = self.certifies_nodes(&owner.0, rights)?;
         if by_node {
             let all = self.definitions.iter().chain(&again);
             let launched = all.map(|definition| self.launched(definition)).collect();
@@ -196,8 +210,7 @@ impl Cluster<'_> {
             anyhow::Ok(Plugin { definition, session, ids, limit, proof })
         };
         let plugins = self.definitions.iter().zip(expected).map(plugin).collect::<Result<Vec<_>, _>>()?;
-        let own = |attempt: &Definition| vec![ResultId::global(attempt.name())];
-        let attempts = again.iter().map(|attempt| plugin((attempt, own(attempt))));
+        let attempts = again.iter().map(|attempt| plugin((attempt, vec![ResultId::global(attempt.name())])));
         let attempts = attempts.collect::<Result<Vec<_>, _>>()?;
         let retries = Retries { run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
         let conduct =
@@ -421,47 +434,6 @@ impl Cluster<'_> {
         }
     }
 
-    /// Looks for a run that this pod started, or finished. A folder that outlives pods may contain those of others.
-    fn begun(&self, pod: Option<&(String, String)>) -> anyhow::Result<Begun> {
-        let folder = self.folder;
-        fs::create_dir_all(folder).at("cannot create", folder)?;
-        let uid = pod.map(|(_, uid)| uid.as_str()).filter(|uid| !uid.is_empty());
-        if uid.is_some() && fs::read_to_string(folder.join(layout::COMPLETE)).ok().as_deref() == uid {
-            return Ok(Begun::Complete);
-        }
-        let entries = fs::read_dir(folder).at("cannot read", folder)?;
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let Some(uuid) = name.to_str().and_then(layout::run_of_state) else { continue };
-            let settings = fs::read_to_string(folder.join(uuid).join(layout::CONFIG)).unwrap_or_default();
-            let own = config::Run { uuid: uuid.to_owned(), ..self.config.clone() };
-            if wherever(&settings) == wherever(&own.to_json()) {
-                return Ok(Begun::Resumed(uuid.to_owned()));
-            }
-            log::warn!("run {uuid} was interrupted and had other settings; it is not resumed");
-        }
-        Ok(Begun::Fresh)
-    }
-
-    /// Archives of earlier runs, on a volume that outlives them, must not be taken for this run's.
-    fn put_aside(&self) {
-        let earlier = self.folder.join(layout::EARLIER);
-        for path in archive::finished(self.folder).unwrap_or_default() {
-            let aside = earlier.join(path.file_name().unwrap_or_default());
-            let moved = fs::create_dir_all(&earlier).and_then(|()| {
-                for (from, to) in layout::seal(&path).iter().zip(layout::seal(&aside)) {
-                    // Archives from older versions have none.
-                    let _ = fs::rename(from, to);
-                }
-                fs::rename(&path, &aside)
-            });
-            match moved {
-                Ok(()) => log::info!("the archive of an earlier run is kept as `{}`", aside.display()),
-                Err(error) => log::warn!("cannot move `{}` aside: {error}", path.display()),
-            }
-        }
-    }
-
     fn publisher(&self, pod: Option<&(String, String)>) -> StatusPublisher<'_> {
         StatusPublisher {
             client: &self.client,
@@ -520,7 +492,7 @@ impl Cluster<'_> {
 }
 
 /// The rights of a run that has just begun.
-struct Rights<'a> {
+pub(super) struct Rights<'a> {
     stop: &'a Stop,
     /// From then on they are what they are.
     settled: Instant,
@@ -528,7 +500,7 @@ struct Rights<'a> {
 
 impl Rights<'_> {
     /// Asks what needs one of them, again for as long as a refusal may pass.
-    fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
+    pub(super) fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
         loop {
             let answer = ask();
             if !is_refused(&answer) || Instant::now() >= self.settled || self.stop.wait(REFUSED_PAUSE) {
@@ -536,21 +508,6 @@ impl Rights<'_> {
             }
         }
     }
-}
-
-/// The settings of a run without its pod's address: on a volume, another pod may find it, too.
-fn wherever(settings: &str) -> Value {
-    let mut settings: Value = serde_json::from_str(settings).unwrap_or_default();
-    settings["Server"]["advertiseaddress"] = Value::Null;
-    settings
-}
-
-enum Begun {
-    Fresh,
-    /// The UUID of an interrupted run.
-    Resumed(String),
-    /// The run is over.
-    Complete,
 }
 
 /// Where the status is published.

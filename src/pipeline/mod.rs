@@ -15,6 +15,7 @@ mod retry;
 mod review;
 mod status_service;
 mod upload;
+mod volume;
 mod why;
 
 pub(crate) use aggregate::aggregate;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::state;
+use crate::config;
 use crate::names::{AUTHORITY_KEY, AUTHORITY_MAP, RUN_KEY};
 use crate::plugin;
 use base::kube::{Client, Resource};
@@ -50,7 +51,7 @@ impl Authorities {
 
     /// Where that of a run is kept; none for a name that is a path.
     pub(crate) fn path(&self, run: &str) -> Option<PathBuf> {
-        is_plain(run).then(|| self.folder.join(format!("{run}.pem")))
+        config::is_run(run).then(|| self.folder.join(format!("{run}.pem")))
     }
 
     /// Keeps that of a run. One that is kept already stays, and is an error if it is another.
@@ -121,12 +122,6 @@ pub(crate) fn read(path: &Path) -> Result<String> {
     let describe = || format!("cannot read `{}`", path.display());
     let content = small::read(path, MAX_CERTIFICATE_BYTES).with_context(describe)?;
     String::from_utf8(content).with_context(describe)
-}
-
-fn is_plain(run: &str) -> bool {
-    (1..=128).contains(&run.len())
-        && !run.starts_with('.')
-        && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 #[cfg(test)]
