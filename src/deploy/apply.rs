@@ -15,9 +15,12 @@ use super::remedy::remedy;
 use crate::names;
 use crate::remote::state;
 use crate::status;
-use base::kube::{Client, Discovery, Error, Resource};
+use base::kube::{Client, Discovery, Error, Request, Resource, Selector};
 use base::yaml;
 
+/// What gives rights to an account.
+const RIGHTS: [Resource; 4] =
+    [Resource::CLUSTER_ROLE_BINDINGS, Resource::CLUSTER_ROLES, Resource::ROLE_BINDINGS, Resource::ROLES];
 /// How long one creation is tried again while the server cannot answer.
 const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two tries.
@@ -69,8 +72,8 @@ pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
 pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
     let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
     let objects = resolve(&kinds, objects, namespace)?;
-    let mut work = Work { client, made: Vec::new(), home: namespace };
-    refuse_second_run(client, &objects)?;
+    let mut work =
+        Work { client, made: Vec::new(), home: namespace, is_alone: refuse_second_run(client, &objects)? };
     work.create(&objects).map_err(|error| match work.made.is_empty() {
         true => error.context("nothing was created"),
         false => error.context(work.left_behind()),
@@ -106,8 +109,9 @@ pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -
     objects.iter().map(one).collect()
 }
 
-/// Two runs cannot live in one namespace: refuses one that meets another.
-fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<()> {
+/// Two runs cannot live in one namespace: refuses one that meets another. Whether this is a run, and known to be alone.
+fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<bool> {
+    let mut is_alone = false;
     let aggregator = |object: &&Object<'_>| {
         object.resource.kind == "Pod"
             && object.value["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
@@ -116,7 +120,10 @@ fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<()> {
         let namespace = &object.namespace;
         let found = match state::find(client, namespace) {
             Ok(Some(pod)) => pod,
-            Ok(None) => continue,
+            Ok(None) => {
+                is_alone = true;
+                continue;
+            }
             // Whoever may not look may still be allowed to create; the server will tell.
             Err(error) if error.is_forbidden() => continue,
             Err(error) => return Err(error).context("looking for another run"),
@@ -132,12 +139,12 @@ fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<()> {
              namespace with `-n`"
         );
     }
-    Ok(())
+    Ok(is_alone)
 }
 
 /// What the server would say to the creation of each, without creating any.
 pub(super) fn refusals(client: &Client, objects: &[Object<'_>], home: &str) -> Vec<Refused> {
-    let work = Work { client, made: Vec::new(), home };
+    let work = Work { client, made: Vec::new(), home, is_alone: false };
     let refused = objects.iter().filter_map(|object| work.refusal(object, objects));
     refused.chain(objects.iter().flat_map(|object| work.missing_claims(object, objects))).collect()
 }
@@ -147,6 +154,8 @@ struct Work<'a> {
     /// What exists now that did not before.
     made: Vec<String>,
     home: &'a str,
+    /// Whether this is a run, and no other one is in its namespace.
+    is_alone: bool,
 }
 
 impl Work<'_> {
@@ -164,6 +173,7 @@ impl Work<'_> {
         }
         refused.extend(objects.iter().flat_map(|object| self.missing_claims(object, objects)));
         stop_at(&refused)?;
+        self.clear()?;
         // Namespaces that do not exist, with their accounts, which pods are tried with; then all else can be tried.
         let first = |object: &Object<'_>| {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
@@ -186,6 +196,41 @@ impl Work<'_> {
             }
         }
         postponed.into_iter().try_for_each(|object| self.one(object))
+    }
+
+    /// Removes the rights that earlier runs have left to accounts of this namespace: those of this run would inherit them.
+    fn clear(&self) -> Result<()> {
+        let selector = Selector::labels(format!("{},namespace={}", names::SELECTOR, self.home));
+        for (resource, namespace) in
+            RIGHTS.iter().filter(|_| self.is_alone).zip(["", "", self.home, self.home])
+        {
+            let left = match self.client.list(resource, namespace, &selector) {
+                Ok(left) => left,
+                // An account without this right may still run plugins in its namespace.
+                Err(error) if error.is_forbidden() => continue,
+                Err(error) => return Err(error).context("looking for the rights of earlier runs"),
+            };
+            let names: Vec<_> =
+                left.iter().filter_map(|object| object["metadata"]["name"].as_str()).collect();
+            if !names.is_empty() {
+                let what = format!("{} of an earlier run: {}", resource.plural, names.join(", "));
+                log::info!("removing {what}");
+                self.client
+                    .send(&Request::delete_collection(resource, namespace, &selector))
+                    .with_context(|| format!("removing {what}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the role or binding of this name is not of a run in this namespace, whose leftovers [`Work::clear`] removes.
+    fn is_foreign(&self, object: &Object<'_>) -> bool {
+        let labels = |value: &Value| {
+            [names::LABEL_ALL, "namespace"].map(|label| value["metadata"]["labels"][label].clone())
+        };
+        let found = self.client.get(&object.resource, "", object.name).unwrap_or_default();
+        RIGHTS.contains(&object.resource)
+            && (labels(&found) != labels(object.value) || labels(&found)[0] != names::SONOBUOY)
     }
 
     /// Namespaces of the manifest that do not exist yet. One that is going, or that nobody makes, is an error.
@@ -231,7 +276,11 @@ impl Work<'_> {
         }
         match outcome {
             Ok(_) => None,
-            Err(error) if error.already_exists() && !object.resource.namespaced => None,
+            Err(error)
+                if error.already_exists() && !object.resource.namespaced && !self.is_foreign(object) =>
+            {
+                None
+            }
             Err(error) if error.is_not_found() && binds_one_of(object, all) => None,
             Err(Error::Api(refusal)) if refusal.message.contains("does not support dry run") => {
                 log::debug!("{} cannot be tried: {}", object.described(), refusal.message);
@@ -299,7 +348,13 @@ impl Work<'_> {
             match self.client.create(&object.resource, &object.namespace, object.value) {
                 Ok(_) => return Ok(true),
                 Err(error) if error.already_exists() && unsure => return Ok(true),
-                Err(error) if error.already_exists() && !object.resource.namespaced => return Ok(false),
+                Err(error)
+                    if error.already_exists()
+                        && !object.resource.namespaced
+                        && !RIGHTS.contains(&object.resource) =>
+                {
+                    return Ok(false);
+                }
                 Err(error) if error.is_passing() && Instant::now() < end => {
                     unsure |= !error.is_unsent();
                     log::warn!("{error}; trying again");
@@ -350,7 +405,14 @@ impl Object<'_> {
             }
             _ => (error.to_string(), None),
         };
-        let remedy = remedy(error, &self.resource, &self.namespace);
+        let remedy = match error.already_exists() && !self.resource.namespaced {
+            true => Some(format!(
+                "it is not of a run in this namespace; unless something else needs it, remove it with `kubectl delete {} {}`",
+                self.resource.kind.to_lowercase(),
+                self.name
+            )),
+            false => remedy(error, &self.resource, &self.namespace),
+        };
         let lacks_right = error.is_forbidden() && error.obstacle().is_none();
         Refused { object: Some(self.described()), why, request, lacks_right, remedy }
     }

@@ -31,7 +31,7 @@ pub(crate) struct Removal {
     pub namespace: String,
     /// Whether there may be roles and bindings.
     pub rbac: bool,
-    /// The namespace whoever made it, the roles of all runs, and what e2e tests left behind.
+    /// The namespace in any case, the roles of all runs without an aggregator, and what e2e tests left behind.
     pub all: bool,
     /// The server only says whether it would.
     pub dry_run: bool,
@@ -124,20 +124,14 @@ impl Removal {
 
     /// Removes what belongs to the run from a namespace that stays.
     fn empty(&self, client: &Client, run: &Run, failures: &mut Vec<String>) {
-        let role = |plural: &'static str, kind: &'static str| Resource {
-            plural: plural.into(),
-            kind: kind.into(),
-            namespaced: true,
-            ..Resource::CLUSTER_ROLES
-        };
         // First what starts pods, at last what they live by.
         for resource in [
             Resource::DAEMON_SETS,
             Resource::PODS,
             Resource::CONFIG_MAPS,
             Resource::SECRETS,
-            role("rolebindings", "RoleBinding"),
-            role("roles", "Role"),
+            Resource::ROLE_BINDINGS,
+            Resource::ROLES,
             Resource::SERVICE_ACCOUNTS,
         ] {
             self.many(client, &resource, &self.namespace, &Selector::labels(names::SELECTOR), failures);

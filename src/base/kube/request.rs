@@ -54,6 +54,8 @@ impl Resource {
         DAEMON_SETS = "apps" "v1" "daemonsets" "DaemonSet" true;
         CLUSTER_ROLES = "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole" false;
         CLUSTER_ROLE_BINDINGS = "rbac.authorization.k8s.io" "v1" "clusterrolebindings" "ClusterRoleBinding" false;
+        ROLES = "rbac.authorization.k8s.io" "v1" "roles" "Role" true;
+        ROLE_BINDINGS = "rbac.authorization.k8s.io" "v1" "rolebindings" "RoleBinding" true;
         TOKEN_REVIEWS = "authentication.k8s.io" "v1" "tokenreviews" "TokenReview" false;
         ACCESS_REVIEWS = "authorization.k8s.io" "v1" "selfsubjectaccessreviews" "SelfSubjectAccessReview" false;
     }
