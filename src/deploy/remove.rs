@@ -67,6 +67,11 @@ impl Removal {
         let mut left = Vec::new();
         let mut failures = Vec::new();
         let run = Run::read(client, &self.namespace)?;
+        let others = if self.all { self.others(client)? } else { BTreeSet::new() };
+        let spared = others.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        for other in &others {
+            log::info!("the run in namespace {other} is spared; remove it with `sonobuoy delete -n {other}`");
+        }
         let namespace = |name: &str| Target {
             resource: Resource::NAMESPACES,
             namespace: String::new(),
@@ -76,8 +81,8 @@ impl Removal {
         match run.relation {
             Namespace::Foreign if !self.all => {
                 log::warn!(
-                    "the run did not make the namespace {}: only what belongs to the run is removed; --all removes \
-                     the namespace too",
+                    "the run did not make the namespace {0}: only what belongs to the run is removed; \
+                     `kubectl delete namespace {0}` removes the rest with everything in it",
                     self.namespace
                 );
                 self.empty(client, &run, &mut failures);
@@ -95,10 +100,10 @@ impl Removal {
             }
         }
         if self.rbac && (self.all || !run.namespaced) {
-            let labels = if self.all {
-                names::SELECTOR.to_owned()
-            } else {
-                format!("{},namespace={}", names::SELECTOR, self.namespace)
+            let labels = match self.all {
+                false => format!("{},namespace={}", names::SELECTOR, self.namespace),
+                true if spared.is_empty() => names::SELECTOR.to_owned(),
+                true => format!("{},namespace notin ({spared})", names::SELECTOR),
             };
             for resource in [Resource::CLUSTER_ROLE_BINDINGS, Resource::CLUSTER_ROLES] {
                 self.many(client, &resource, "", &Selector::labels(&labels), &mut failures);
@@ -111,7 +116,9 @@ impl Removal {
                 });
             }
         }
-        if self.all {
+        if self.all && !others.is_empty() {
+            log::info!("namespaces of e2e tests are spared: they may belong to a run in {spared}");
+        } else if self.all {
             for found in client.list(&Resource::NAMESPACES, "", &Selector::labels(E2E))? {
                 let name = name(&found);
                 let request = Request::delete(&Resource::NAMESPACES, "", &name);
@@ -120,6 +127,18 @@ impl Removal {
             }
         }
         if failures.is_empty() { Ok(Left(left)) } else { bail!("{}", failures.join("; ")) }
+    }
+
+    /// Other namespaces with an aggregator.
+    fn others(&self, client: &Client) -> Result<BTreeSet<String>, Error> {
+        let mut others = BTreeSet::new();
+        for labels in names::AGGREGATOR_SELECTORS {
+            for pod in client.list(&Resource::PODS, "", &Selector::labels(labels))? {
+                others.extend(pod["metadata"]["namespace"].as_str().map(str::to_owned));
+            }
+        }
+        others.remove(&self.namespace);
+        Ok(others)
     }
 
     /// Removes what belongs to the run from a namespace that stays.

@@ -110,18 +110,28 @@ fn a_namespace_made_by_another_program_just_before_the_run_stays() {
 }
 
 #[test]
-fn all_takes_what_e2e_tests_and_other_runs_left_behind() {
+fn all_takes_what_e2e_tests_and_other_runs_left_behind_and_spares_runs() {
     let api = ApiServer::start();
-    run(&api, "one", 1, "clusterAdmin");
-    run(&api, "two", 1, "clusterAdmin");
+    for namespace in ["one", "two", "three"] {
+        run(&api, namespace, 1, "clusterAdmin");
+    }
+    let aggregator = json!({"component": "sonobuoy", "sonobuoy-component": "aggregator"});
+    for namespace in ["one", "three"] {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/sonobuoy");
+        api.merge(&path, &json!({"metadata": {"labels": aggregator}}));
+    }
     api.put(
         "/api/v1/namespaces/e2e-1",
         json!({"metadata": {"labels": {"e2e-framework": "x", "e2e-run": "y"}}}),
     );
     api.put("/api/v1/namespaces/e2e-2", json!({"metadata": {"labels": {"e2e-framework": "x"}}}));
     Removal { all: true, ..removal("one") }.issue(&client(&api)).unwrap();
+    assert_eq!(names(&api, "/api/v1/namespaces"), "default e2e-1 e2e-2 kube-system three two");
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(names(&api, bindings), "sonobuoy-serviceaccount-three");
+    Removal { all: true, ..removal("three") }.issue(&client(&api)).unwrap();
     assert_eq!(names(&api, "/api/v1/namespaces"), "default e2e-2 kube-system two");
-    assert_eq!(names(&api, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"), "");
+    assert_eq!(names(&api, bindings), "");
 }
 
 #[test]
