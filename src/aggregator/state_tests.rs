@@ -139,7 +139,7 @@ fn results_of_processing_reach_every_node_that_has_some() {
     state.processed("d", |id| (id.node != "n2").then(|| (format!("of {}", id.node), counts.clone())));
     let entries = document(&state, Instant::now()).plugins.unwrap();
     let told: Vec<_> = entries.iter().map(|entry| entry.result_status.as_str()).collect();
-    assert_eq!(told, ["of n1", "", "of n3", ""], "a node without an item stops nobody");
+    assert_eq!(told, ["of n1", "", "of n3", ""], "a node without an item is skipped");
     assert_eq!((entries[2].result_counts.as_ref(), entries[1].result_counts.as_ref()), (Some(&counts), None));
 }
 
