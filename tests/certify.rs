@@ -1,5 +1,6 @@
 //! `certify`: archives that can be certified, and one thing wrong with them after the other.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::support::api_server::ExecAnswer;
@@ -10,20 +11,14 @@ use crate::support::{Folder, Sonobuoy};
 const DEFINITION: &str = "plugins/e2e/definition.json";
 const LOG: &str = "plugins/e2e/results/global/e2e.log";
 const JUNIT: &str = "plugins/e2e/results/global/junit_01.xml";
+const SERVER: &str = "serverversion.json";
 const PRODUCT: &str = "vendor: V\nname: Fine Clusters\nversion: v1.0\ntype: distribution\ndescription: D\n\
     website_url: https://a.example\ndocumentation_url: https://a.example/docs\ncontact_email_address: a@b.example\n";
 
 /// The files of an archive that has what it needs: three tests, two of them required.
 const GOOD: [(&str, &str); 4] = [
-    (
-        DEFINITION,
-        r#"{"Definition": {"spec": {"env": [{"name": "E2E_FOCUS", "value": "\\[Conformance\\]"}, {"name": "E2E_SKIP"}, {"name": "E2E_PARALLEL", "value": "false"}]}}}"#,
-    ),
-    (
-        LOG,
-        "Random Seed: 7 - will randomize all specs\nI e2e test version: v1.33.1\nI kube-apiserver version: v1.33.2\n\n\
-         Ran 2 of 3 Specs in 0.9 seconds\nSUCCESS! -- 2 Passed | 0 Failed | 0 Pending | 1 Skipped\nPASS\n\nTest Suite Passed\n",
-    ),
+    (DEFINITION, r#"{"Definition": {"spec": {"image": "reg.local:5000/k8s/conformance:v1.33.1"}}}"#),
+    (LOG, include_str!("fixtures/certify/v1.33.log")),
     (
         JUNIT,
         r#"<testsuites><testsuite name="Kubernetes e2e suite" tests="5"><properties><property name="RandomSeed" value="7"></property>
@@ -35,21 +30,23 @@ const GOOD: [(&str, &str); 4] = [
 <testcase name="[It] [sig-c] c" status="skipped"><skipped message="skipped"></skipped></testcase>
 </testsuite></testsuites>"#,
     ),
-    ("serverversion.json", r#"{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}"#),
+    (SERVER, r#"{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}"#),
 ];
 
-/// The command in a folder with an unpacked archive in `run`, in which `file` has `from` instead of `to`.
-fn certify(words: &str, file: &str, from: &str, to: &str) -> Sonobuoy {
-    let product = if file == "product.yaml" { PRODUCT.replacen(from, to, 1) } else { PRODUCT.into() };
-    GOOD.iter().fold(Sonobuoy::new(words).file("product.yaml", product), |run, (name, content)| {
-        let content = if *name == file {
-            assert!(content.contains(from), "{file}: {from}");
-            content.replacen(from, to, 1)
-        } else {
-            (*content).to_owned()
-        };
-        run.file(&format!("run/{name}"), content)
+/// The command in a folder with the files of an unpacked archive in `run`, each as `change` makes it.
+fn archived(words: &str, change: impl Fn(&str, &str) -> String) -> Sonobuoy {
+    GOOD.iter().fold(Sonobuoy::new(words), |run, (name, content)| {
+        run.file(&format!("run/{name}"), change(name, content))
     })
+}
+
+/// The same, with `to` instead of `from` in `file`.
+fn certify(words: &str, file: &str, from: &str, to: &str) -> Sonobuoy {
+    let change = |name: &str, content: &str| {
+        assert!(name != file || content.contains(from), "{file}: {from}");
+        if name == file { content.replacen(from, to, 1) } else { content.to_owned() }
+    };
+    archived(words, change).file("product.yaml", change("product.yaml", PRODUCT))
 }
 
 const ALL: &str = "certify run --product product.yaml -o out";
@@ -73,6 +70,44 @@ fn a_submission_has_four_files_and_overwrites_nothing() {
         .status(1)
         .stderr_has("`out` is not empty; name a new folder")
         .run();
+}
+
+#[test]
+fn runs_of_every_version_are_ready_whether_their_log_is_verbose_or_not() {
+    for minor in 27..=34 {
+        for form in ["", "-v"] {
+            let log = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join(format!("tests/fixtures/certify/v1.{minor}{form}.log"));
+            let log = std::fs::read_to_string(log).unwrap();
+            let version = format!("v1.{minor}");
+            let of = |name: &str, content: &str| {
+                if name == LOG { log.clone() } else { content.replace("v1.33", &version) }
+            };
+            archived("certify run", of)
+                .stdout(&format!("2 of 2 conformance tests of {version} passed\nReady for certification: write the submission with --product FILE -o DIR\n"))
+                .run();
+
+            // A verbose log may contradict the rest.
+            let of = |name: &str, content: &str| {
+                if name == LOG { log.clone() } else { content.replace("v1.33", "v1.26") }
+            };
+            let other = archived("certify run", of);
+            if form.is_empty() {
+                other.run_any();
+            } else {
+                let told = |who| format!("e2e.log: states {version} for the {who}, but the cluster is v1.26");
+                other.status(3).stdout_has(&told("tests")).stdout_has(&told("server")).run();
+            }
+
+            // A verbose log states the version of the tests where the tag of their image does not.
+            let of = |name: &str, content: &str| match name {
+                LOG => log.clone(),
+                DEFINITION => content.replace("v1.33.1", "latest"),
+                _ => content.replace("v1.33", &version),
+            };
+            archived("certify run", of).status(if form.is_empty() { 3 } else { 0 }).run_any();
+        }
+    }
 }
 
 #[test]
@@ -187,17 +222,23 @@ fn what_is_wrong_is_named_and_nothing_is_written() {
     for (file, from, to, words) in [
         (
             DEFINITION,
-            r"\\[Conformance\\]",
-            "Pods",
-            "E2E_FOCUS is `Pods` instead of `\\[Conformance\\]`: run with `--mode certified",
+            "v1.33.1",
+            "v1.32.9",
+            "definition.json: states v1.32 for the tests, but the cluster is v1.33",
         ),
         (
             DEFINITION,
-            r#""E2E_SKIP""#,
-            r#""E2E_SKIP", "value": "Disruptive""#,
-            "E2E_SKIP is `Disruptive`: all tests must run",
+            "v1.33.1",
+            "latest",
+            "definition.json: does not state the version of the tests: its image is `reg.local:5000/k8s/conformance:latest`",
         ),
-        (DEFINITION, r#""value": "false""#, r#""value": "true""#, "E2E_PARALLEL is `true`"),
+        (
+            SERVER,
+            "v1.33.2",
+            "v1.34.0",
+            "definition.json: states v1.33 for the tests, but the cluster is v1.34",
+        ),
+        (SERVER, "gitVersion", "git", "serverversion.json: does not state the cluster's version"),
         (
             JUNIT,
             r#"a works [Conformance]" status="passed">"#,
@@ -230,6 +271,12 @@ fn what_is_wrong_is_named_and_nothing_is_written() {
             r#""SkipStrings" value="Slow""#,
             "tests were skipped (SkipStrings is `Slow`)",
         ),
+        (
+            JUNIT,
+            r#"value="\[Conformance\]""#,
+            r#"value="Pods""#,
+            "other tests were chosen (FocusStrings is `Pods`)",
+        ),
         (JUNIT, r#""ParallelTotal" value="1""#, r#""ParallelTotal" value="4""#, "tests ran in parallel"),
         (JUNIT, r#""RandomSeed" value="7""#, r#""RandomSeed" value="8""#, "their random seeds differ"),
         (JUNIT, "</testsuite></testsuites>", "", "junit_01.xml: cannot be read: "),
@@ -243,19 +290,6 @@ fn what_is_wrong_is_named_and_nothing_is_written() {
         (LOG, "Ran 2 of 3", "", "the tests did not finish"),
         (LOG, "Test Suite Passed", "", "the suite did not pass: 0 failed, 0 pending, 0 flaked"),
         (LOG, "| 0 Pending", "| 1 Flaked | 0 Pending", "0 failed, 0 pending, 1 flaked"),
-        (
-            LOG,
-            "e2e test version: v1.33.1",
-            "e2e test version: v1.32.1",
-            "the tests it names is v1.32, and the cluster is v1.33",
-        ),
-        (LOG, "I kube-apiserver version: v1.33.2", "", "does not state the version of the server"),
-        (
-            "serverversion.json",
-            "v1.33.2",
-            "v1.34.0",
-            "e2e.log: the server it names is v1.33, and the cluster is v1.34",
-        ),
         ("product.yaml", "vendor: V\n", "", "product.yaml: `vendor` is missing or empty"),
         (
             "product.yaml",

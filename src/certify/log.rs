@@ -1,24 +1,23 @@
-//! What the log of a conformance run says: the versions of tests and server, the suite's last words, its seed.
+//! What the log of a conformance run says: the suite's last words, its seed, and the versions of tests and server if it is verbose.
 //!
 //! Lines are cut, never kept: a line of dots may be long, a log has gigabytes.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Read as _};
 
+use super::minor;
+
 /// No line that counts is longer.
 const MAX_LINE_BYTES: u64 = 4 << 10;
 
-/// How the tests tell the versions.
-const TESTS: &str = "e2e test version: ";
-const SERVER: &str = "kube-apiserver version: ";
+/// How a verbose log names the versions of tests and server.
+const VERSIONS: [(&str, &str); 2] = [("tests", "e2e test version: "), ("server", "kube-apiserver version: ")];
 
 /// A log, read.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Log {
-    /// The versions that the tests say they are of.
-    pub tests: BTreeSet<String>,
-    /// The versions of the server that they found.
-    pub servers: BTreeSet<String>,
+    /// The minor versions of `tests` and `server`, if it is verbose.
+    pub versions: BTreeSet<(&'static str, String)>,
     /// The seeds of the order of tests.
     pub seeds: BTreeSet<String>,
     /// How many tests ran, of how many, for each time that a suite ended.
@@ -48,9 +47,8 @@ impl Log {
     }
 
     fn take(&mut self, line: &str) {
-        let word_after = |mark: &str| Some(line.split_once(mark)?.1.split_whitespace().next()?.to_owned());
-        self.tests.extend(word_after(TESTS));
-        self.servers.extend(word_after(SERVER));
+        self.versions
+            .extend(VERSIONS.iter().filter_map(|(who, mark)| Some((*who, minor(line.split_once(mark)?.1)?))));
         if let Some(seed) = line.strip_prefix("Random Seed: ") {
             self.seeds.extend(seed.split_whitespace().next().map(str::to_owned));
         }
@@ -95,15 +93,13 @@ mod tests {
         let dots = "S".repeat(100_000);
         let text = format!(
             "Random Seed: 7 - will randomize all specs\n  I1122 e2e.go:116] e2e test version: v1.33.1\n\
-             I1122 e2e.go:125] kube-apiserver version: v1.33.2\n{dots}\nRan 3 of 9 Specs in 0.9 seconds\n\
+             I1122 e2e.go:125] kube-apiserver version: v1.34.2-k+3 \n{dots}\nRan 3 of 9 Specs in 0.9 seconds\n\
              \x1b[1mSUCCESS!\x1b[0m -- \x1b[32m3 Passed\x1b[0m | 0 Failed | 1 Flaked | 2 Pending | 6 Skipped\nPASS\n\nTest Suite Passed"
         );
         let log = Log::read(text.as_bytes()).unwrap();
-        let set = |word: &str| BTreeSet::from([word.to_owned()]);
         let expected = Log {
-            tests: set("v1.33.1"),
-            servers: set("v1.33.2"),
-            seeds: set("7"),
+            versions: BTreeSet::from([("tests", "v1.33".into()), ("server", "v1.34".into())]),
+            seeds: BTreeSet::from(["7".into()]),
             ends: vec![(3, 9)],
             counts: [3, 0, 2, 1],
             passed: true,

@@ -12,7 +12,6 @@ mod submission;
 pub(crate) use product::Product;
 pub(crate) use submission::{check, write};
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io::BufReader;
 
@@ -23,6 +22,7 @@ use crate::image::lists::listed;
 use crate::item::plain;
 use crate::layout;
 use crate::report::{Files, Source};
+use base::oci::Reference;
 use client::protocol::GLOBAL;
 use junit::Junit;
 use log::Log;
@@ -33,7 +33,7 @@ const E2E: &str = "e2e";
 const FOCUS: &str = r"\[Conformance\]";
 /// The log of the tests.
 const LOG: &str = "e2e.log";
-/// So many names stand in a finding.
+/// The maximum number of tests that a finding names.
 const MAX_NAMES: usize = 10;
 
 /// What keeps an archive from being certified.
@@ -64,7 +64,7 @@ impl fmt::Display for Finding {
 pub(crate) struct Candidate {
     /// The version of Kubernetes, as `v1.33`; empty if nothing tells.
     pub version: String,
-    /// How many required tests there are, and how many of them passed.
+    /// The number of required tests, and of those that passed.
     pub required: (usize, usize),
     /// What is wrong.
     pub findings: Vec<Finding>,
@@ -78,7 +78,6 @@ pub(crate) fn examine(archive: &str, names: Option<&str>) -> anyhow::Result<Cand
     let source = Source::open(archive)?;
     let folder = format!("{}/{}/{GLOBAL}/", layout::plugin(E2E), layout::RESULTS);
     let log = format!("{folder}{LOG}");
-    let definitions = layout::DEFINITIONS.map(|name| format!("{}/{name}", layout::plugin(E2E)));
     let is_junit = |name: &str| {
         let file = name.strip_prefix(&folder).unwrap_or_default();
         file.starts_with("junit") && file.ends_with(".xml") && !file.contains('/')
@@ -110,10 +109,10 @@ pub(crate) fn examine(archive: &str, names: Option<&str>) -> anyhow::Result<Cand
         log,
         junit: junits.first().cloned().unwrap_or_default(),
     };
-    candidate.definition(&definitions)?;
     candidate.parts()?;
     let junit = candidate.junit(&junits, names)?;
-    candidate.log(junit.as_ref())?;
+    let log = candidate.log(junit.as_ref())?;
+    candidate.versions(&log)?;
     Ok(candidate)
 }
 
@@ -126,19 +125,23 @@ impl Candidate {
         self.findings.push(Finding { file: file.to_owned(), what: what.into(), tests });
     }
 
+    /// A document of the archive; null if it is missing.
+    fn json(&self, path: &str) -> anyhow::Result<Value> {
+        let text = self.files.small(path)?;
+        text.map_or(Ok(Value::Null), |text| {
+            base::json::from_slice(&text).with_context(|| format!("`{path}`"))
+        })
+    }
+
     /// What else ran tests whose results count as the plugin's.
     fn parts(&mut self) -> anyhow::Result<()> {
-        let config = self.files.small(layout::CONFIG)?.unwrap_or_default();
-        let config: Value = base::json::from_slice(&config).unwrap_or_default();
-        if config["Resumes"].as_str().is_some_and(|run| !run.is_empty()) {
+        if self.json(layout::CONFIG)?["Resumes"].as_str().is_some_and(|run| !run.is_empty()) {
             let what = "the run continued another one, but all tests must run in one: run without `--resume`";
             self.find(layout::CONFIG, what);
         }
         for name in self.files.folders(layout::PLUGINS)? {
             let path = format!("{}/{}", layout::plugin(&name), layout::DEFINITIONS[0]);
-            let definition = self.files.small(&path)?.unwrap_or_default();
-            let definition: Value = base::json::from_slice(&definition).unwrap_or_default();
-            if definition.pointer("/Definition/sonobuoy-config/part-of").is_none_or(|whole| whole != E2E) {
+            if self.json(&path)?["Definition"]["sonobuoy-config"]["part-of"] != E2E {
                 continue;
             }
             let what = match layout::is_attempt(&name, E2E) {
@@ -148,42 +151,6 @@ impl Candidate {
                 false => "tests ran in several parts, but all must run in one: run without `--split`",
             };
             self.find(&path, what);
-        }
-        Ok(())
-    }
-
-    /// How the plugin was told to run the tests.
-    fn definition(&mut self, places: &[String]) -> anyhow::Result<()> {
-        let Some(path) = places.iter().find(|path| self.files.has(path)).cloned() else {
-            self.find(&places[0], "is missing, so nothing says which tests were chosen");
-            return Ok(());
-        };
-        let text = self.files.small(&path)?.unwrap_or_default();
-        let definition: Value = serde_json::from_slice(&text).with_context(|| format!("`{path}`"))?;
-        let env = definition["Definition"]["spec"]["env"].as_array().into_iter().flatten();
-        let env: BTreeMap<&str, &str> = env
-            .filter_map(|entry| Some((entry["name"].as_str()?, entry["value"].as_str().unwrap_or_default())))
-            .collect();
-        let of = |name: &str| env.get(name).copied().unwrap_or_default();
-        if of("E2E_FOCUS") != FOCUS {
-            let what = format!(
-                "E2E_FOCUS is `{}` instead of `{FOCUS}`: run with `--mode certified-conformance`",
-                of("E2E_FOCUS")
-            );
-            self.find(&path, what);
-        }
-        for (name, fine) in [
-            ("E2E_SKIP", &[""][..]),
-            ("E2E_PARALLEL", &["", "false", "1", "n"]),
-            ("E2E_DRYRUN", &["", "false"]),
-        ] {
-            if !fine.contains(&of(name)) {
-                let what = format!(
-                    "{name} is `{}`: all tests must run, one after the other; run with `--mode certified-conformance`",
-                    of(name)
-                );
-                self.find(&path, what);
-            }
         }
         Ok(())
     }
@@ -237,6 +204,9 @@ impl Candidate {
             };
             self.find_tests(path, what, missing);
         }
+        if junit.properties.is_empty() {
+            self.find(path, "does not say how the suite was started (it has no <properties>)");
+        }
         for (key, fine, means) in [
             ("FocusStrings", FOCUS, "other tests were chosen"),
             ("SkipStrings", "", "tests were skipped"),
@@ -257,47 +227,14 @@ impl Candidate {
         Ok(Some(junit))
     }
 
-    /// What the log says of versions and of the end, and whether it is of the same run as the JUnit file.
-    fn log(&mut self, junit: Option<&Junit>) -> anyhow::Result<()> {
+    /// What the log says of the end, and whether it is of the same run as the JUnit file.
+    fn log(&mut self, junit: Option<&Junit>) -> anyhow::Result<Log> {
         let path = self.log.clone();
         let Some(content) = self.files.open(&path)? else {
             self.find(&path, "is missing");
-            return Ok(());
+            return Ok(Log::default());
         };
         let log = Log::read(BufReader::new(content)).with_context(|| format!("`{path}`"))?;
-        let told: Value = match self.files.small(layout::SERVER_VERSION)? {
-            Some(text) => {
-                serde_json::from_slice(&text).with_context(|| format!("`{}`", layout::SERVER_VERSION))?
-            }
-            None => Value::Null,
-        };
-        let own = told["gitVersion"].as_str().and_then(minor);
-        let servers: Vec<String> = log.servers.iter().filter_map(|version| minor(version)).collect();
-        let tests: Vec<String> = log.tests.iter().filter_map(|version| minor(version)).collect();
-        self.version = own.clone().or_else(|| servers.first().cloned()).unwrap_or_default();
-        for (who, word, versions) in
-            [("tests", "e2e test version", &tests), ("server", "kube-apiserver version", &servers)]
-        {
-            if versions.is_empty() {
-                self.find(
-                    &path,
-                    format!("does not state the version of the {who} (a line `{word}: vX.Y.Z`)"),
-                );
-            }
-        }
-        for (version, file) in tests
-            .iter()
-            .map(|version| (version, "tests"))
-            .chain(servers.iter().map(|version| (version, "server")))
-        {
-            if *version != self.version {
-                let what = format!("the {file} it names is {version}, and the cluster is {}", self.version);
-                self.find(&path, what);
-            }
-        }
-        if own.is_none() {
-            self.find(layout::SERVER_VERSION, "does not state the cluster's version");
-        }
         match log.ends[..] {
             [] => self.find(&path, "has no ending: the tests did not finish (a line `Ran N of M Specs`)"),
             [(ran, all)] => self.end(&path, &log, ran, all, junit),
@@ -306,6 +243,35 @@ impl Candidate {
         let seed = junit.and_then(|junit| junit.properties.get("RandomSeed"));
         if seed.is_some_and(|seed| !log.seeds.is_empty() && !log.seeds.contains(seed)) {
             self.find(&path, "is not from the run that wrote the JUnit file: their random seeds differ");
+        }
+        Ok(log)
+    }
+
+    /// Whether the tests are of the server's minor version. Their image has it in its tag, a verbose log names both.
+    fn versions(&mut self, log: &Log) -> anyhow::Result<()> {
+        self.version =
+            self.json(layout::SERVER_VERSION)?["gitVersion"].as_str().and_then(minor).unwrap_or_default();
+        if self.version.is_empty() {
+            self.find(layout::SERVER_VERSION, "does not state the cluster's version");
+            return Ok(());
+        }
+        let path = format!("{}/{}", layout::plugin(E2E), layout::DEFINITIONS[0]);
+        let definition = self.json(&path)?;
+        let image = definition["Definition"]["spec"]["image"].as_str().unwrap_or_default();
+        let tag = Reference::parse(image).ok().and_then(|image| minor(&image.tag?));
+        if tag.is_none() && log.versions.iter().all(|(who, _)| *who != "tests") {
+            let what = format!(
+                "does not state the version of the tests: its image is `{image}`; use one with a version as its tag, such as `conformance:{}.0`",
+                self.version
+            );
+            self.find(&path, what);
+        }
+        let tag = tag.iter().map(|version| (&path, "tests", version));
+        let log = log.versions.iter().map(|(who, version)| (&self.log, *who, version));
+        let others = tag.chain(log).filter(|(.., version)| **version != self.version);
+        let others: Vec<_> = others.map(|(path, who, version)| (path.clone(), who, version)).collect();
+        for (path, who, version) in others {
+            self.find(&path, format!("states {version} for the {who}, but the cluster is {}", self.version));
         }
         Ok(())
     }
@@ -334,6 +300,6 @@ impl Candidate {
 /// `v1.33` of `v1.33.1`.
 fn minor(version: &str) -> Option<String> {
     let mut parts = version.trim_start_matches('v').split('.');
-    let number = |part: Option<&str>| part?.trim_end_matches('+').parse::<u32>().ok();
-    Some(format!("v{}.{}", number(parts.next())?, number(parts.next())?))
+    let mut number = || parts.next()?.parse::<u32>().ok();
+    Some(format!("v{}.{}", number()?, number()?))
 }
