@@ -30,9 +30,10 @@ pub(crate) const AGGREGATOR_ACCOUNT: &str = "sonobuoy-aggregator";
 pub(crate) const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
 /// The status service, its secret, and the name in its certificate, whatever its address.
 pub(crate) const STATUS_SERVICE: &str = "sonobuoy-status";
-/// The secret with the URL that the aggregator uploads the archive to, and its key.
+/// The secret for the aggregator's upload of the archive, and its keys: the URL, and the authorities to trust.
 pub(crate) const UPLOAD_SECRET: &str = "sonobuoy-upload";
 pub(crate) const UPLOAD_KEY: &str = "url";
+pub(crate) const UPLOAD_CA_KEY: &str = "ca.crt";
 /// The container that submits a plugin's results.
 pub(crate) const WORKER_CONTAINER: &str = "sonobuoy-worker";
 /// The volume that a plugin shares with the worker beside it.
@@ -71,6 +72,8 @@ pub(crate) const PLUGIN_CONFIG_DIR: &str = "/tmp/sonobuoy/config";
 pub(crate) const CONFIG_DIR: &str = "/etc/sonobuoy";
 pub(crate) const PLUGINS_DIR: &str = "/plugins.d";
 pub(crate) const STATUS_DIR: &str = "/etc/sonobuoy-status";
+/// Where the aggregator's container finds the upload's secret.
+pub(crate) const UPLOAD_DIR: &str = "/etc/sonobuoy-upload";
 
 /// The label of every object of a run; its value is [`SONOBUOY`].
 pub(crate) const LABEL_ALL: &str = "component";

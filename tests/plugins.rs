@@ -274,14 +274,20 @@ fn plugins_are_fetched_by_url() {
         .run();
 }
 
-/// Answers every request with the definition, over TLS; the authority to believe it by, in PEM.
-fn serve_tls(listener: TcpListener) -> (String, JoinHandle<()>) {
-    let (key, ca_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-    let mut ca = CertificateParams::default();
+/// Answers every request with the definition, over TLS, by a certificate of the authority or by that of the authority
+/// itself; the authority in PEM.
+fn serve_tls(listener: TcpListener, itself: bool) -> (String, JoinHandle<()>) {
+    let (mut key, ca_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let names = || CertificateParams::new(vec!["localhost".into()]).unwrap();
+    let mut ca = names();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = ca.self_signed(&ca_key).unwrap().pem();
-    let issuer = Issuer::new(ca, ca_key);
-    let leaf = CertificateParams::new(vec!["localhost".into()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let signed = ca.self_signed(&ca_key).unwrap();
+    let authority = signed.pem();
+    let issuer = Issuer::new(ca, &ca_key);
+    let mut leaf = names().signed_by(&key, &issuer).unwrap();
+    if itself {
+        (leaf, key) = (signed, ca_key);
+    }
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -313,7 +319,7 @@ fn serve_tls(listener: TcpListener) -> (String, JoinHandle<()>) {
 fn a_server_of_the_company_is_believed_by_its_authority() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (authority, serving) = serve_tls(listener);
+    let (authority, serving) = serve_tls(listener, false);
     let call = || {
         let call = Sonobuoy::new(&format!("gen {VERSION} -p https://localhost:{}/p.yaml", address.port()));
         call.file("ca.pem", &authority).file("folder/company.crt", &authority).file("folder/note", "none")
@@ -325,6 +331,19 @@ fn a_server_of_the_company_is_believed_by_its_authority() {
         &objects(call().env("SSL_CERT_DIR", std::env::join_paths(["absent", "folder"]).unwrap())),
         "p",
     );
+    TcpStream::connect(address).unwrap().write_all(b"!").unwrap();
+    serving.join().unwrap();
+}
+
+#[test]
+fn a_server_with_the_certificate_of_an_authority_is_explained() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (authority, serving) = serve_tls(listener, true);
+    let call = Sonobuoy::new(&format!("gen {VERSION} -p https://localhost:{}/p.yaml", address.port()));
+    let said = call.file("ca.pem", authority).env("SSL_CERT_FILE", "ca.pem").status(1).run_any().stderr;
+    assert!(said.contains("is that of an authority (CA:TRUE)") && said.contains("CA:FALSE"), "{said}");
+    assert!(!said.contains("CaUsedAsEndEntity"), "{said}");
     TcpStream::connect(address).unwrap().write_all(b"!").unwrap();
     serving.join().unwrap();
 }

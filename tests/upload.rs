@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use tiny_http::{Response, Server};
 
@@ -201,15 +202,32 @@ fn run_gives_the_url_to_the_aggregator_in_a_secret_and_waits_for_nothing() {
         .run_any();
     // Nobody but this machine could reach it there.
     run(words, "http://127.0.0.1/x").status(1).stderr_has("begins with https://").run_any();
-    let done = run(words, &url).run_any();
+    let store = KeyPair::generate().unwrap();
+    let authority = CertificateParams::default().self_signed(&store).unwrap().pem();
+    let trusting = |content: &str| run(words, &url).file("ca.pem", content).env("SSL_CERT_FILE", "ca.pem");
+    trusting("nothing")
+        .status(1)
+        .stderr_has("certificates in `ca.pem` (SSL_CERT_FILE): it contains none")
+        .run_any();
+    trusting(&authority.repeat(2000)).status(1).stderr_has("which is too large for a Secret").run_any();
+    assert!(api.get("/api/v1/namespaces/sonobuoy").is_none());
+    let done = trusting(&(store.serialize_pem() + &authority)).run_any();
     assert!(!done.stderr.contains(SIGNATURE) && !done.stdout.contains(SIGNATURE));
     let found = |path: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/{path}")).unwrap();
     let secret = found("secrets/sonobuoy-upload");
-    assert_eq!(secret["data"], json!({"url": BASE64.encode(&url)}));
+    let authority = BASE64.encode(authority.replace("\r\n", "\n"));
+    assert_eq!(secret["data"], json!({"url": BASE64.encode(&url), "ca.crt": authority}));
     assert_eq!(secret["metadata"]["labels"]["component"], "sonobuoy");
     let env = found("pods/sonobuoy")["spec"]["containers"][0]["env"].clone();
     let from = json!({"secretKeyRef": {"name": "sonobuoy-upload", "key": "url"}});
     assert!(env.as_array().unwrap().contains(&json!({"name": "SONOBUOY_UPLOAD_URL", "valueFrom": from})));
+    let folder = "/etc/sonobuoy-upload";
+    assert!(env.as_array().unwrap().contains(&json!({"name": "SSL_CERT_DIR", "value": folder})));
+    let spec = found("pods/sonobuoy")["spec"].clone();
+    let volume = json!({"name": "sonobuoy-upload", "secret": {"secretName": "sonobuoy-upload"}});
+    let mount = json!({"mountPath": folder, "name": "sonobuoy-upload", "readOnly": true});
+    assert!(spec["volumes"].as_array().unwrap().contains(&volume));
+    assert!(spec["containers"][0]["volumeMounts"].as_array().unwrap().contains(&mount));
     for path in ["configmaps/sonobuoy-config-cm", "configmaps/sonobuoy-plugins-cm", "pods/sonobuoy"] {
         assert!(!found(path).to_string().contains("store.example"), "{path}");
     }

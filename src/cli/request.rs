@@ -199,6 +199,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         declared_only: value(matches, "plugin-permissions") == Some("declared"),
         status_service: None,
         upload: None,
+        upload_authorities: String::new(),
         results_pvc: value(matches, "results-pvc").unwrap_or_default().to_owned(),
         split,
         run,

@@ -18,6 +18,7 @@ use crate::remote::service::{self, CredentialsFile, Service};
 use crate::remote::state::Source;
 use base::kube::Client;
 use base::stop::Stop;
+use base::tls;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
@@ -45,7 +46,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
                 plan.run.server.status_port = names::STATUS_PORT.into();
                 plan.status_service = Some(service.clone());
             }
-            plan.upload = upload::from_aggregator(matches)?.map(str::to_owned);
+            if let Some(url) = upload::from_aggregator(matches)? {
+                plan.upload = Some(url.to_owned());
+                plan.upload_authorities = tls::named()?;
+            }
             for note in plan.notes()? {
                 log::warn!("{note}");
             }

@@ -142,7 +142,7 @@ fn afterwards() -> [Arg; 8] {
         text(
             "upload",
             "URL",
-            "Send the archive and its seal there by HTTPS PUT, from the aggregator, or with --retrieve from here; a URL that ends with / is a folder",
+            "Send the archive and its seal there by HTTPS PUT, from the aggregator, or with --retrieve from here; a URL that ends with / is a folder; SSL_CERT_FILE names the store's authority in either case",
         ),
         text("junit", "FILE", "Write all results as one JUnit file"),
         text("html", "FILE", "Write the report as one HTML page"),

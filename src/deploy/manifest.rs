@@ -11,7 +11,6 @@ use super::{Plan, harden};
 use crate::config;
 use crate::names::{self, LABEL_ALL, LABEL_PART, SONOBUOY};
 use crate::plugin::{self, Definition, RESERVED};
-use crate::remote::service::Service;
 use base::json::json;
 
 /// The secret with the private key for the e2e tests.
@@ -51,6 +50,16 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
         }
         let mut secret = secret(run, names::UPLOAD_SECRET, "Opaque", (names::UPLOAD_KEY, url.as_bytes()));
         secret["metadata"]["labels"] = names::labels();
+        let authorities = &plan.upload_authorities;
+        if authorities.len() > CONFIG_MAP_BYTES / 2 {
+            bail!(
+                "the certificates in SSL_CERT_FILE have {} bytes, which is too large for a Secret; name a file with the authority of the store alone",
+                authorities.len()
+            );
+        }
+        if !authorities.is_empty() {
+            secret["data"][names::UPLOAD_CA_KEY] = json!(BASE64.encode(authorities));
+        }
         objects.push(secret);
     }
     let definitions = plugins.iter().enumerate();
@@ -148,12 +157,26 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
     }
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
     if plan.status_service.is_some() {
-        Service::mount(&mut pod);
+        mount(&mut pod, names::STATUS_SERVICE, names::STATUS_DIR);
+    }
+    if !plan.upload_authorities.is_empty() {
+        mount(&mut pod, names::UPLOAD_SECRET, names::UPLOAD_DIR);
     }
     if plan.harden {
         harden::harden(&mut pod, run);
     }
     pod
+}
+
+/// Shows the aggregator's container a secret in a folder.
+fn mount(pod: &mut Value, secret: &str, folder: &str) {
+    let spec = &mut pod["spec"];
+    if let Some(volumes) = spec["volumes"].as_array_mut() {
+        volumes.push(json!({"name": secret, "secret": {"secretName": secret}}));
+    }
+    if let Some(mounts) = spec["containers"][0]["volumeMounts"].as_array_mut() {
+        mounts.push(json!({"mountPath": folder, "name": secret, "readOnly": true}));
+    }
 }
 
 fn aggregator_container(plan: &Plan) -> Value {
@@ -164,6 +187,10 @@ fn aggregator_container(plan: &Plan) -> Value {
     if plan.upload.is_some() {
         let from = json!({"secretKeyRef": {"name": names::UPLOAD_SECRET, "key": names::UPLOAD_KEY}});
         env.push(json!({"name": names::env::UPLOAD_URL, "valueFrom": from}));
+    }
+    if !plan.upload_authorities.is_empty() {
+        // Unlike SSL_CERT_FILE, it leaves the image's own bundle in place.
+        env.push(json!({"name": "SSL_CERT_DIR", "value": names::UPLOAD_DIR}));
     }
     let (level, verbosity) = level(&plan.level);
     let mut container = json!({

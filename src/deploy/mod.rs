@@ -62,6 +62,8 @@ pub(crate) struct Plan {
     pub status_service: Option<service::Service>,
     /// Where the aggregator uploads the archive to: a secret.
     pub upload: Option<String>,
+    /// The authorities that the aggregator trusts for it besides its image's, as PEM.
+    pub upload_authorities: String,
     /// The volume claim that keeps results; empty is the pod's own disk.
     pub results_pvc: String,
     /// Runs tests in several plugins beside each other.

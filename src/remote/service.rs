@@ -129,17 +129,6 @@ impl Service {
         })
     }
 
-    /// Gives the aggregator's pod its certificates.
-    pub(crate) fn mount(pod: &mut Value) {
-        let spec = &mut pod["spec"];
-        if let Some(volumes) = spec["volumes"].as_array_mut() {
-            volumes.push(json!({"name": STATUS_SERVICE, "secret": {"secretName": STATUS_SERVICE}}));
-        }
-        if let Some(mounts) = spec["containers"][0]["volumeMounts"].as_array_mut() {
-            mounts.push(json!({"mountPath": names::STATUS_DIR, "name": STATUS_SERVICE, "readOnly": true}));
-        }
-    }
-
     /// Looks up where the service is reached, and says what belongs into the file.
     pub(crate) fn credentials(&self, client: &Client, namespace: &str) -> Result<Credentials> {
         let address = self.address(client, namespace, ADDRESS_TIMEOUT)?;

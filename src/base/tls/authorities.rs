@@ -1,6 +1,7 @@
 //! Where certificate authorities are looked up, and in which order: as Go programs do it, so that a machine that is set
 //! up for one of them is set up for this program too.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,10 +30,20 @@ const MAX_BYTES: u64 = 16 << 20;
 ///
 /// Empty if there are none, as in an empty container: then the public ones apply, which are built into the program.
 pub fn authorities() -> Result<Vec<CertificateDer<'static>>> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let folders: Vec<PathBuf> =
         variable("SSL_CERT_DIR").map_or_else(Vec::new, |folders| std::env::split_paths(&folders).collect());
     among(variable("SSL_CERT_FILE").map(PathBuf::from).as_deref(), &BUNDLES.map(Path::new), &folders)
+}
+
+/// The authorities in `$SSL_CERT_FILE` as PEM, without whatever else is in the file; empty without the variable.
+pub fn named() -> Result<String> {
+    let Some(path) = variable("SSL_CERT_FILE") else { return Ok(String::new()) };
+    let found = among(Some(Path::new(&path)), &[], &[])?;
+    Ok(found.iter().map(|found| super::pem("CERTIFICATE", found)).collect())
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// How the HTTP client speaks TLS: it trusts those authorities, else the public ones.

@@ -7,7 +7,7 @@
 mod authorities;
 
 #[cfg(feature = "program")]
-pub use authorities::{authorities, client};
+pub use authorities::{authorities, client, named};
 
 /// The TLS error behind a failed request, wherever the HTTP client has put it.
 pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
@@ -27,6 +27,12 @@ pub fn explained(error: ureq::Error) -> anyhow::Error {
             "the server's certificate is signed by an unknown authority; set SSL_CERT_FILE to a PEM file with that authority"
         }
         Some(Error::InvalidMessage(_)) => "the server does not speak TLS",
+        // An error of a crate below rustls, which would say no more than this name.
+        Some(why) if why.to_string().contains("CaUsedAsEndEntity") => {
+            return anyhow::anyhow!(
+                "the server's certificate is that of an authority (CA:TRUE), as `openssl req -x509` makes it; give the server one with `basicConstraints=CA:FALSE`"
+            );
+        }
         _ => return error.into(),
     };
     anyhow::Error::new(error).context(remedy)
