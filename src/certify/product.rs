@@ -32,7 +32,7 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    /// Reads a description; all that is wrong with it is told at once.
+    /// Reads a description; an error names every problem with it.
     pub(crate) fn read(text: String) -> Result<Self, Vec<String>> {
         let node = yaml::document(&text).map_err(|error| vec![error.to_string()])?;
         let entries = typed::entries("the description", &node).map_err(|error| vec![error.to_string()])?;
@@ -94,7 +94,9 @@ fn problem(key: &str, value: &str) -> Option<String> {
         }
         "product_logo_url" => {
             let path = value.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase();
-            let fits = LOGOS.iter().any(|ending| path.ends_with(ending));
+            // A link without an ending, such as that of a shared drive, may lead to one.
+            let file = path.rsplit('/').next().unwrap_or_default();
+            let fits = !file.contains('.') || LOGOS.iter().any(|ending| file.ends_with(ending));
             (!fits).then(|| format!("`{key}`: `{value}` is not an SVG, AI or EPS file"))
         }
         _ => None,
@@ -120,6 +122,9 @@ mod tests {
         let product = Product::read(text.clone()).unwrap();
         assert_eq!((product.name.as_str(), product.text), ("Fine", text));
         assert!(Product::read(GOOD.replace("v1.0", "1.0")).is_ok());
+        assert!(
+            Product::read(format!("{GOOD}product_logo_url: https://a.example/file/1/view?usp=x\n")).is_ok()
+        );
     }
 
     #[test]
