@@ -1,6 +1,6 @@
 //! Where everything is inside an archive, and inside the folder of a run, which becomes one.
 //!
-//! Every path that two rooms must agree on is defined here once; `tests/tidy.rs` finds it anywhere else. Paths in an
+//! Every path that two modules must agree on is defined here once; `tests/tidy.rs` finds it anywhere else. Paths in an
 //! archive use `/` on every system. Reads and writes nothing, and does not check names: callers must have made them safe.
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The names of things in a cluster: objects, labels, annotations, ports, folders inside pods, variables.
 //!
-//! Every name that two rooms must agree on is defined here once; `tests/tidy.rs` finds it anywhere else. Most are the
+//! Every name that two modules must agree on is defined here once; `tests/tidy.rs` finds it anywhere else. Most are the
 //! original's, so that its commands find our objects and vice versa. Does not know what objects look like.
 
 use serde_json::Value;

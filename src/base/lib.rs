@@ -1,6 +1,6 @@
 //! A toolkit that knows no word of Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives, and what they stand on.
 //!
-//! Any other program could be built from it. Modules import each other only downwards in the rows that the map in the
+//! Any other program could be built from it. Modules import each other only downwards in the layers that the map in the
 //! program's `lib.rs` draws. The feature `program` brings what the client of a plugin has no use for.
 
 #[cfg(feature = "program")]

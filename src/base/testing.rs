@@ -1,4 +1,4 @@
-//! What tests of every wing share.
+//! What tests of all crates share.
 
 use std::io::Write as _;
 

@@ -187,7 +187,7 @@ pub(crate) fn global() -> Vec<Arg> {
         .ignore_case(true)
         .value_parser(PossibleValuesParser::new(base::logger::LEVELS))
         .default_value("info")
-        .help_heading("Everywhere");
+        .help_heading("Global options");
     let mut flags = vec![
         level,
         switch("debug", "The same as --level=debug").short('d').hide(true),

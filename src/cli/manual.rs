@@ -119,7 +119,7 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("0", "The archive was fetched."),
             ("1", "The command line is wrong, or the cluster could not be queried."),
-            ("2", "There is no archive yet, or the transfer failed; a later attempt may succeed."),
+            ("2", "There is no run or no archive yet, or the transfer failed; a later attempt may succeed."),
         ],
     ),
     (
