@@ -9,7 +9,7 @@ use rcgen::{CertificateParams, KeyPair, SigningKey as _};
 use serde_json::json;
 
 use crate::support::api_server::{ApiServer, Exec, ExecAnswer, Fault};
-use crate::support::cluster::{aggregator_pod, complete, namespace};
+use crate::support::cluster::{aggregator_pod, complete, namespace, status};
 use crate::support::system::{mode, symlink};
 use crate::support::{Folder, Sonobuoy, program};
 
@@ -212,7 +212,13 @@ fn an_archive_that_is_not_what_was_packed_is_refused() {
 fn a_run_without_an_archive_is_not_ready() {
     let run = Finished::with(b"x");
     std::fs::remove_file(run.there.join(NAME)).unwrap();
-    run.retrieve("").status(2).stderr_has("the aggregator has no finished archive yet").run();
+    let says = "error retrieving results: no valid entries in result: the run is not finished; wait for it with `sonobuoy wait -n sonobuoy`";
+    run.retrieve("").status(2).stderr_has(says).run();
+    let entry = |plugin: &str, status: &str| json!({"plugin": plugin, "node": "n", "status": status});
+    let plugins =
+        json!([entry("a", "complete"), entry("b", "complete"), entry("b", "running"), entry("c", "failed")]);
+    aggregator_pod(&run.api, json!({"phase": "Running"}), Some(&status("running", &plugins)));
+    run.retrieve("").status(2).stderr_has("the run is not finished (2 of 3 plugins)").run();
     // An aggregator before this version says so by its exit code.
     run.api.on_exec(move |_| ExecAnswer::failed(1, "there is no finished archive"));
     run.retrieve("").status(1).stderr_has("not ready").run();

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use anyhow::{anyhow, bail};
-use serde_json::Value;
 
 use super::authority::Authorities;
 use super::download::download;
@@ -82,7 +81,9 @@ impl Retrieval<'_> {
             Err(error) => return Err(Failure::NotReady(error.into())),
         };
         // Who names another folder wants what was packed there, whatever the run's status says.
-        let known = promised(&pod).filter(|_| self.from == RUNS_DIR);
+        let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
+        let run = run.and_then(|text| status::Run::parse(text).ok());
+        let known = promised(run.as_ref()).filter(|_| self.from == RUNS_DIR);
         let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
         if self.partial {
             return self.fetch_partial(client, pod, stop).map(|path| vec![path]);
@@ -93,9 +94,12 @@ impl Retrieval<'_> {
                 Destination { into: self.into, name: self.name, known: known.as_ref(), force: self.force };
             match self.stream(client, pod, &destination, stop) {
                 Ok(landed) if landed.is_empty() => {
-                    let error =
-                        anyhow!("no valid entries in result: the aggregator has no finished archive yet");
-                    return Err(Failure::Transfer(error));
+                    let finished = run.as_ref().map(finished).unwrap_or_default();
+                    let namespace = self.namespace;
+                    return Err(Failure::Transfer(anyhow!(
+                        "no valid entries in result: the run is not finished{finished}; wait for it with `sonobuoy wait -n {namespace}`, \
+                         or fetch what has arrived with `--partial`"
+                    )));
                 }
                 Ok(landed) => return Ok(landed),
                 Err(Again::Never(failure)) => return Err(failure),
@@ -340,10 +344,19 @@ fn absent(namespace: &str) -> anyhow::Error {
 }
 
 /// What the status of the run promises of its archive.
-fn promised(pod: &Value) -> Option<status::Archive> {
-    let text = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str()?;
-    let run = status::Run::parse(text).ok()?;
-    Some(run.archive).filter(|archive| !archive.name.is_empty() && !archive.sha256.is_empty())
+fn promised(run: Option<&status::Run>) -> Option<status::Archive> {
+    let archive = &run?.archive;
+    (!archive.name.is_empty() && !archive.sha256.is_empty()).then(|| archive.clone())
+}
+
+/// How many plugins of a run are done: ` (4 of 6 plugins)`.
+fn finished(run: &status::Run) -> String {
+    let mut plugins = BTreeMap::new();
+    for entry in run.plugins.iter().flatten() {
+        *plugins.entry(&entry.plugin).or_insert(true) &= entry.status != status::RUNNING;
+    }
+    let done = plugins.values().filter(|done| **done).count();
+    if plugins.is_empty() { String::new() } else { format!(" ({done} of {} plugins)", plugins.len()) }
 }
 
 /// Fetching everything again may help, unless this machine's disk is what fails, or a bound was hit.
