@@ -125,9 +125,14 @@ const KNOWN: &[Known] = &[
         needles: &["exceeded quota"],
     },
     Known {
-        title: "admission refused a pod",
-        remedy: "give the namespace the Pod Security level that the plugin needs, or look at the webhook that refused it",
-        needles: &["violates podsecurity", "admission webhook", "podsecurity \""],
+        title: "Pod Security refused a pod",
+        remedy: "give the namespace the Pod Security level that the plugin needs",
+        needles: &["violates podsecurity", "podsecurity \""],
+    },
+    Known {
+        title: "an admission webhook refused it",
+        remedy: "read the webhook's message; change the object, or the policy behind the webhook",
+        needles: &["admission webhook"],
     },
     Known {
         title: "memory ran out",
@@ -165,7 +170,12 @@ const KNOWN: &[Known] = &[
     Known {
         title: "a program is missing",
         remedy: "check the command of the container and what the image contains",
-        needles: &["executable file not found", "command not found", "no such file or directory"],
+        needles: &["executable file not found", "command not found", "exec: &no such file or directory"],
+    },
+    Known {
+        title: "a file is missing",
+        remedy: "check the path that the message names, and the volume or image that should contain it",
+        needles: &["no such file or directory"],
     },
     Known {
         title: "the node went away",
@@ -173,8 +183,13 @@ const KNOWN: &[Known] = &[
         needles: &["node is not ready", "nodenotready", "node was deleted", "nodelost", "node deleted"],
     },
     Known {
-        title: "something took too long",
+        title: "a plugin took too long",
         remedy: "look at what it waited for: pods that do not become ready, a slow network or an overloaded node; `--timeout` gives more time",
+        needles: &["no result within the time limit"],
+    },
+    Known {
+        title: "something took too long",
+        remedy: "look at what it waited for: pods that do not become ready, a slow network or an overloaded node",
         needles: &["i/o timeout", "deadline exceeded", "timed out", "timeout"],
     },
 ];
@@ -221,6 +236,14 @@ mod tests {
                 "the clock of a node is wrong",
             ),
             ("0/3 nodes are available: 3 Insufficient cpu", "no place for a pod"),
+            ("admission webhook \"w\" denied the request: no", "an admission webhook refused it"),
+            (
+                "pods \"p\" is forbidden: violates PodSecurity \"restricted:latest\"",
+                "Pod Security refused a pod",
+            ),
+            ("stat /nope: no such file or directory", "a file is missing"),
+            ("exec: \"/run.sh\": stat /run.sh: no such file or directory", "a program is missing"),
+            ("timeout: no result within the time limit of 10s", "a plugin took too long"),
         ] {
             assert_eq!(find(text).map(|known| known.title), Some(title), "{text}");
         }
