@@ -317,11 +317,7 @@ impl Run<'_> {
                 log::warn!("cannot read the result `{}`: {reason}", self.files.dir.join(path).display());
             }
             let unknown = Item { status: UNKNOWN.into(), ..typed };
-            // As the original has it: only the log says what is wrong within a manual result.
-            let silent = self.rules.format == "manual" && self.files.open(path).is_ok();
-            let why = [("error", reason.as_str())];
-            let why = if silent { &why[..0] } else { &why[..] };
-            self.tree.leaf(&with_meta(unknown, why))?;
+            self.tree.leaf(&with_meta(unknown, &[("error", &reason)]))?;
         }
         Ok(())
     }
