@@ -131,6 +131,12 @@ pub(crate) fn is_of_plugin(log: &str, plugin: &str) -> bool {
     log.contains(&format!("/sonobuoy-{plugin}-"))
 }
 
+/// Whether the path of a pod's log is that of an aggregator or a worker.
+pub(crate) fn is_own_log(log: &str) -> bool {
+    let container = log.rsplit('/').next().and_then(|file| file.strip_suffix(".txt"));
+    [Some(AGGREGATOR_CONTAINER), Some(WORKER_CONTAINER)].contains(&container)
+}
+
 /// Variables that one part of a run sets and another reads. Those of the client are in `client::env`.
 pub(crate) mod env {
     /// The address that the aggregator gives to workers.

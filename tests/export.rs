@@ -349,6 +349,31 @@ fn facts_and_durations_of_two_runs_are_compared() {
     after.write("resources/cluster/core_v1_nodes.json", "{\"items\": [{");
     results(&after, "--facts --format csv").stdout_has("\nn2,,5.4,,4,,,,,,\n").run();
     results(&timed(), "--facts").stdout("").stderr_has("sonobuoy run -p host-facts").status(1).run();
+    // Numbers of CSV have no units, and medians of even counts lie between two.
+    let facts = json!({"ansible_facts": {
+        "ansible_memtotal_mb": 24_100, "ansible_uptime_seconds": 90_000, "sonobuoy_clock_offset": {"seconds": -1.0},
+    }});
+    after.write("plugins/host-facts/results/n1/host-facts.json", facts.to_string());
+    results(&after, "--facts --format csv")
+        .stdout_has("node,os,kernel,arch,cpus,memory_gib,disk_gib,runtime,kubelet,clock_s,uptime_s\nn1,,,,,24,,,,-1,90000\n")
+        .run();
+    results(&after, "--facts")
+        .stdout_has("24 GiB")
+        .stdout_has("Clock: median -1.0 s, furthest -1.0 s (n1)\n")
+        .run();
+    for (node, connect, status) in
+        [("n1", 1.0, "failed"), ("n2", 2.0, "failed"), ("n3", 4.0, "failed"), ("n4", 3_586.0, "passed")]
+    {
+        let tree = format!(
+            "name: network\nstatus: {status}\nitems:\n- {{name: dns, status: {status}}}\n- name: api\n  status: passed\n  \
+             details: {{connect_ms: {connect}}}\n"
+        );
+        after.write(&format!("plugins/network/results/{node}/network.yaml"), tree);
+    }
+    results(&after, "--facts -p network")
+        .stdout_has("API: median 3.0 ms, highest 3.6 s (n4)\n")
+        .stdout_has("\n1 of 4 nodes does not fail: n4\n")
+        .run();
     if cfg!(target_os = "linux") {
         Sonobuoy::new("gather host-facts --format table").stdout_has("NODE").stdout_has("KERNEL").run();
         Sonobuoy::new("gather network --format table").stdout_has("NODE").stdout_has("DNS").run_any();
@@ -440,4 +465,77 @@ fn archives_of_the_original_are_compared_with_their_snapshots() {
     let done =
         Sonobuoy::new("results diff").arg(&quick).arg(&failed).stdout_has("Newly failing: 3\n").run_any();
     assert!(done.stderr.is_empty(), "{}", done.stderr);
+}
+
+#[test]
+fn junit_keeps_classes_messages_and_reasons_of_skips() {
+    let suite = "<testsuite name=\"s\"><testcase name=\"a\" classname=\"my.Class\" time=\"1.5\"/>\
+        <testcase name=\"b\" classname=\"my.Class\"><failure message=\"no disk\">at disk.rs:3\nat main.rs:1</failure></testcase>\
+        <testcase name=\"c\"><failure>first\nsecond</failure></testcase>\
+        <testcase name=\"d\" classname=\"other\"><skipped message=\"needs a &lt;GPU>\"/></testcase>\
+        <testcase name=\"e\"><skipped>no zone</skipped></testcase><testcase name=\"f\"><skipped/></testcase></testsuite>";
+    let run = Folder::new();
+    run.write("plugins/p/results/global/junit.xml", suite);
+    run.write("plugins/p/definition.json", "{}");
+    run.write("run.yaml", "");
+    let tree = "name: p\nstatus: failed\nmeta: {type: summary}\nitems:\n- name: junit.xml\n  status: failed\n  meta: {file: results/global/junit.xml, type: file}\n  \
+        items:\n  - name: s\n    status: failed\n    items:\n    - {name: a, status: passed}\n    - {name: b, status: failed, details: {failure: \"no disk at disk.rs:3\\nat main.rs:1\"}}\n    \
+        - {name: c, status: failed, details: {failure: \"first\\nsecond\"}}\n    - {name: d, status: skipped}\n    - {name: e, status: skipped}\n    - {name: f, status: skipped}\n";
+    run.write("plugins/p/sonobuoy_results.yaml", tree);
+    let junit = results(&run, "--format junit").run_any().stdout;
+    for case in [
+        "<testcase name=\"a\" classname=\"my.Class\" time=\"1.5\"></testcase>\n",
+        "<testcase name=\"b\" classname=\"my.Class\" time=\"0\"><failure type=\"failed\" message=\"no disk\">at disk.rs:3\nat main.rs:1</failure></testcase>\n",
+        "<testcase name=\"c\" classname=\"p.junit.xml.s\" time=\"0\"><failure type=\"failed\" message=\"first\">first\nsecond</failure></testcase>\n",
+        "<testcase name=\"d\" classname=\"other\" time=\"0\"><skipped message=\"needs a &lt;GPU&gt;\"/></testcase>\n",
+        "<testcase name=\"e\" classname=\"p.junit.xml.s\" time=\"0\"><skipped message=\"no zone\"/></testcase>\n",
+        "<testcase name=\"f\" classname=\"p.junit.xml.s\" time=\"0\"><skipped/></testcase>\n",
+    ] {
+        assert!(junit.contains(case), "{case}\n{junit}");
+    }
+}
+
+#[test]
+fn nodes_without_results_are_named_once_and_stand_in_the_timeline() {
+    let run = run();
+    let error =
+        |name: &str, error: &str| json!({"queryobj": "Nodes", "namespace": "", "name": name, "error": error});
+    let errors =
+        json!([error("n1/configz", "503"), error("n1/metrics/resource", "504"), error("n2", "silent")]);
+    run.write("meta/query-errors.json", errors.to_string());
+    let result = |node: &str, end: &str| json!({"plugin": "check", "node": node, "started": "2026-01-01T00:00:10Z", "arrived": null, end: "2026-01-01T00:01:00Z"});
+    let received =
+        [result("n1", "arrived"), result("n2", "arrived"), result("n3", "failed"), result("n4", "arrived")];
+    run.write("meta/results.json", json!(received).to_string());
+    let health = json!({"error_summary": {"Errors": {"podlogs/sonobuoy/p/logs/sonobuoy-worker.txt": 2}, "Warnings": {
+        "podlogs/sonobuoy/sonobuoy/logs/kube-sonobuoy.txt": 3, "podlogs/ns/p/logs/c.txt": 1,
+    }}});
+    run.write("meta/clusterhealth.json", health.to_string());
+    let json: Value = serde_json::from_str(&results(&run, "--format json").run_any().stdout).unwrap();
+    assert_eq!(
+        json["leftOut"],
+        json!([{"node": "n1", "error": "configz: 503; metrics/resource: 504"}, {"node": "n2", "error": "silent"}])
+    );
+    assert_eq!(json["plugins"][1]["arrivals"][2]["failed"], "2026-01-01T00:01:00Z");
+    let page = results(&run, "--format html").run_any().stdout;
+    for (node, class) in [("n1", "f-node"), ("n2", "f-node"), ("n3", "f-failed"), ("n4", "f-node")] {
+        let bar = page.lines().find(|line| line.contains(&format!("<title>{node}: 50 s</title>"))).unwrap();
+        assert!(bar.contains(&format!("<rect class=\"{class}\"")), "{bar}");
+    }
+    assert!(page.contains("<h3>Warnings in logs</h3>") && page.contains("podlogs/ns/p/logs/c.txt"));
+    assert!(!page.contains("<h3>Errors in logs</h3>") && !page.contains("kube-sonobuoy.txt"), "own logs");
+}
+
+#[test]
+fn small_files_of_an_archive_are_limited() {
+    let run = run();
+    for name in ["serverversion.json", "meta/config.json", "meta/info.json"] {
+        let before = run.read(name);
+        run.write(name, format!("[{}0]", "{\"\":0},".repeat(200_000)));
+        results(&run, "--format json")
+            .stderr_has(&format!("`{name}` is larger than 1 MiB"))
+            .status(1)
+            .run_any();
+        run.write(name, before);
+    }
 }

@@ -81,20 +81,24 @@ fn archives_of_local_runs_are_read() {
 fn archives_of_runs_in_a_cluster_are_read() {
     let cluster = Cluster::new(&["a", "b"])
         .daemon_sets()
-        .plugin("each", "DaemonSet", "")
+        .plugin("systemd-logs", "DaemonSet", "  result-format: raw\n")
         .plugin("once", "Job", "")
         .set("Resources", Value::Null);
     let aggregator = cluster.start("");
     assert_eq!(cluster.worker("once").send("global"), 200);
-    let each = cluster.worker("each");
-    assert_eq!((each.send("a"), each.send("b")), (200, 200));
+    let logs = cluster.worker("systemd-logs");
+    for node in ["a", "b"] {
+        let lines = format!("{{\"MESSAGE\":\"one of {node}\"}}\n{{\"MESSAGE\":\"two\"}}\n");
+        assert_eq!(logs.send_file(node, "systemd_logs", &lines), 200);
+    }
     aggregator.ends_well();
     let calls = [
         "",
         "-m dump",
         "-m readable",
         "-m detailed",
-        "-m detailed -n b -p each",
+        "-m detailed -n b -p systemd-logs",
+        "-m detailed -p systemd-logs --skip-prefix",
         "-p sonobuoy",
         "-p sonobuoy -m detailed",
         "-p once -m detailed --skip-prefix",

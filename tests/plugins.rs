@@ -347,3 +347,33 @@ fn a_server_with_the_certificate_of_an_authority_is_explained() {
     TcpStream::connect(address).unwrap().write_all(b"!").unwrap();
     serving.join().unwrap();
 }
+
+#[test]
+fn a_misspelt_key_is_rejected_and_other_unknown_ones_are_named() {
+    let definition = |key: &str| {
+        format!(
+            "sonobuoy-config:\n  driver: Job\n  plugin-name: p\n  {key}: junit\nspec: {{name: c, image: i, command: [sh]}}\n"
+        )
+    };
+    for command in ["gen -p p.yaml", "run --local -p p.yaml"] {
+        Sonobuoy::new(command)
+            .file("p.yaml", definition("resultformat"))
+            .stdout("")
+            .stderr_has("`-p p.yaml`, line 4, column 3: unknown key `resultformat` in `sonobuoy-config`; did you mean `result-format`?")
+            .status(1)
+            .run();
+    }
+    let note = "p.yaml`: line 4, column 3: unknown key `maintainer` in `sonobuoy-config`; it is ignored";
+    Sonobuoy::new("gen -p p.yaml")
+        .file("p.yaml", definition("maintainer"))
+        .stdout_has("plugin-name: p")
+        .stderr_has(note)
+        .run_any();
+    let done = Sonobuoy::new("gen -p p.yaml").file("p.yaml", definition("source_url")).run_any();
+    assert!(!done.stderr.contains("unknown key"), "{}", done.stderr);
+    Sonobuoy::new("plugin install p p.yaml")
+        .file("p.yaml", definition("resultformat"))
+        .stdout_has("Installed plugin c")
+        .stderr_has("did you mean `result-format`?")
+        .run();
+}

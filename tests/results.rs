@@ -292,6 +292,15 @@ fn what_is_no_archive_is_refused_by_every_command() {
 }
 
 #[test]
+fn a_node_that_is_not_there_is_answered_with_those_that_are() {
+    let nodes = "- {name: n1, status: passed, meta: {type: node}}\n- {name: n2, status: passed, meta: {type: node}}\n";
+    let folder = folder(&format!("name: p\nstatus: passed\nitems:\n{nodes}"));
+    for words in ["-n nope", "-n nope --mode summary", "-n nope --format json"] {
+        show(&folder, words).stderr_has("no item of that name; nodes are n1, n2: ").status(1).run_any();
+    }
+}
+
+#[test]
 fn a_folder_of_archives_and_latest_mean_the_newest() {
     let folder = Folder::new();
     let names = ["202601010000_sonobuoy_a.tar.gz", "202602010000_sonobuoy_b.tar.gz"];

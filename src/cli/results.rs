@@ -152,11 +152,10 @@ fn export(
     };
     let opened = report::open(archive, plugin, depth)?;
     let overview = Overview::read(&opened, node)?;
-    if let (Some(node), Some(error)) =
-        (node, overview.plugins.iter().find_map(|plugin| plugin.error.as_ref()))
+    if let (Some(_), Some(error)) = (node, overview.plugins.iter().find_map(|plugin| plugin.error.as_ref()))
         && overview.plugins.iter().all(|plugin| plugin.error.is_some())
     {
-        anyhow::bail!("nothing is known about {node:?}: {error}");
+        anyhow::bail!("{}: {error}", report::known_nodes(&opened.files, &opened.plugins));
     }
     match format {
         None => report::write_people(&overview, look, out)?,

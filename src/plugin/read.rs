@@ -404,7 +404,7 @@ config-map:
             ("skipcleanup", "did you mean `skip-cleanup`?", true),
             (
                 "maintainer",
-                "line 1, column 53: unknown key `maintainer` in `sonobuoy-config`; it is ignored",
+                "line 1, column 58: unknown key `maintainer` in `sonobuoy-config`; it is ignored",
                 false,
             ),
             ("source_url", "", false),

@@ -3,7 +3,7 @@
 use super::overview::{Overview, Plugin, open_tree};
 use super::select::Select;
 use super::source::Files;
-use super::survey::Survey;
+use super::survey::{Survey, Told};
 use serde_json::Value;
 
 use crate::causes::Failure;
@@ -49,10 +49,13 @@ impl<'a> Leaf<'a> {
 impl Leaf<'_> {
     /// How long it took: as its result says, else as its run's files say.
     pub(crate) fn took(&self, plugin: &str, survey: &Survey) -> Option<f64> {
-        self.duration.or_else(|| {
-            let (plugin, file) = layout::deliverer(plugin, self.file?);
-            survey.duration(plugin, file, &self.item.name)
-        })
+        self.duration.or_else(|| self.told(plugin, survey)?.duration())
+    }
+
+    /// What its file says of it.
+    pub(crate) fn told<'s>(&self, plugin: &str, survey: &'s Survey) -> Option<&'s Told> {
+        let (plugin, file) = layout::deliverer(plugin, self.file?);
+        survey.told(plugin, file, &self.item.name)
     }
 
     /// What is said about a failure: the parts that tell a reason, else all details.

@@ -13,7 +13,7 @@ const NODES: &str = "Nodes";
 pub(crate) struct Missing {
     #[serde(default)]
     queryobj: String,
-    /// The node, perhaps with the question.
+    /// The node.
     #[serde(default)]
     pub name: String,
     /// Why, and what.
@@ -22,10 +22,20 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// Those that an archive tells of; one that tells nothing, or too much for a glance, has none.
+    /// The nodes in an archive's list of errors, each once; none if the list is missing or too large.
     pub(crate) fn read(files: &Files) -> Vec<Self> {
         let Ok(Some(bytes)) = files.small(QUERY_ERRORS) else { return Vec::new() };
         let all: Vec<Self> = base::json::from_slice(&bytes).and_then(Vec::deserialize).unwrap_or_default();
-        all.into_iter().filter(|missing| missing.queryobj == NODES).collect()
+        let mut nodes = Vec::<Self>::new();
+        for mut missing in all.into_iter().filter(|missing| missing.queryobj == NODES) {
+            if let Some((node, what)) = missing.name.split_once('/') {
+                (missing.error, missing.name) = (format!("{what}: {}", missing.error), node.to_owned());
+            }
+            match nodes.last_mut().filter(|last| last.name == missing.name) {
+                Some(last) => last.error.extend(["; ", &missing.error]),
+                None => nodes.push(missing),
+            }
+        }
+        nodes
     }
 }

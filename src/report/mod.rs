@@ -48,4 +48,4 @@ pub(crate) use resume::{Interrupted, interrupted};
 pub(crate) use snapshot::Objects;
 pub(crate) use source::{Files, Source, locate};
 pub(crate) use suites::{write as write_junit, write_diff as write_diff_junit};
-pub(crate) use text::{Mode, View, show};
+pub(crate) use text::{Mode, View, known_nodes, show};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::health::{self, Health};
 use super::open::Opened;
@@ -90,22 +91,36 @@ pub(crate) struct Node {
     pub likeness: u64,
 }
 
+/// What is shown of the run's settings.
+#[derive(Default, Deserialize)]
+struct Config {
+    #[serde(rename = "Version")]
+    version: Option<String>,
+    #[serde(rename = "UUID")]
+    run: Option<String>,
+    #[serde(rename = "Resumes")]
+    resumes: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Server {
+    #[serde(rename = "gitVersion")]
+    version: Option<String>,
+}
+
 /// What an archive notes of it; one that is too large or broken says nothing.
 fn why(files: &Files) -> Option<Why> {
-    let bytes = files.small(layout::WHY).ok().flatten()?;
-    base::json::from_slice(&bytes).ok().and_then(|value| serde_json::from_value(value).ok())
+    json(files, layout::WHY).ok().flatten()
 }
 
 impl<'a> Overview<'a> {
     /// Reads every tree once; one that cannot be read is noted, not an error.
     pub(crate) fn read(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
         let files = &opened.files;
-        let config = json(files, layout::CONFIG)?;
-        let server = json(files, layout::SERVER_VERSION)?;
-        let text =
-            |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let config: Config = json(files, layout::CONFIG)?.unwrap_or_default();
+        let server: Server = json(files, layout::SERVER_VERSION)?.unwrap_or_default();
         let health = Health::read(files)?;
-        let mut kubernetes = text(&server, "gitVersion");
+        let mut kubernetes = server.version.unwrap_or_default();
         if let Some(health) = health.as_ref().filter(|_| kubernetes.is_empty()) {
             kubernetes.clone_from(&health.api_version);
         }
@@ -113,9 +128,9 @@ impl<'a> Overview<'a> {
         Ok(Self {
             opened,
             node,
-            version: text(&config, "Version"),
-            run: text(&config, "UUID"),
-            resumes: text(&config, "Resumes"),
+            version: config.version.unwrap_or_default(),
+            run: config.run.unwrap_or_default(),
+            resumes: config.resumes.unwrap_or_default(),
             kubernetes,
             times: Times::read(files, &opened.survey),
             plugins: plugins.map(|plugin| Plugin::read(files, plugin, node)).collect(),
@@ -400,6 +415,7 @@ impl Visit for Counting {
     }
 }
 
-fn json(files: &Files, name: &str) -> anyhow::Result<Value> {
-    Ok(files.small(name)?.and_then(|bytes| base::json::from_slice(&bytes).ok()).unwrap_or_default())
+/// What a file says of its own format; a broken one says nothing. Without a tree in between: a small text can become a large one.
+fn json<T: DeserializeOwned>(files: &Files, name: &str) -> anyhow::Result<Option<T>> {
+    Ok(files.small(name)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::diff::{Change, Diff, KINDS, Kind};
 use super::leaf::Leaf;
 use super::overview::{Counts, Overview, Plugin, columns};
+use super::survey::Told;
 use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN};
 use base::xml::escape;
 use client::protocol::GLOBAL;
@@ -118,6 +119,7 @@ fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -
     // `Some(None)` is the suite of what belongs to no node.
     let mut open = None::<Option<String>>;
     let mut items = plugin.node_items.iter();
+    let untold = Told::default();
     overview.leaves(plugin, |leaf| {
         if open.as_ref().is_none_or(|open| open.as_deref() != leaf.node) {
             if open.is_some() {
@@ -132,7 +134,8 @@ fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -
             let about = suites.next().unwrap_or_default().attributes();
             writeln!(out, "<testsuite name=\"{}\"{}{about}>", attribute(&name), sums(counts, 0, SKIPPED))?;
         }
-        write_test(&plugin.name, leaf, out)
+        let told = leaf.told(&plugin.name, &overview.opened.survey);
+        write_test(&plugin.name, leaf, told.unwrap_or(&untold), out)
     })?;
     if open.is_some() {
         writeln!(out, "</testsuite>")?;
@@ -210,24 +213,34 @@ fn sums(counts: &Counts, broken: u64, skipped_as: &str) -> String {
     text
 }
 
-fn write_test(plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+fn write_test(plugin: &str, leaf: &Leaf<'_>, told: &Told, out: &mut dyn Write) -> anyhow::Result<()> {
     let item = leaf.item;
-    let group: Vec<&str> = std::iter::once(plugin).chain(leaf.group().iter().map(String::as_str)).collect();
+    let place = || {
+        let group: Vec<&str> =
+            std::iter::once(plugin).chain(leaf.group().iter().map(String::as_str)).collect();
+        group.join(".")
+    };
+    let class = if told.class.is_empty() { place() } else { told.class.to_string() };
     write!(
         out,
         "<testcase name=\"{}\" classname=\"{}\" time=\"{}\">",
         attribute(&item.name),
-        attribute(&group.join(".")),
+        attribute(&class),
         time(leaf.duration.unwrap_or_default())
     )?;
     let status = leaf.status();
     let text = leaf.complaint();
     match status {
         PASSED => {}
-        SKIPPED => write!(out, "<skipped/>")?,
+        SKIPPED if told.skipped.is_empty() => write!(out, "<skipped/>")?,
+        SKIPPED => write!(out, "<skipped message=\"{}\"/>", attribute(&told.skipped))?,
         FAILED | TIMEOUT => {
-            let message = attribute(text.lines().next().unwrap_or_default());
-            write!(out, "<failure type=\"{status}\" message=\"{message}\">{}</failure>", content(&text))?;
+            let (message, text) = match text.split_at_checked(told.message as usize) {
+                Some((message, rest)) if told.message > 0 => (message, rest.trim_start()),
+                _ => (text.lines().next().unwrap_or_default(), text.as_str()),
+            };
+            let (message, text) = (attribute(message), content(text));
+            write!(out, "<failure type=\"{status}\" message=\"{message}\">{text}</failure>")?;
             attempts(item, "rerunFailure", 1, out)?;
         }
         FLAKY => attempts(item, "flakyFailure", 0, out)?,

@@ -1,24 +1,44 @@
-//! What the files of an archive tell beside its trees: how long each test of a JUnit file took, and when results came.
+//! Facts in an archive's files that its trees lack: duration, class name and messages of each test of a JUnit file, and
+//! when results came.
 //!
-//! The trees leave durations out, since readers of the original compare them whole. A file that cannot be read tells
-//! nothing; why is in its plugin's tree. Memory grows with the tests that took any time.
+//! The trees leave them out, since readers of the original compare trees whole. A file that cannot be read tells
+//! nothing; why is in its plugin's tree. Memory grows with the number of tests.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufReader, Read};
+use std::sync::Arc;
 
 use super::source::Stat;
 use crate::layout::Delivered;
 use base::xml::{Lexer, Token};
 
-/// How many tests are remembered; each costs about 20 bytes.
+/// How many tests are remembered; each costs about 40 bytes.
 const TESTS: usize = 2_000_000;
+/// Class names and reasons of skips together.
+const MAX_TEXT_BYTES: usize = 8 << 20;
+
+/// What a JUnit file says of a test beside its status and its failure.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// How long it took, in seconds.
+    seconds: f32,
+    /// The bytes of its failure that are the message; the rest is its text.
+    pub message: u32,
+    /// Its class; empty if the file names none.
+    pub class: Arc<str>,
+    /// Why it was skipped; empty if the file does not say so.
+    pub skipped: Arc<str>,
+}
 
 /// What was found.
 #[derive(Default)]
 pub(crate) struct Survey {
-    /// Seconds, by plugin, file and name of the test.
-    durations: HashMap<u64, f32>,
+    /// By plugin, file and name of the test.
+    tests: HashMap<u64, Told>,
+    /// Class names and reasons, each once, and their size.
+    texts: HashSet<Arc<str>>,
+    text_bytes: usize,
     /// When a suite began, as its file says, by plugin and file.
     pub stamps: BTreeMap<(String, String), String>,
     /// When the last file of a plugin and node was written, in seconds since 1970.
@@ -43,7 +63,7 @@ impl Survey {
         }
     }
 
-    /// Reads how long tests took, if a file tells; what was understood until an error is worth having.
+    /// Reads what a JUnit file says of its tests, to its first error.
     pub(crate) fn tests(&mut self, found: Delivered<'_>, content: &mut dyn Read) {
         if found.is_result && found.file.ends_with(".xml") {
             let _ = self.junit(found.plugin, found.file, content);
@@ -52,12 +72,24 @@ impl Survey {
 
     fn junit(&mut self, plugin: &str, file: &str, content: &mut dyn Read) -> Result<(), base::xml::Error> {
         let mut lexer = Lexer::new(BufReader::with_capacity(64 << 10, content));
+        // The test that is open, and whether the text that follows says why it was skipped.
+        let (mut test, mut is_skip) = (None, false);
         loop {
             match lexer.next_token()? {
                 Token::End => return Ok(()),
                 Token::Open => {}
-                Token::Text | Token::Close => continue,
+                Token::Text if is_skip => {
+                    let skipped = self.text(lexer.text());
+                    self.change(test, |test| test.skipped = skipped);
+                    continue;
+                }
+                Token::Text => continue,
+                Token::Close => {
+                    is_skip = false;
+                    continue;
+                }
             }
+            is_skip = false;
             match lexer.name() {
                 "testsuite" => {
                     if let Some(stamp) = lexer.attribute("timestamp").filter(|stamp| !stamp.is_empty()) {
@@ -68,20 +100,59 @@ impl Survey {
                 "testcase" => {
                     let seconds = lexer.attribute("time").and_then(|time| time.trim().parse::<f32>().ok());
                     let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
-                    if let (Some(seconds), true) = (seconds, self.durations.len() < TESTS) {
-                        let name = lexer.attribute("name").unwrap_or_default();
-                        self.durations.entry(key(plugin, file, name)).or_insert(seconds);
+                    let name = lexer.attribute("name").unwrap_or_default();
+                    let class = self.text(lexer.attribute("classname").unwrap_or_default());
+                    let key = key(plugin, file, name);
+                    // Of several with one name the first counts.
+                    test = Some(key).filter(|key| self.tests.len() < TESTS && !self.tests.contains_key(key));
+                    if test.is_some() {
+                        let seconds = seconds.unwrap_or_default();
+                        self.tests.insert(key, Told { seconds, class, ..Told::default() });
                     }
+                }
+                "failure" => {
+                    let message = lexer.attribute("message").unwrap_or_default().trim_start().len();
+                    let message = u32::try_from(message).unwrap_or_default();
+                    self.change(test, |test| test.message = message);
+                }
+                "skipped" => {
+                    let reason = lexer.attribute("message").unwrap_or_default();
+                    is_skip = reason.is_empty();
+                    let skipped = self.text(reason);
+                    self.change(test, |test| test.skipped = skipped);
                 }
                 _ => {}
             }
         }
     }
 
-    /// How long a test took, as its file says.
-    pub(crate) fn duration(&self, plugin: &str, file: &str, test: &str) -> Option<f64> {
-        let seconds = *self.durations.get(&key(plugin, file, test))?;
+    fn change(&mut self, test: Option<u64>, change: impl FnOnce(&mut Told)) {
+        if let Some(test) = test.and_then(|key| self.tests.get_mut(&key)) {
+            change(test);
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Arc<str> {
+        let text = text.trim();
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
+        }
+        let text: Arc<str> = if self.text_bytes + text.len() > MAX_TEXT_BYTES { "" } else { text }.into();
+        self.text_bytes += text.len();
+        self.texts.insert(Arc::clone(&text));
+        text
+    }
+
+    /// What its file says of a test.
+    pub(crate) fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&Told> {
+        self.tests.get(&key(plugin, file, test))
+    }
+}
+
+impl Told {
+    /// How long the test took, in seconds.
+    pub(crate) fn duration(&self) -> Option<f64> {
         // Not the digits that a longer number makes of a shorter one.
-        seconds.to_string().parse().ok()
+        self.seconds.to_string().parse().ok().filter(|seconds| *seconds > 0.0)
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn show(
 }
 
 /// Which nodes could have been asked for.
-fn known_nodes(files: &Files, plugins: &[String]) -> String {
+pub(crate) fn known_nodes(files: &Files, plugins: &[String]) -> String {
     let mut nodes = std::collections::BTreeSet::new();
     for plugin in plugins.iter().filter(|plugin| *plugin != health::NAME) {
         let nodes_of = leaf::each(files, plugin, None, |leaf| {

@@ -28,6 +28,9 @@ pub(crate) struct Arrival {
     /// When its result was in place.
     #[serde(deserialize_with = "text")]
     pub arrived: String,
+    /// When it was given up.
+    #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
+    pub failed: String,
 }
 
 /// From when to when.
@@ -63,7 +66,7 @@ impl Times {
             .small(RECEIVED)
             .ok()
             .flatten()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .and_then(|bytes| base::json::from_slice(&bytes).and_then(Vec::deserialize).ok())
             .unwrap_or_default();
         let told: BTreeMap<&str, bool> =
             arrivals.iter().map(|arrival| (arrival.plugin.as_str(), true)).collect();
@@ -77,13 +80,14 @@ impl Times {
                 started: began.clone(),
                 first_heartbeat: String::new(),
                 arrived: at(*seconds),
+                failed: String::new(),
             })
             .collect();
         arrivals.extend(written);
         arrivals.sort_by(|a, b| (&a.plugin, &a.node).cmp(&(&b.plugin, &b.node)));
         // The log ends before the archive is packed, and may have been rotated away at its beginning.
         let packed = survey.packed.map(at);
-        for moment in arrivals.iter().flat_map(|a| [&a.started, &a.arrived]).chain(&packed) {
+        for moment in arrivals.iter().flat_map(|a| [&a.started, &a.arrived, &a.failed]).chain(&packed) {
             widen(&mut run, moment);
         }
         Self { run, arrivals }
@@ -93,6 +97,12 @@ impl Times {
     pub(crate) fn whole(&self) -> Option<Span> {
         let (from, to) = self.run.as_ref()?;
         Some(Span { from: clock::parse_rfc3339(from)?, to: clock::parse_rfc3339(to)? })
+    }
+
+    /// Whether the results of a plugin on a node came.
+    pub(crate) fn arrived(&self, plugin: &str, node: &str) -> bool {
+        let mut of = self.arrivals.iter().filter(|arrival| arrival.plugin == plugin && arrival.node == node);
+        of.all(|arrival| arrival.failed.is_empty())
     }
 
     /// From when to when a plugin went, on one node or on all.
@@ -109,11 +119,14 @@ impl Times {
 }
 
 impl Arrival {
-    /// From its start until it arrived.
+    /// From its start until it arrived or was given up.
     pub(crate) fn span(&self) -> Option<Span> {
         let from =
             [&self.started, &self.first_heartbeat].into_iter().find_map(|text| clock::parse_rfc3339(text));
-        let span = Span { from: from?, to: clock::parse_rfc3339(&self.arrived)? };
+        let span = Span {
+            from: from?,
+            to: [&self.arrived, &self.failed].into_iter().find_map(|text| clock::parse_rfc3339(text))?,
+        };
         (span.from <= span.to).then_some(span)
     }
 }

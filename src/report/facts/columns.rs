@@ -29,6 +29,8 @@ pub(super) struct Column {
     pub sentence: &'static str,
     pub none: &'static str,
     pub baseline: Baseline,
+    /// The unit of its numbers; empty for counts and text.
+    pub unit: &'static str,
     value: fn(&Value) -> Option<Cell>,
 }
 
@@ -52,7 +54,40 @@ pub(super) struct Cell {
 
 impl Column {
     pub(super) fn cell(&self, facts: &Value) -> Cell {
-        (self.value)(facts).unwrap_or_default()
+        let mut cell = (self.value)(facts).unwrap_or_default();
+        if let Some(number) = cell.number.filter(|_| cell.text.is_empty()) {
+            cell.text = self.text(number);
+        }
+        cell
+    }
+
+    /// A number of it for display.
+    pub(super) fn text(&self, number: f64) -> String {
+        match self.unit {
+            "ms" if number < 1000.0 => format!("{number:.1} ms"),
+            "ms" => spoken(number / 1000.0),
+            "s" if number.abs() < 0.05 => "0 s".into(),
+            "s" => format!("{number:+.1} s"),
+            "GiB" => format!("{number:.0} GiB"),
+            _ => super::super::words::number(number as u64),
+        }
+    }
+
+    /// Its title in CSV, with the unit.
+    pub(super) fn name(&self) -> String {
+        let unit = if self.unit.is_empty() { String::new() } else { format!("_{}", self.unit) };
+        (self.title.to_owned() + &unit).to_lowercase().replace(' ', "_")
+    }
+
+    const fn of(mut self, unit: &'static str) -> Self {
+        self.unit = unit;
+        self
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(number: f64) -> Self {
+        Self { text: String::new(), number: Some(number) }
     }
 }
 
@@ -91,12 +126,12 @@ pub(super) const KINDS: [Kind; 3] = [
 
 /// A column on which nodes should agree.
 const fn same(title: &'static str, sentence: &'static str, value: fn(&Value) -> Option<Cell>) -> Column {
-    Column { title, sentence, none: "unknown", baseline: Baseline::Majority, value }
+    Column { title, sentence, none: "unknown", baseline: Baseline::Majority, unit: "", value }
 }
 
 /// One that is shown and never marked.
 const fn shown(title: &'static str, value: fn(&Value) -> Option<Cell>) -> Column {
-    Column { title, sentence: "", none: "unknown", baseline: Baseline::Nothing, value }
+    Column { title, sentence: "", none: "unknown", baseline: Baseline::Nothing, unit: "", value }
 }
 
 /// A number that should be about the same on all.
@@ -106,7 +141,7 @@ const fn number(
     floor: f64,
     value: fn(&Value) -> Option<Cell>,
 ) -> Column {
-    Column { title, sentence, none: "unknown", baseline: Baseline::Median { floor }, value }
+    Column { title, sentence, none: "unknown", baseline: Baseline::Median { floor }, unit: "", value }
 }
 
 const HOST: [Column; 10] = [
@@ -120,18 +155,25 @@ const HOST: [Column; 10] = [
     // To the next GiB: the kernel keeps a little for itself, not the same everywhere.
     same("MEMORY", "have memory of", |facts| {
         let mib = facts.get("ansible_memtotal_mb")?.as_f64()?;
-        Some(format!("{:.0} GiB", (mib / 1024.0).max(1.0)).into())
-    }),
+        Some((mib / 1024.0).max(1.0).round().into())
+    })
+    .of("GiB"),
     same("DISK", "have a root disk of", |facts| {
         let bytes = facts.pointer("/sonobuoy_folders/~1/size_total")?.as_f64()?;
-        Some(format!("{:.0} GiB", bytes / f64::from(1 << 30)).into())
-    }),
+        Some((bytes / f64::from(1 << 30)).round().into())
+    })
+    .of("GiB"),
     same("RUNTIME", "run", |facts| Some(info(facts, "containerRuntimeVersion")?.into())),
     same("KUBELET", "run kubelet", |facts| Some(info(facts, "kubeletVersion")?.into())),
     number("CLOCK", "have a clock that is off", 1.0, |facts| {
-        seconds(facts.pointer("/sonobuoy_clock_offset/seconds")?)
-    }),
-    shown("UPTIME", |facts| Some(spoken(facts.get("ansible_uptime_seconds")?.as_f64()?).into())),
+        Some(facts.pointer("/sonobuoy_clock_offset/seconds")?.as_f64()?.into())
+    })
+    .of("s"),
+    shown("UPTIME", |facts| {
+        let seconds = facts.get("ansible_uptime_seconds")?.as_f64()?;
+        Some(Cell { text: spoken(seconds), number: Some(seconds) })
+    })
+    .of("s"),
 ];
 
 const NETWORK: [Column; 5] = [
@@ -140,29 +182,34 @@ const NETWORK: [Column; 5] = [
         sentence: "fail at:",
         none: "nothing",
         baseline: Baseline::Majority,
+        unit: "",
         value: |facts| Some(failed(facts.as_object()?).into()),
     },
     number("DNS", "have slow name servers", 20.0, |facts| {
         let servers = facts.pointer("/dns/servers")?.as_array()?;
         let slowest = servers.iter().filter_map(|server| server.get("latency_ms")?.as_f64());
-        Some(millis(slowest.reduce(f64::max)?))
-    }),
-    number("API", "are slow to reach the API server", 50.0, |facts| dialled(facts.get("api")?)),
-    number("AGGREGATOR", "are slow to reach the aggregator", 50.0, |facts| dialled(facts.get("aggregator")?)),
+        Some(slowest.reduce(f64::max)?.into())
+    })
+    .of("ms"),
+    number("API", "are slow to reach the API server", 50.0, |facts| dialled(facts.get("api")?)).of("ms"),
+    number("AGGREGATOR", "are slow to reach the aggregator", 50.0, |facts| dialled(facts.get("aggregator")?))
+        .of("ms"),
     number("CLOCK", "have a clock that is off", 1.0, |facts| {
-        seconds(facts.pointer("/clock/offset_seconds")?)
-    }),
+        Some(facts.pointer("/clock/offset_seconds")?.as_f64()?.into())
+    })
+    .of("s"),
 ];
 
 const LOGS: [Column; 7] = [
     Column {
         title: "TROUBLE",
-        sentence: "log",
+        sentence: "log trouble:",
         none: "none",
         baseline: Baseline::Majority,
+        unit: "",
         value: |facts| Some(failed(facts.get("trouble")?.as_object()?).into()),
     },
-    shown("ENTRIES", |facts| Some(whole(facts.get("entries")?.as_f64()?))),
+    shown("ENTRIES", |facts| Some(facts.get("entries")?.as_f64()?.into())),
     number("CRITICAL", "log many critical entries", 10.0, |facts| {
         priorities(facts, &["emerg", "alert", "crit"])
     }),
@@ -171,7 +218,7 @@ const LOGS: [Column; 7] = [
     number("UNITS", "have errors of many units", 20.0, |facts| {
         let units = facts.get("units-with-errors").and_then(Value::as_object);
         let units = units.into_iter().flat_map(Map::values).filter(|unit| unit.is_object()).count();
-        facts.get("entries").map(|_| whole(units as f64))
+        facts.get("entries").map(|_| (units as f64).into())
     }),
     shown("MOST ERRORS", |facts| {
         let units = facts.get("units-with-errors")?.as_object()?.iter();
@@ -193,25 +240,10 @@ fn info(facts: &Value, key: &str) -> Option<String> {
     text(facts.get("sonobuoy_node_info")?, key)
 }
 
-/// How far a clock is off.
-fn seconds(offset: &Value) -> Option<Cell> {
-    let offset = offset.as_f64()?;
-    let text = if offset.abs() < 0.05 { "0 s".into() } else { format!("{offset:+.1} s") };
-    Some(Cell { text, number: Some(offset) })
-}
-
-fn millis(number: f64) -> Cell {
-    Cell { text: format!("{number:.1} ms"), number: Some(number) }
-}
-
-fn whole(number: f64) -> Cell {
-    Cell { text: super::super::words::number(number as u64), number: Some(number) }
-}
-
 /// How long it took until a connection was usable.
 fn dialled(leg: &Value) -> Option<Cell> {
     let part = |key: &str| leg.get(key)?.as_f64();
-    Some(millis(part("connect_ms")? + part("handshake_ms").unwrap_or_default()))
+    Some((part("connect_ms")? + part("handshake_ms").unwrap_or_default()).into())
 }
 
 /// The names of what failed.
@@ -222,7 +254,7 @@ fn failed(parts: &Map<String, Value>) -> String {
 
 fn priorities(facts: &Value, names: &[&str]) -> Option<Cell> {
     let counts = facts.get("priorities")?.as_object()?;
-    Some(whole(names.iter().filter_map(|name| counts.get(*name)?.as_f64()).sum()))
+    Some(names.iter().filter_map(|name| counts.get(*name)?.as_f64()).sum::<f64>().into())
 }
 
 /// A tree of items as maps in maps: what is told of an item, and the items below it, by name.

@@ -217,7 +217,9 @@ impl Table {
     fn median(&self, at: usize) -> Option<f64> {
         let mut numbers: Vec<f64> = self.rows.values().filter_map(|row| row[at].number).collect();
         numbers.sort_unstable_by(f64::total_cmp);
-        numbers.get(numbers.len() / 2).copied()
+        let middle = *numbers.get(numbers.len() / 2)?;
+        let below = if numbers.len().is_multiple_of(2) { numbers[numbers.len() / 2 - 1] } else { middle };
+        Some(f64::midpoint(below, middle))
     }
 
     /// The values that are not as most nodes have them; numbers that are far from most are one.
@@ -227,7 +229,8 @@ impl Table {
             let mark = self.mark(at);
             let mut of = BTreeMap::<&str, Vec<&str>>::new();
             for (node, row) in self.rows.iter().filter(|(_, row)| mark.is_odd(&row[at])) {
-                let value = if row[at].number.is_some() { "" } else { row[at].text.as_str() };
+                let is_measured = matches!(column.baseline, Baseline::Median { .. });
+                let value = if is_measured { "" } else { row[at].text.as_str() };
                 of.entry(value).or_default().push(node);
             }
             odd.extend(of.into_iter().map(|(value, nodes)| Odd { column, value, nodes }));

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::super::json::SCHEMA_VERSION;
 use super::super::look::{Look, fit, table};
 use super::super::words::{count, number};
-use super::{Difference, Facts, Odd, Spread, Table};
+use super::{Column, Difference, Facts, Odd, Spread, Table};
 use base::json::json;
 use base::visible;
 
@@ -67,16 +67,13 @@ impl Facts {
             let names: Vec<&str> = tables.iter().map(|table| table.plugin()).collect();
             anyhow::bail!("CSV is one table; choose with --plugin one of {}", names.join(", "));
         };
-        let titles: Vec<String> = table.titles().map(name).collect();
+        let titles: Vec<String> = table.kind.columns.iter().map(Column::name).collect();
         line(out, std::iter::once("node").chain(titles.iter().map(String::as_str)))?;
-        for (node, cells) in table.rows() {
-            // Programs read counts without the commas that people like.
-            let is_count = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
-            let plain = cells
-                .iter()
-                .map(|(text, _)| if is_count(text) { text.replace(',', "") } else { (*text).to_owned() });
-            let plain: Vec<String> = plain.collect();
-            line(out, std::iter::once(node).chain(plain.iter().map(String::as_str)))?;
+        for (node, row) in &table.rows {
+            let cells =
+                row.iter().map(|cell| cell.number.map_or(cell.text.clone(), |number| number.to_string()));
+            let cells: Vec<String> = cells.collect();
+            line(out, std::iter::once(node.as_str()).chain(cells.iter().map(String::as_str)))?;
         }
         Ok(())
     }
@@ -213,7 +210,7 @@ impl Odd<'_> {
         let what = match column.baseline {
             super::Baseline::Median { .. } => column.sentence.to_owned(),
             _ if self.value.is_empty() && column.none != "unknown" => {
-                format!("{} {}", column.sentence, column.none)
+                format!("do not {}", column.sentence.trim_end_matches(':').trim_end_matches(" at"))
             }
             _ if self.value.is_empty() => format!("do not report: {}", column.title.to_lowercase()),
             _ => format!("{} {}", column.sentence, self.value),
@@ -228,7 +225,7 @@ impl Odd<'_> {
 }
 
 impl Spread<'_> {
-    /// `API: 3.1 ms on the median node, at most 230.0 ms on n1`.
+    /// `API: median 3.1 ms, highest 230.0 ms (n1)`.
     pub(crate) fn sentence(&self) -> String {
         let (text, node) = self.highest;
         let title = match self.column.title {
@@ -237,16 +234,7 @@ impl Spread<'_> {
         };
         // Offsets are as far off in both directions.
         let most = if text.starts_with(['+', '-']) { "furthest" } else { "highest" };
-        format!("{title}: median {}, {most} {text} ({node})", self.unit())
-    }
-
-    fn unit(&self) -> String {
-        match self.highest.0.rsplit_once(' ').map(|(_, unit)| unit) {
-            Some(unit @ "ms") => format!("{:.1} {unit}", self.median),
-            // Minus nothing is nothing.
-            Some(unit) => format!("{:.1} {unit}", self.median.abs()),
-            None => number(self.median as u64),
-        }
+        format!("{title}: median {}, {most} {text} ({node})", self.column.text(self.median))
     }
 
     fn json(&self) -> Value {

@@ -39,17 +39,20 @@ struct Bar<'o> {
     /// The node, where the bar is not the whole plugin's.
     node: Option<&'o str>,
     span: Span,
+    /// Whether its results came.
+    arrived: bool,
 }
 
 fn bars<'o>(overview: &'o Overview<'_>) -> Vec<Bar<'o>> {
     let mut bars = Vec::new();
     for plugin in &overview.plugins {
         let Some(span) = overview.times.of(&plugin.name, None) else { continue };
-        bars.push(Bar { plugin, node: None, span });
+        bars.push(Bar { plugin, node: None, span, arrived: true });
         if (2..=NODES).contains(&plugin.nodes.len()) {
             let of_nodes = plugin.nodes.iter().filter_map(|node| {
                 let span = overview.times.of(&plugin.name, Some(&node.name))?;
-                Some(Bar { plugin, node: Some(&node.name), span })
+                let arrived = overview.times.arrived(&plugin.name, &node.name);
+                Some(Bar { plugin, node: Some(&node.name), span, arrived })
             });
             bars.extend(of_nodes);
         }
@@ -99,7 +102,10 @@ fn timeline(overview: &Overview<'_>, bars: &[Bar<'_>], out: &mut dyn Write) -> a
             None => name.to_owned(),
         };
         let (class, label) = match bar.node {
-            Some(_) => ("f-node".to_owned(), format!("\u{a0}\u{a0}{}", escape(&short))),
+            Some(_) => {
+                let class = if bar.arrived { "f-node" } else { "f-failed" };
+                (class.to_owned(), format!("\u{a0}\u{a0}{}", escape(&short)))
+            }
             None => (plugin_fill(bar.plugin), escape(&short)),
         };
         writeln!(

@@ -25,7 +25,7 @@ use super::overview::{Counts, Overview, Plugin, Verdict, columns};
 use super::times::spoken;
 use super::words::{number, size};
 use crate::item::FLAKY;
-use crate::layout;
+use crate::{layout, names};
 pub(crate) use compare::write_diff;
 use digest::Digest;
 use escape::{anchor, escape};
@@ -196,8 +196,12 @@ fn health(overview: &Overview<'_>, logs: &Logs, out: &mut dyn Write) -> anyhow::
         writeln!(out, "<h3>{name}: {} of {} healthy</h3>", part.healthy_nodes, part.total_nodes)?;
         unwell(part, out)?;
     }
-    for (kind, files) in health.error_summary.iter().filter(|(_, files)| files.values().any(|n| *n > 0)) {
-        let mut files: Vec<_> = files.iter().filter(|(_, count)| **count > 0).collect();
+    for (kind, files) in &health.error_summary {
+        let mut files: Vec<_> =
+            files.iter().filter(|(file, count)| **count > 0 && !names::is_own_log(file)).collect();
+        if files.is_empty() {
+            continue;
+        }
         files.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         writeln!(
             out,
