@@ -180,7 +180,7 @@ fn who_may_read_without_a_name_gives_one_for_writing() {
 
 /// Programs in a folder of a call, and the path with it in front.
 #[cfg(unix)]
-fn programs(call: &Sonobuoy, scripts: &[(&str, &str)]) -> String {
+pub(super) fn programs(call: &Sonobuoy, scripts: &[(&str, &str)]) -> String {
     let folder = call.folder().join("bin");
     std::fs::create_dir(&folder).unwrap();
     for (name, script) in scripts {
@@ -276,16 +276,17 @@ fn a_registry_of_this_machine_may_want_tls() {
 }
 
 /// A conformance image whose program of the tests is a script: what it is, and in which layer it lies, is what counts.
-pub(super) fn conformance(registry: &Registry, layers: &[&[(&str, &str)]]) -> String {
+pub(super) fn conformance<T: AsRef<[u8]>>(registry: &Registry, layers: &[&[(&str, T)]]) -> String {
     let layers: Vec<String> = layers
         .iter()
         .map(|files| {
             let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
             for (name, content) in *files {
+                let content = content.as_ref();
                 let mut header = tar::Header::new_gnu();
                 header.set_size(content.len() as u64);
                 header.set_mode(0o755);
-                tar.append_data(&mut header, name, content.as_bytes()).unwrap();
+                tar.append_data(&mut header, name, content).unwrap();
             }
             let bytes = tar.into_inner().unwrap().finish().unwrap();
             let digest = registry.put_blob(&bytes);
@@ -327,14 +328,16 @@ fn the_conformance_image_is_asked_without_docker() {
     );
     let own = format!("localhost/sonobuoy:v{}", env!("CARGO_PKG_VERSION"));
     let list = |words: &str| Sonobuoy::new(words).file("e2e.yaml", &e2e);
-    list("images list -p e2e.yaml").stdout(&format!("{image}\n{own}\nreg.local/a:1\nreg.local/b:1\n")).run();
+    list("images list --unconfined -p e2e.yaml")
+        .stdout(&format!("{image}\n{own}\nreg.local/a:1\nreg.local/b:1\n"))
+        .run();
     let blobs =
         registry.log().iter().filter(|line| line.starts_with("GET") && line.contains("/blobs/")).count();
     assert_eq!(blobs, 2, "layers below the one that has it are not fetched");
-    list("images list -p e2e.yaml --plugin-env e2e.KUBE_TEST_REPO_LIST=x")
+    list("images list --unconfined -p e2e.yaml --plugin-env e2e.KUBE_TEST_REPO_LIST=x")
         .stdout_has("reg.local/listed:1\n")
         .run();
-    list("e2e --input image --kube-conformance-image")
+    list("e2e --unconfined --input image --kube-conformance-image")
         .arg(&image)
         .stdout("[sig-a] a: works\n[sig-b] b\n")
         .run();
@@ -346,7 +349,7 @@ fn the_conformance_image_is_asked_without_docker() {
     let plain =
         format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: p, image: '{image}'}}\n");
     let packed = Sonobuoy::new("images download -p p.yaml -o i.tar").file("p.yaml", plain).run_any();
-    list("images list -p e2e.yaml --images-from i.tar")
+    list("images list --unconfined -p e2e.yaml --images-from i.tar")
         .file("i.tar", std::fs::read(packed.folder.join("i.tar")).unwrap())
         .stdout_has("reg.local/a:1\nreg.local/b:1\n")
         .run();
@@ -370,7 +373,7 @@ fn what_is_not_a_conformance_image_is_named() {
         let e2e = format!(
             "sonobuoy-config: {{driver: Job, plugin-name: e2e}}\nspec: {{name: e2e, image: '{image}'}}\n"
         );
-        let call = Sonobuoy::new("images list -p e2e.yaml").file("e2e.yaml", e2e);
+        let call = Sonobuoy::new("images list --unconfined -p e2e.yaml").file("e2e.yaml", e2e);
         call.status(1).stdout("").stderr_has(words).stderr_has("--images-from FILE").run();
     }
 }
@@ -425,7 +428,8 @@ esac
         .run();
     assert_eq!(
         pulled(&done),
-        ["run --rm --entrypoint=e2e.test registry.k8s.io/conformance:v1.30.0 --list-images"]
+        ["run --rm --network=none --read-only --cap-drop=ALL --security-opt=no-new-privileges --memory=2g \
+          --pids-limit=256 --entrypoint=e2e.test registry.k8s.io/conformance:v1.30.0 --list-images"]
     );
 }
 

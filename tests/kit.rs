@@ -54,7 +54,7 @@ impl Outside {
 
     /// Makes a kit.
     fn kit(&self) -> Sonobuoy {
-        Sonobuoy::new("images kit --kubernetes-version v1.33.1 -p")
+        Sonobuoy::new("images kit --unconfined --kubernetes-version v1.33.1 -p")
             .arg(self.path("e2e.yaml"))
             .arg("--sonobuoy-image")
             .arg(self.path("own.tar"))

@@ -33,6 +33,8 @@ mod gather;
 mod generate;
 mod identity;
 mod images;
+#[cfg(target_os = "linux")]
+mod isolation;
 #[cfg(unix)]
 mod kit;
 mod kubelets;

@@ -2,11 +2,13 @@
 //!
 //! Starts no thread.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::sys;
 
@@ -30,7 +32,12 @@ impl Folder {
     pub fn inside(parent: &Path) -> io::Result<Self> {
         // The folder for temporary files may itself be a link.
         let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
-        fresh(&parent, |path| sys::dir_builder(0o700).create(path).map(|()| Self(path.to_owned())))
+        fresh(&parent, |path| {
+            let mut folders = folders();
+            sys::dir_builder(0o700).create(path)?;
+            folders.insert(path.to_owned());
+            Ok(Self(path.to_owned()))
+        })
     }
 }
 
@@ -52,7 +59,26 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // Nothing can be done about whatever is left.
         let _ = std::fs::remove_dir_all(&self.0);
+        folders().remove(&self.0);
     }
+}
+
+/// The folders of this process.
+fn folders() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    static FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the process with its folders.
+pub fn exit(code: i32) -> ! {
+    // While this is locked, no thread creates another one.
+    let folders = folders();
+    for folder in &*folders {
+        let _ = std::fs::remove_dir_all(folder);
+        // A file may have been created meanwhile.
+        let _ = std::fs::remove_dir_all(folder);
+    }
+    std::process::exit(code)
 }
 
 /// An empty file in `parent` for this process only, open for reading and writing, which vanishes with it.

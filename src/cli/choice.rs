@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::ArgMatches;
 
 use super::flag::value;
-use super::usage;
+use super::{shown, usage};
 use crate::deploy::Split;
 use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
@@ -58,7 +58,8 @@ pub(super) fn split(matches: &ArgMatches, kit: Option<&Kit>, version: &str) -> R
                 .map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
             let image = value(matches, "kube-conformance-image").unwrap_or(&ours);
             let client = Client::new(crate::names::USER_AGENT, false, &Stop::new())?;
-            let names = Tests::fetch(&client, image).and_then(|tests| tests.names());
+            shown::exit_on_signal()?;
+            let names = Tests::fetch(&client, image, false).and_then(|tests| tests.names());
             names.context(
                 "--split needs the names of the tests; name a list of them, or a kit, by --tests FILE",
             )?

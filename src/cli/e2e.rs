@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use regex::Regex;
 
 use super::flag::value;
-use super::{cluster, output, usage};
+use super::{cluster, output, shown, usage};
 use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
@@ -75,7 +75,8 @@ fn list(matches: &ArgMatches) -> anyhow::Result<Vec<String>> {
                 None => format!("{}:{}", CONFORMANCE, version(matches)?),
             };
             let client = Client::new(names::USER_AGENT, false, &Stop::new())?;
-            Tests::fetch(&client, &image)?.names()
+            shown::exit_on_signal()?;
+            Tests::fetch(&client, &image, matches.get_flag("unconfined"))?.names()
         }
         file if Kit::is_there(file) => Ok(Kit::read(Path::new(file))?.unwrap_or_default().tests),
         file => Source::File(Path::new(file)).whole(file, url),

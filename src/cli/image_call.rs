@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::ArgMatches;
 
 use super::transfers::Transfers;
-use super::{output, request};
+use super::{output, request, shown};
 use crate::config;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
@@ -17,7 +17,7 @@ use crate::plugin::{self, builtin};
 use base::at::At as _;
 use base::oci::{self, Client, Descriptor, Platform, Reference, Store, Stored};
 use base::stop::Stop;
-use base::sys::{self, Signal};
+use base::sys;
 use base::temp;
 use base::yaml;
 
@@ -84,13 +84,13 @@ fn set(wanted: Wanted, matches: &ArgMatches) -> Result<BTreeSet<String>> {
     }
     let env = e2e_env(matches);
     wanted.all(|conformance| match matches.get_one::<String>("images-from") {
-        Some(path) => Ok(from_file(path, &env)?.images),
+        Some(path) => Ok(from_file(path, &env, unconfined(matches))?.images),
         None => of_tests(conformance, &env, matches),
     })
 }
 
 /// The images that a file lists, or that a kit or the conformance image in an archive knows.
-pub(super) fn from_file(path: &str, env: &[(String, String)]) -> Result<Lists> {
+pub(super) fn from_file(path: &str, env: &[(String, String)], unconfined: bool) -> Result<Lists> {
     let mut head = Vec::new();
     let mut file = std::fs::File::open(path).at("cannot read", path)?;
     file.by_ref().take(MAX_LIST_BYTES).read_to_end(&mut head).at("cannot read", path)?;
@@ -106,12 +106,12 @@ pub(super) fn from_file(path: &str, env: &[(String, String)]) -> Result<Lists> {
     if let Some(kit) = Kit::read(path.as_ref())? {
         return Ok(Lists { images: kit.test_images, tests: kit.tests });
     }
-    let folder = temp::Folder::new().context("cannot create a temporary folder")?;
+    let folder = work()?;
     let store = Store::open(&folder)?;
     let images = oci::read_archive(path.as_ref(), &store)?;
     let image = images.iter().find(|image| is_conformance(&image.name));
     let image = image.with_context(|| format!("`{path}` has no conformance image"))?;
-    Lists::ask(&Tests::of_stored(&store, image)?, env)
+    Lists::ask(&Tests::of_stored(&store, image, unconfined)?, env)
 }
 
 /// What the conformance image says: asked in docker if it is there already, else taken from its registry.
@@ -119,8 +119,9 @@ fn of_tests(image: &str, env: &[(String, String)], matches: &ArgMatches) -> Resu
     if docker::is_here(image) {
         return docker::test_images(image, env).context(REMEDY);
     }
-    let asked =
-        client(matches).and_then(|client| Tests::fetch(&client, image)).and_then(|tests| tests.images(env));
+    let asked = client(matches)
+        .and_then(|client| Tests::fetch(&client, image, unconfined(matches)))
+        .and_then(|tests| tests.images(env));
     asked.or_else(|error| {
         log::debug!("{error:#}; trying docker");
         // What docker says of itself where it is not there would only hide why it was tried.
@@ -129,6 +130,11 @@ fn of_tests(image: &str, env: &[(String, String)], matches: &ArgMatches) -> Resu
         }
         docker::test_images(image, env).context(REMEDY)
     })
+}
+
+/// Whether the image's program may run with the user's rights.
+pub(super) fn unconfined(matches: &ArgMatches) -> bool {
+    matches.get_flag("unconfined")
 }
 
 /// Under the names that they have where the call looks for them.
@@ -181,14 +187,8 @@ pub(super) fn dry(matches: &ArgMatches, what: &str) -> bool {
 
 /// A folder for blobs on their way, gone at the end.
 pub(super) fn work() -> Result<temp::Folder> {
-    let folder = temp::Folder::new().context("cannot create a temporary folder")?;
-    // Who interrupts does not want gigabytes left behind.
-    let gone = folder.to_owned();
-    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || {
-        let _ = std::fs::remove_dir_all(&gone);
-        std::process::exit(130)
-    })?;
-    Ok(folder)
+    shown::exit_on_signal()?;
+    temp::Folder::new().context("cannot create a temporary folder")
 }
 
 /// What sending images needs.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ArgMatches;
 
 use super::image_call::{LOCAL, Push, all, client, dry, platform, translated, translation, wanted, work};
-use super::{kit, output, transfers, verify_images};
+use super::{kit, output, shown, transfers, verify_images};
 use crate::image::docker;
 use crate::image::kit::Kit;
 use crate::names::VERSION;
@@ -21,6 +21,7 @@ use base::oci::{self, Descriptor, Reference, Store, Stored};
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let (name, matches) = matches.subcommand().unwrap_or(("list", matches));
+    shown::exit_on_signal()?;
     match name {
         "pull" => pull(matches),
         "push" => push(matches),

@@ -51,9 +51,10 @@ pub(super) fn make(matches: &ArgMatches) -> Result<()> {
     pull(&images)?;
     kit.plugin_images = images;
     if let Some(conformance) = &conformance {
+        let unconfined = image_call::unconfined(matches);
         let lists = match matches.get_one::<String>("images-from") {
-            Some(path) => image_call::from_file(path, &[])?,
-            None => ask(&store, &stored.borrow(), conformance).context(REMEDY)?,
+            Some(path) => image_call::from_file(path, &[], unconfined)?,
+            None => ask(&store, &stored.borrow(), conformance, unconfined).context(REMEDY)?,
         };
         kit.tests = lists.tests;
         let (never, images) = lists.images.into_iter().partition(|image| kit::is_never_pulled(image));
@@ -76,10 +77,11 @@ pub(super) fn make(matches: &ArgMatches) -> Result<()> {
 }
 
 /// Asks the conformance image, which is in the store.
-fn ask(store: &Store, stored: &[Stored], conformance: &str) -> Result<Lists> {
+fn ask(store: &Store, stored: &[Stored], conformance: &str, unconfined: bool) -> Result<Lists> {
     let name = Reference::parse(conformance)?;
     let image = stored.iter().find(|stored| stored.name == name);
-    Lists::ask(&Tests::of_stored(store, image.context("the conformance image is missing")?)?, &[])
+    let image = image.context("the conformance image is missing")?;
+    Lists::ask(&Tests::of_stored(store, image, unconfined)?, &[])
 }
 
 /// Our own image, which no registry has: from the archive that is named, or from that of the release kit that this program

@@ -11,7 +11,7 @@ use super::output;
 use crate::board::{self, Board, Output};
 use base::stop::Stop;
 use base::sys::{self, Signal};
-use base::{clock, live, logger, visible};
+use base::{clock, live, logger, temp, visible};
 
 /// What `--output` takes.
 pub(crate) const WORDS: &[&str] = &["plain", "board", "json"];
@@ -89,12 +89,17 @@ pub(crate) fn stop_on_signal() -> Result<Stop> {
     Ok(stop)
 }
 
+/// From now on Ctrl-C and the end of a container or session end the program, and its temporary folders.
+pub(crate) fn exit_on_signal() -> Result<()> {
+    Ok(sys::on_signal(&[Signal::Interrupt, Signal::Terminate], || temp::exit(INTERRUPTED.into()))?)
+}
+
 /// From now on Ctrl-C asks `stop`, and another one ends the program.
 pub(crate) fn stop_on_interrupt(stop: &Stop) -> Result<()> {
     let stop = stop.clone();
     sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || {
         if stop.stopped() {
-            std::process::exit(INTERRUPTED.into());
+            temp::exit(INTERRUPTED.into());
         }
         stop.stop_because("it was interrupted");
     })?;

@@ -24,6 +24,11 @@ First steps:
   sonobuoy results \"$(sonobuoy retrieve)\"  fetch the results and report on them
   sonobuoy delete --wait                   clean up";
 
+/// What a list of images takes.
+const EXECUTES: &str = "\
+Only the conformance image knows the images of its tests: listing them executes that image's program, isolated from this
+machine, or not at all. --images-from takes a list instead, and -p plugins without e2e.";
+
 /// How the scripts get into their shells.
 const INTO_SHELLS: &str = "\
 In the shell's own start file, such as ~/.bashrc:
@@ -132,7 +137,7 @@ fn e2e() -> Command {
             text(
                 "input",
                 "SOURCE",
-                "Where the list comes from: online, image (asks the conformance image), - (stdin) or a file",
+                "Where the list comes from: online, image (executes the program of the conformance image, isolated), - (stdin) or a file",
             )
             .short('i')
             .default_value("online"),
@@ -142,8 +147,14 @@ fn e2e() -> Command {
         )
         .arg(text("version", "VERSION", "Kubernetes version [default: that of the cluster]"))
         .arg(text("kube-conformance-image", "IMAGE", "With --input=image: the conformance image"))
+        .arg(unconfined())
         .arg(text("url", "URL", "With --input=online: where the lists are, as VERSION.gz each"))
         .args(cluster())
+}
+
+/// Gives up the isolation of a trusted image.
+fn unconfined() -> Arg {
+    switch("unconfined", "Execute the conformance image's program with your rights where it cannot be isolated")
 }
 
 fn installed() -> Arg {
@@ -296,6 +307,7 @@ fn images() -> Command {
                 "FILE",
                 "List of the tests' images, or archive with the conformance image, instead of asking its registry",
             ))
+            .arg(unconfined())
             .arg(switch("dry-run", "Only say what would be done"))
     };
     let platform = |help| text("platform", "OS/ARCH,...", help);
@@ -303,10 +315,13 @@ fn images() -> Command {
     let transfer = || [platform("Platforms of the images, or `all` [default: this machine's]"), plain_http()];
     let custom_registry = || text("custom-registry", "REGISTRY", "Registry that should have all images");
     command("images", "The container images that plugins need")
+        .after_help(EXECUTES)
         .args_conflicts_with_subcommands(true)
         .args(one("list", "").get_arguments().cloned().collect::<Vec<_>>())
         .arg(plugin_env())
-        .subcommand(one("list", "List the images (what `images` alone does)").arg(plugin_env()))
+        .subcommand(
+            one("list", "List the images (what `images` alone does)").arg(plugin_env()).after_help(EXECUTES),
+        )
         .subcommand(one("pull", "Pull the images to this machine").args(repositories()))
         .subcommand(
             one("push", "Copy the images to another registry")

@@ -1,8 +1,8 @@
 //! What the conformance image of a version says of itself: the images of its tests, and their names.
 //!
-//! Only the program of the tests knows them, so it is taken out of the image and asked, in a folder of its own: without
-//! our environment, without network where the system allows that, within bounds of time, memory and output. Nothing else
-//! of the image is unpacked. Needs no container daemon; where the program cannot run, its caller is told why.
+//! Only the program of the tests knows both, so listing executes it: extracted from the image, and isolated from the machine
+//! ("A hostile image" in SECURITY.md). Nothing else of the image is unpacked. Needs no container daemon; without isolation the
+//! program does not run unless the caller says so.
 
 use std::fs::File;
 use std::path::Path;
@@ -25,37 +25,66 @@ const MAX_PROGRAM_BYTES: u64 = 1 << 30;
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// How long it may take; it takes a second.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Its address space in KiB: programs in Go reserve far more than they use.
-const MEMORY_KIB: u32 = 8 << 20;
+/// Runs a program (`$2`…) in the folder `$1` as its root: separate user, processes, mounts and network, no privileges,
+/// bounded memory, processes and time, and no files. The inner `unshare` is the first process of the namespace: its end, which
+/// the program can neither prevent nor escape, ends everything that the program has started; it ends with this process. Root needs no user namespace to
+/// drop its rights. Processes are limited inside the namespace, where the user's others do not count.
+const ISOLATE: &str = r#"
+exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
+if [ "$(id -u)" = 0 ]; then
+    outer= inner='--setuid=65534 --setgid=65534'
+else
+    outer='--user --map-root-user' inner='--user --map-user=65534 --map-group=65534'
+fi
+root=$1
+shift
+# The first to go when the machine runs out of memory.
+{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null
+exec setpriv --no-new-privs --pdeathsig TERM timeout -k 1 -s KILL 130 unshare $outer --mount --pid --net --ipc --uts --fork --kill-child \
+    prlimit --as=8589934592 --data=2147483648 --nproc=256 --fsize=0 --core=0 \
+    unshare $inner --fork --root="$root" --wd=/ "$@"
+"#;
 
 /// The program of the tests, taken out of an image.
 pub(crate) struct Tests {
     folder: temp::Folder,
     image: String,
+    unconfined: bool,
 }
 
 impl Tests {
-    /// Takes it out of an image in a registry, of which it fetches no more than it needs.
-    pub(crate) fn fetch(client: &Client, image: &str) -> Result<Self> {
+    /// Takes it out of an image in a registry, of which it fetches no more than it needs. An `unconfined` program runs with
+    /// the rights of the user.
+    pub(crate) fn fetch(client: &Client, image: &str, unconfined: bool) -> Result<Self> {
         let name = Reference::parse(image)?;
-        Self::extract(image, |store, out| store.fetch_file(client, &name, PROGRAM, MAX_PROGRAM_BYTES, out))
+        let take =
+            |store: &Store, out: &mut File| store.fetch_file(client, &name, PROGRAM, MAX_PROGRAM_BYTES, out);
+        Self::extract(image, unconfined, take)
     }
 
     /// Takes it out of an image that is in a store.
-    pub(crate) fn of_stored(store: &Store, image: &Stored) -> Result<Self> {
-        Self::extract(&image.name.to_string(), |_, out| store.file(image, PROGRAM, MAX_PROGRAM_BYTES, out))
+    pub(crate) fn of_stored(store: &Store, image: &Stored, unconfined: bool) -> Result<Self> {
+        let take = |_: &Store, out: &mut File| store.file(image, PROGRAM, MAX_PROGRAM_BYTES, out);
+        Self::extract(&image.name.to_string(), unconfined, take)
     }
 
-    fn extract(image: &str, take: impl FnOnce(&Store, &mut File) -> Result<bool>) -> Result<Self> {
+    fn extract(
+        image: &str,
+        unconfined: bool,
+        take: impl FnOnce(&Store, &mut File) -> Result<bool>,
+    ) -> Result<Self> {
         let folder = temp::Folder::new().context("cannot create a temporary folder")?;
         let store = Store::open(&folder.join("image"))?;
-        let path = folder.join("e2e.test");
+        let root = folder.join("root");
+        std::fs::create_dir(&root).at("cannot create", &root)?;
+        let path = root.join("e2e.test");
         let mut out = File::create_new(&path).at("cannot write", &path)?;
-        sys::set_mode(&path, 0o700)?;
         ensure!(take(&store, &mut out)?, "`{image}` is not a conformance image: it has no `/{PROGRAM}`");
+        // Executed as another user, who cannot open the parent folder.
+        [&root, &path].into_iter().try_for_each(|path| sys::set_mode(path, 0o755))?;
         // The layers have done their work, and are large.
         let _ = std::fs::remove_dir_all(folder.join("image"));
-        Ok(Self { folder, image: image.to_owned() })
+        Ok(Self { folder, image: image.to_owned(), unconfined })
     }
 
     /// The images that the tests use, sorted.
@@ -83,37 +112,100 @@ impl Tests {
     }
 
     fn ask(&self, word: &str, env: &[(String, String)]) -> Result<String> {
-        let program = self.folder.join("e2e.test");
-        let mut command = confined(&program);
+        let root = self.folder.join("root");
+        let mut command = if self.unconfined {
+            Command::new(root.join("e2e.test"))
+        } else {
+            require_isolation()?;
+            isolated(&root, "/e2e.test")
+        };
         command.arg(word).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
-        command.env("HOME", &*self.folder).current_dir(&*self.folder);
+        command.envs(sys::variable("PATH").map(|path| ("PATH", path))).env("HOME", "/").current_dir(&root);
         command.stderr(Stdio::null());
         let what = format!("`/{PROGRAM} {word}` of `{}`", self.image);
         let (text, status) = sys::ask(&mut command, None, MAX_OUTPUT_BYTES, TIMEOUT, &|| ())
             .with_context(|| format!("cannot run {what}"))?;
         if !status.success() && text.is_empty() {
-            bail!("{what} failed ({status}); an image for another machine cannot be asked here");
+            bail!("{what} failed ({status}); only a static program for this machine can run here");
         }
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
 
-/// Starts a program without network and with bounded memory, as far as this machine has what that takes.
-fn confined(program: &Path) -> Command {
-    let alone = ["--user", "--map-current-user", "--net", "--ipc"];
-    let is_possible = || {
-        let mut probe = Command::new("unshare");
-        let probe =
-            probe.args(alone).arg("true").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        probe.status().is_ok_and(|status| status.success())
-    };
+/// The command that runs a program isolated, with `root` as its root folder.
+fn isolated(root: &Path, program: &str) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -v {MEMORY_KIB} -c 0 2>/dev/null; exec \"$@\""), "sh"]);
-    if is_possible() {
-        command.arg("unshare").args(alone);
-    } else {
-        log::debug!("the program of the tests is asked without a namespace of its own");
-    }
-    command.arg(program);
+    command.args(["-c", ISOLATE, "sh"]).arg(root).arg(program);
     command
+}
+
+/// Tries the isolation with a program of this machine.
+fn require_isolation() -> Result<()> {
+    let why = match isolated(Path::new("/"), "true").stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    bail!(
+        "the image's program cannot be isolated here, and was not run ({why}); isolation takes Linux, util-linux 2.38 or later, and \
+         root or user namespaces (sysctl `user.max_user_namespaces`); `--unconfined` of `sonobuoy images` and `sonobuoy e2e` \
+         runs the program with your rights"
+    )
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// What a script prints in isolation, as the user of the tests and, if that is root, as another one, too.
+    fn printed(script: &str, limit: Duration) -> Vec<std::io::Result<String>> {
+        let users: &[&[&str]] = &[&[], &["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"]];
+        let is_root = sys::owner(&std::fs::metadata("/proc/self").unwrap()).0 == 0;
+        users[..if is_root { 2 } else { 1 }]
+            .iter()
+            .map(|user| {
+                let inner = isolated(Path::new("/"), "sh");
+                let mut words = user
+                    .iter()
+                    .map(std::ffi::OsStr::new)
+                    .chain([inner.get_program()])
+                    .chain(inner.get_args());
+                let mut command = Command::new(words.next().unwrap());
+                command.args(words).args(["-c", script]).current_dir("/");
+                let (bytes, _) = sys::ask(&mut command, None, 1 << 20, limit, &|| ())?;
+                Ok(String::from_utf8(bytes).unwrap())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_isolated_program_has_neither_rights_nor_network_nor_other_processes() {
+        if let Err(error) = require_isolation() {
+            return base::testing::skipped("unshare", &format!("{error:#}"));
+        }
+        let script = "id -u; echo pid $$; kill -9 1; grep -E '^(CapEff|NoNewPrivs)' /proc/thread-self/status; \
+                      tail -n +3 /proc/thread-self/net/dev | cut -d: -f1; ulimit -f; cat /proc/self/oom_score_adj";
+        for said in printed(script, TIMEOUT) {
+            let expected = "65534\npid 2\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n    lo\n0\n1000\n";
+            assert_eq!(said.unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn whatever_an_isolated_program_starts_ends_with_it() {
+        if let Err(error) = require_isolation() {
+            return base::testing::skipped("unshare", &format!("{error:#}"));
+        }
+        // What still runs holds the output open.
+        for said in printed("setsid sleep 600 & echo started", TIMEOUT) {
+            assert_eq!(said.unwrap(), "started\n");
+        }
+        for said in printed("setsid sleep 600 & setsid --wait sleep 600", Duration::from_secs(1)) {
+            assert_eq!(said.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+        }
+        let bomb = "i=0; while [ $i -lt 300 ]; do sleep 600 & i=$((i + 1)); done; echo all";
+        for said in printed(bomb, TIMEOUT) {
+            assert_eq!(said.unwrap(), "", "300 processes are too many");
+        }
+    }
 }

@@ -26,9 +26,20 @@ pub(crate) fn is_here(image: &str) -> bool {
     docker(&["inspect", "--type=image", image], Show::Nothing).is_ok()
 }
 
-/// The images of its tests, as listed by the conformance image.
+/// The images of its tests, as listed by the conformance image: its program runs without network and privileges.
 pub(crate) fn test_images(conformance: &str, env: &[(String, String)]) -> Result<Vec<String>> {
-    let mut words: Vec<String> = ["run", "--rm", "--entrypoint=e2e.test"].map(ToOwned::to_owned).into();
+    const CONFINED: [&str; 9] = [
+        "run",
+        "--rm",
+        "--network=none",
+        "--read-only",
+        "--cap-drop=ALL",
+        "--security-opt=no-new-privileges",
+        "--memory=2g",
+        "--pids-limit=256",
+        "--entrypoint=e2e.test",
+    ];
+    let mut words: Vec<String> = CONFINED.map(ToOwned::to_owned).into();
     words.extend(env.iter().map(|(name, value)| format!("--env={name}={value}")));
     words.extend([conformance.to_owned(), "--list-images".to_owned()]);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

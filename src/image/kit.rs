@@ -3,16 +3,17 @@
 //! Owns what stands in it beside images: what it is for, the lists of images and tests, the plugins, a script that loads it.
 //! They come first, so that nobody has to read gigabytes to know. Knows neither registries nor flags.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::translation::{self, Translation};
+use base::archive::{Kind, Limits, Reader};
 use base::at::At as _;
 use base::oci::Beside;
 
@@ -23,10 +24,10 @@ const TESTS: &str = "tests.txt";
 const LOAD: &str = "load";
 /// The folder of the plugins' definitions.
 const PLUGINS: &str = "definitions/";
-/// A list of all tests of a version has one or two MiB.
-const MAX_FILE_BYTES: u64 = 64 << 20;
-/// The files before the images; there is one for each plugin.
-const MAX_FILES: usize = 1_000;
+/// The checksums, which follow the files.
+const SUMS: &str = "SHA256SUMS";
+/// The files before the images: lists of one or two MiB, and a definition of each plugin.
+const MAX_FILES_BYTES: u64 = 64 << 20;
 
 /// Images that tests want to fail with: nobody can pull them, and that is what is tested.
 const NEVER_PULLED: [&str; 3] =
@@ -60,20 +61,23 @@ impl Kit {
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
         let broken = || format!("`{}` is not a kit, or it is damaged", path.display());
         let file = File::open(path).at("cannot read", path)?;
-        let mut archive = tar::Archive::new(BufReader::new(file));
-        let mut kit = None::<Self>;
-        let entries = archive.entries().with_context(broken)?;
-        for entry in entries.take(MAX_FILES) {
-            let Ok(entry) = entry else {
-                // What is no tar at all may be something else that is looked for.
-                return if kit.is_none() { Ok(None) } else { bail!(broken()) };
+        let mut reader = Reader::new(BufReader::new(file), Limits::default());
+        let (mut kit, mut names, mut left) = (None::<Self>, BTreeSet::new(), MAX_FILES_BYTES);
+        loop {
+            let entry = match reader.next_entry() {
+                // Something else that is looked for need not be a tar.
+                Ok(None) | Err(_) if kit.is_none() => return Ok(None),
+                entry => entry.with_context(broken)?.with_context(broken)?,
             };
-            let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
-            if kit.is_none() && name != ABOUT || name.starts_with("blobs/") {
-                break;
+            let name = String::from_utf8_lossy(&entry.name).trim_start_matches("./").to_owned();
+            if kit.is_none() && name != ABOUT || name == SUMS {
+                return Ok(kit);
             }
+            ensure!(entry.kind == Kind::File && names.insert(name.clone()), "{}: `{name}`", broken());
+            ensure!(entry.size <= left, "{}: its lists have more than {MAX_FILES_BYTES} bytes", broken());
+            left -= entry.size;
             let mut text = Vec::new();
-            entry.take(MAX_FILE_BYTES).read_to_end(&mut text).with_context(broken)?;
+            reader.read_to_end(&mut text).with_context(broken)?;
             let text = String::from_utf8_lossy(&text).into_owned();
             let lines = || text.lines().map(str::to_owned).collect();
             match (&mut kit, name.as_str()) {
@@ -88,7 +92,6 @@ impl Kit {
                 }
             }
         }
-        Ok(kit)
     }
 
     /// Whether a kit is in this file.
@@ -182,33 +185,60 @@ mod tests {
     fn what_is_not_a_kit_is_none_and_a_broken_one_is_an_error() {
         let folder = base::temp::Folder::new().unwrap();
         let path = folder.join("kit.tar");
-        let check = |files: &[(&str, &str)]| {
-            let mut tar = tar::Builder::new(File::create(&path).unwrap());
+        let pack = |files: &[(&str, &str)]| {
+            let mut tar = tar::Builder::new(Vec::new());
             for (name, content) in files {
                 let mut header = tar::Header::new_ustar();
                 header.set_size(content.len() as u64);
                 tar.append_data(&mut header, name, content.as_bytes()).unwrap();
             }
-            tar.finish().unwrap();
+            tar.into_inner().unwrap()
+        };
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
             Kit::read(&path)
         };
+        let check = |files: &[(&str, &str)]| read(&pack(files));
         let about =
             r#"{"kubernetesVersion": "v1.33.1", "sonobuoyImage": "a", "builtIn": [], "pluginImages": []}"#;
-        let kit = check(&[
-            (ABOUT, about),
-            (TESTS, "a\nb\n"),
-            ("definitions/p.yaml", "x"),
-            ("blobs/x", ""),
-            (IMAGES, "c"),
-        ]);
-        let kit = kit.unwrap().unwrap();
+        let files =
+            [(ABOUT, about), (TESTS, "a\nb\n"), ("definitions/p.yaml", "x"), (SUMS, ""), (IMAGES, "c")];
+        let kit = check(&files).unwrap().unwrap();
         assert_eq!(
             (kit.kubernetes_version.as_str(), kit.tests.len(), kit.test_images.len()),
             ("v1.33.1", 2, 0)
         );
         assert_eq!(kit.plugins["p"], "x");
+        assert_eq!(check(&[files[0], files[2], files[1], files[3]]).unwrap(), Some(kit), "in another order");
         assert_eq!(check(&[("blobs/x", ""), (ABOUT, about)]).unwrap(), None);
         assert!(check(&[(ABOUT, "{}")]).is_err());
+        for twice in &files[..3] {
+            assert!(check(&[files[0], files[1], files[2], *twice, files[3]]).is_err(), "{} twice", twice.0);
+        }
+        // The archive of four files, each of a header and a block, is cut before the checksums.
+        let whole = pack(&files);
+        for end in 1..whole.len().min(6 * 512) {
+            assert!(
+                read(&whole[..end]).is_ok_and(|kit| kit.is_none())
+                    || end >= 512 && read(&whole[..end]).is_err(),
+                "{end}"
+            );
+        }
+        let large = "x".repeat(40 << 20);
+        assert!(
+            check(&[files[0], ("definitions/a.yaml", &large), ("definitions/b.yaml", &large), files[3]])
+                .is_err()
+        );
+        let mut sparse = pack(&files);
+        sparse[1024 + 156] = b'S';
+        let sum: u32 = sparse[1024..1536]
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) })
+            .sum();
+        sparse[1024 + 148..1024 + 156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        let error = format!("{:#}", read(&sparse).unwrap_err());
+        assert!(error.contains("sparse"), "{error}");
         std::fs::write(&path, "no tar at all").unwrap();
         assert_eq!(Kit::read(&path).unwrap(), None);
     }

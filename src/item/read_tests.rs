@@ -94,7 +94,7 @@ fn stored_trees_mean_the_same_to_both_readers() {
     for name in ["results-quick-no-failures", "testResultsOutput"] {
         let path = format!("{}/tests/fixtures/archives/{name}.tar.gz", env!("CARGO_MANIFEST_DIR"));
         let file = base::archive::Gunzip::new(io::BufReader::new(std::fs::File::open(path).unwrap()));
-        let mut reader = base::archive::Reader::new(file);
+        let mut reader = base::archive::Reader::new(file, base::archive::Limits::default());
         while let Some(entry) = reader.next_entry().unwrap() {
             if entry.name.ends_with(b"sonobuoy_results.yaml") {
                 let mut text = String::new();

@@ -28,6 +28,8 @@ pub(crate) struct Tree {
     out: BufWriter<File>,
     path: PathBuf,
     written: u64,
+    /// Where a file ends that writes too much.
+    limit: u64,
     /// The place in the low 56 bits, the filling in the high eight.
     holes: Vec<u64>,
     texts: BTreeMap<usize, String>,
@@ -70,6 +72,7 @@ impl Tree {
             out,
             path,
             written: 0,
+            limit: u64::MAX,
             holes: Vec::new(),
             texts: BTreeMap::new(),
             open: Vec::new(),
@@ -152,6 +155,16 @@ impl Tree {
     /// The leaves of the open group so far, by status.
     pub(crate) fn counted(&self) -> BTreeMap<String, u64> {
         self.open.last().map(|group| group.tally.counts().clone()).unwrap_or_default()
+    }
+
+    /// How much was written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// From now on writing beyond `limit` is an error.
+    pub(crate) fn limit(&mut self, limit: u64) {
+        self.limit = limit;
     }
 
     /// The place to which [`Tree::back`] returns.
@@ -262,6 +275,9 @@ impl Tree {
     fn write(&mut self, text: &str) -> io::Result<()> {
         self.out.write_all(text.as_bytes())?;
         self.written += text.len() as u64;
+        if self.written > self.limit {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "its node has too many results"));
+        }
         Ok(())
     }
 

@@ -36,6 +36,9 @@ const ERROR_LIMIT: u64 = 16 << 20;
 /// How large a manual result with anchors may be; it is held in memory.
 const EXPANDED_LIMIT: u64 = 4 << 20;
 
+/// What the results of one of several nodes may add to the tree; those of 20,000 tests are 5 MiB.
+const MAX_NODE_BYTES: u64 = 64 << 20;
+
 /// So many files of a plugin that cannot be read are named in the log: on each node it is often the same mistake.
 const MAX_TOLD: u64 = 5;
 
@@ -108,6 +111,7 @@ pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
             ledger: &ledger,
             tree,
             nodes: Vec::new(),
+            limit: u64::MAX,
             unreadable: 0,
             told: HashSet::new(),
             resumed: rules.resumed.1.clone(),
@@ -199,6 +203,8 @@ struct Run<'a> {
     ledger: &'a Ledger,
     tree: Tree,
     nodes: Vec<(String, Outcome)>,
+    /// Where the part of the current node ends in the tree.
+    limit: u64,
     /// How many of its files cannot be read.
     unreadable: u64,
     /// The tests that were taken, if there are parts.
@@ -254,6 +260,7 @@ impl Run<'_> {
             let name = folder_name.to_string_lossy().into_owned();
             let node = Item { name: name.clone(), ..Item::default() };
             self.tree.enter(&with_meta(node, &[("type", "node")]), UNKNOWN)?;
+            self.limit = self.tree.written() + MAX_NODE_BYTES;
             self.walk(&Path::new(folder).join(folder_name), look)?;
             let (tally, status) = match look {
                 // Nobody was there to pass anything.
@@ -287,6 +294,7 @@ impl Run<'_> {
         let shown = self.files.shown(path);
         let typed = with_meta(item.clone(), &[("file", &shown), ("type", "file")]);
         let mark = self.tree.mark();
+        self.tree.limit(self.limit);
         let result = match self.rules.format.as_str() {
             format if plugin::is_junit(format) => self.junit(path, &typed),
             "gojson" => self.files.open(path).and_then(|file| {
@@ -299,6 +307,7 @@ impl Run<'_> {
             }),
             "manual" => self.manual(path, &typed),
             _ => {
+                self.tree.limit(u64::MAX);
                 let item = with_meta(Item { status: PASSED.into(), ..item }, &[("file", &shown)]);
                 return match fs::metadata(self.files.dir.join(path)) {
                     Ok(_) => Ok(self.tree.leaf(&item)?),
@@ -309,6 +318,7 @@ impl Run<'_> {
                 };
             }
         };
+        self.tree.limit(u64::MAX);
         if let Err(error) = result {
             self.tree.back(mark)?;
             let reason = format!("{error:#}");
@@ -446,6 +456,28 @@ fn list(dir: &Path) -> anyhow::Result<Vec<(OsString, fs::FileType)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_fills_the_tree_fails_its_own_node() {
+        let dir = base::temp::Folder::new().unwrap();
+        let suites = |count: usize| {
+            format!(
+                "<testsuites>{}</testsuites>",
+                "<testsuite><testcase name='t'/></testsuite>".repeat(count)
+            )
+        };
+        for (node, count) in [("a", 1), ("b", 700_000), ("c", 1)] {
+            fs::create_dir_all(dir.join("results").join(node)).unwrap();
+            fs::write(dir.join("results").join(node).join("junit.xml"), suites(count)).unwrap();
+        }
+        let rules = Rules { name: "p".into(), per_node: true, format: "junit".into(), ..Rules::default() };
+        let outcome = process(&dir, &rules).unwrap();
+        let statuses: Vec<_> =
+            outcome.nodes.iter().map(|(name, node)| (name.as_str(), node.status.as_str())).collect();
+        assert_eq!(statuses, [("a", PASSED), ("b", UNKNOWN), ("c", PASSED)]);
+        let tree = fs::read_to_string(dir.join(TREE)).unwrap();
+        assert!(tree.contains("error: its node has too many results"), "{tree}");
+    }
 
     #[test]
     fn what_sent_nothing_counts_as_one_that_is_unknown() {

@@ -25,7 +25,7 @@ use super::{IDLE_LIMIT, SILENCE_TIMEOUT, state};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
 use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, RUNS_DIR, SONOBUOY};
 use crate::{layout, status};
-use base::archive::{self, Gunzip, Kind, Reader};
+use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
 use base::kube;
 use base::retry::Attempts;
@@ -34,8 +34,8 @@ use base::visible;
 
 /// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
 const MAX_QUEUED_PIECES: usize = 16;
-/// A run leaves one archive; a claim that outlives runs has those of all.
-const MAX_ENTRIES: usize = 1_000;
+/// A run leaves one archive; a claim that outlives runs has those of all. How much they may have depends on what was sent.
+const LIMITS: Limits = Limits { entries: 1_000, total: u64::MAX, file: u64::MAX };
 /// Archives are packed already: a stream that unpacks to so many times its size, beyond a start, is made to fill a disk.
 const MAX_RATIO: u64 = 16;
 const MAX_START_BYTES: u64 = 64 << 20;
@@ -393,8 +393,8 @@ impl Destination<'_> {
 
     /// Unpacks every archive of the stream, of which so much was `received`.
     fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<ReceivedArchive>> {
-        let (mut entries, mut content) = (0, 0_u64);
-        let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)));
+        let mut content = 0_u64;
+        let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)), LIMITS);
         let mut landed = Vec::new();
         let mut piece = vec![0; 64 << 10];
         // What is skipped counts as well: it costs as much time.
@@ -413,13 +413,6 @@ impl Destination<'_> {
             Ok::<_, anyhow::Error>(count)
         };
         while let Some(entry) = reader.next_entry()? {
-            entries += 1;
-            if entries > MAX_ENTRIES {
-                let why = format!(
-                    "the aggregator sends more than {MAX_ENTRIES} entries, but a run has one archive"
-                );
-                return Err(archive::Error::TooLarge(why).into());
-            }
             let name = String::from_utf8_lossy(&entry.name).into_owned();
             let Some(name) = self.wanted(&name, entry.kind) else {
                 while next(&mut reader, &mut piece)? > 0 {}
@@ -444,14 +437,11 @@ impl Destination<'_> {
 
 /// Reads the seals in what an aggregator sends.
 fn read_seals(packed: &[u8], seals: &mut BTreeMap<String, Seal>) -> anyhow::Result<()> {
-    let mut reader = Reader::new(Gunzip::new(packed));
+    let mut reader = Reader::new(Gunzip::new(packed), LIMITS);
     while let Some(entry) = reader.next_entry()? {
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         let mut content = Vec::new();
         let most = MAX_STATEMENT_BYTES.max(MAX_SIGNATURE_BYTES);
-        if seals.len() > MAX_ENTRIES {
-            bail!("they are more than {MAX_ENTRIES}");
-        }
         reader.by_ref().take(most + 1).read_to_end(&mut content)?;
         if content.len() as u64 > most {
             bail!("`{name}` is larger than any part of a seal");

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 
 use super::spool::{self, Spool};
 use crate::layout::{self, META, PLUGINS, RESOURCES};
-use base::archive::{Entry, Gunzip, Kind, Reader};
+use base::archive::{Entry, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
 use base::near;
 use base::sys;
@@ -25,6 +25,9 @@ const LISTS: [&str; 4] = [layout::HEALTH, layout::RECEIVED, layout::QUERY_ERRORS
 
 /// The newest archive of the current folder.
 const LATEST: &str = "latest";
+
+/// Far beyond what an aggregator's disk holds: 5,000 nodes with 1,000 files each.
+const LIMITS: Limits = Limits { entries: 10_000_000, total: 100 << 30, file: 100 << 30 };
 
 /// No system has longer paths; reports repeat names, so that long ones would fill the memory.
 const MAX_NAME_BYTES: usize = 4 << 10;
@@ -188,7 +191,7 @@ impl Source {
             anyhow::bail!("could not make a gzip reader: gzip: invalid header; it is not a Sonobuoy archive");
         }
         file.seek(SeekFrom::Start(0))?;
-        Ok(Walk { reader: Reader::new(Gunzip::new(BufReader::with_capacity(128 << 10, file))) })
+        Ok(Walk { reader: Reader::new(Gunzip::new(BufReader::with_capacity(128 << 10, file)), LIMITS) })
     }
 }
 

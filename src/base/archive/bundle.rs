@@ -92,7 +92,8 @@ mod tests {
             bundle(&files, offset as u64, &mut rest).unwrap();
             assert!(rest == whole[offset.min(whole.len())..], "{offset}");
         }
-        let mut reader = super::super::Reader::new(super::super::Gunzip::new(&whole[..]));
+        let mut reader =
+            super::super::Reader::new(super::super::Gunzip::new(&whole[..]), super::super::Limits::default());
         let first = reader.next_entry().unwrap().unwrap();
         assert_eq!((first.name.as_slice(), first.size), (&b"a.tar.gz"[..], 5));
     }

@@ -21,8 +21,8 @@ pub use file::{Packed, pack_file};
 pub use fuzz::consistent;
 pub use gunzip::Gunzip;
 pub use pack::{pack, pack_open};
-pub use read::{Entry, Kind, Reader};
-pub use unpack::{Limits, unpack, unpack_within};
+pub use read::{Entry, Kind, Limits, Reader};
+pub use unpack::{unpack, unpack_within};
 
 /// Why an archive could not be read; callers distinguish the sender's fault from their own.
 #[derive(Debug)]

@@ -16,6 +16,23 @@ const MAX_EXTENSIONS: usize = 16;
 /// How much may follow the end marker: tape padding is 10 KiB.
 const MAX_TRAILER_BYTES: u64 = 1 << 20;
 
+/// How much an archive may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Entries of any kind.
+    pub entries: u64,
+    /// Total bytes of all files.
+    pub total: u64,
+    /// Bytes of one file.
+    pub file: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { entries: 1_000_000, total: 40 << 30, file: 10 << 30 }
+    }
+}
+
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -52,7 +69,10 @@ pub struct Reader<R> {
     /// Unread content of the current entry, and the padding after it.
     left: u64,
     padding: u64,
-    /// Bytes of long names and extended headers so far.
+    limits: Limits,
+    /// Entries, their bytes, and bytes of long names and extended headers so far.
+    entries: u64,
+    total: u64,
     extensions: u64,
     done: bool,
 }
@@ -66,9 +86,9 @@ struct Extended {
 }
 
 impl<R: Read> Reader<R> {
-    /// Starts before the first entry.
-    pub fn new(input: R) -> Self {
-        Self { input, left: 0, padding: 0, extensions: 0, done: false }
+    /// Starts before the first entry. What exceeds `limits` is an error, whether it is read or skipped.
+    pub fn new(input: R, limits: Limits) -> Self {
+        Self { input, left: 0, padding: 0, limits, entries: 0, total: 0, extensions: 0, done: false }
     }
 
     /// How many bytes so far were not content but long names and extended headers.
@@ -94,7 +114,11 @@ impl<R: Read> Reader<R> {
                 // Global headers contain comments and the like, nothing about names.
                 b'g' => drop(self.extension()?),
                 b'S' => return Err(sparse()),
-                kind => return self.entry(&header, kind, extended).map(Some),
+                kind => {
+                    let entry = self.entry(&header, kind, extended)?;
+                    self.check(&entry)?;
+                    return Ok(Some(entry));
+                }
             }
         }
         Err(Error::Malformed(format!("more than {MAX_EXTENSIONS} extended headers before one entry")))
@@ -130,6 +154,22 @@ impl<R: Read> Reader<R> {
             modified,
             target,
         })
+    }
+
+    fn check(&mut self, entry: &Entry) -> Result<(), Error> {
+        let Limits { entries, total, file } = self.limits;
+        self.entries += 1;
+        self.total = self.total.saturating_add(entry.size);
+        let why = if self.entries > entries {
+            format!("more than {entries} entries")
+        } else if entry.size > file {
+            format!("`{}` has {} bytes, more than {file}", show(&entry.name), entry.size)
+        } else if self.total.saturating_add(self.extensions) > total {
+            format!("more than {total} bytes unpacked")
+        } else {
+            return Ok(());
+        };
+        Err(Error::TooLarge(why))
     }
 
     /// The next header, or `None` at the end marker or the end of the stream.
@@ -215,6 +255,13 @@ fn retry(mut read: impl FnMut() -> io::Result<usize>) -> Result<usize, Error> {
             other => return other.map_err(input_error),
         }
     }
+}
+
+/// A name for a message.
+pub(super) fn show(name: &[u8]) -> String {
+    let mut text: String = String::from_utf8_lossy(name).chars().take(200).collect();
+    text.retain(|c| !c.is_control());
+    text
 }
 
 fn cut() -> Error {

@@ -127,10 +127,11 @@ fn names_are_those_of_the_original() {
     for name in ["b", "sub/x", "sub.txt", "a"] {
         fs::write(from.0.join(name), "").unwrap();
     }
-    let mut reader = Reader::new(std::io::Cursor::new(pack(&from.0, None, Vec::new()).unwrap()));
+    let mut reader =
+        Reader::new(std::io::Cursor::new(pack(&from.0, None, Vec::new()).unwrap()), Limits::default());
     assert!(matches!(reader.next_entry(), Err(Error::Malformed(_))), "it is compressed");
     let packed = pack(&from.0, None, Vec::new()).unwrap();
-    let mut reader = Reader::new(Gunzip::new(&packed[..]));
+    let mut reader = Reader::new(Gunzip::new(&packed[..]), Limits::default());
     let mut names = Vec::new();
     while let Some(entry) = reader.next_entry().unwrap() {
         names.push(String::from_utf8(entry.name).unwrap());

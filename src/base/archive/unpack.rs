@@ -5,8 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
-use super::read::{Entry, Kind, Reader, input_error};
-use super::{Error, Gunzip, at};
+use super::read::{Kind, Reader, input_error, show};
+use super::{Error, Gunzip, Limits, at};
 use crate::sys::{self, Open as _};
 use crate::temp;
 
@@ -18,23 +18,6 @@ const LINK_NAMES_AHEAD: u64 = 64 << 10;
 const MAX_LEVELS: usize = 256;
 /// How many names may be the same to the file system.
 const MAX_NAMESAKES: u32 = 1_000;
-
-/// How much an archive may unpack to.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Entries of any kind.
-    pub entries: u64,
-    /// Total bytes of all files.
-    pub total: u64,
-    /// Bytes of one file.
-    pub file: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { entries: 1_000_000, total: 40 << 30, file: 10 << 30 }
-    }
-}
 
 /// What was unpacked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,14 +53,11 @@ pub fn unpack_within(
 ) -> Result<Unpacked, Error> {
     let room = Place { into, room: &room, entries: Cell::new(0), most: limits.entries };
     let into = &room;
-    let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)));
+    let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)), *limits);
     let mut done = Unpacked::default();
-    let mut total = 0_u64;
     let mut links = Links::default();
     let mut buffer = vec![0; 64 << 10];
     while let Some(entry) = reader.next_entry()? {
-        total = total.saturating_add(entry.size);
-        check_limits(&entry, total.saturating_add(reader.extensions()), limits)?;
         let (name, escaped) = match clean(&entry.name) {
             Ok(name) => name,
             Err(why) => {
@@ -233,21 +213,6 @@ impl Place<'_> {
         }
         make_folder(path, mode)
     }
-}
-
-fn check_limits(entry: &Entry, total: u64, limits: &Limits) -> Result<(), Error> {
-    if entry.size > limits.file {
-        return Err(Error::TooLarge(format!(
-            "`{}` has {} bytes, more than {}",
-            show(&entry.name),
-            entry.size,
-            limits.file
-        )));
-    }
-    if total > limits.total {
-        return Err(Error::TooLarge(format!("more than {} bytes unpacked", limits.total)));
-    }
-    Ok(())
 }
 
 /// The name as a path below the folder, and whether anything in it had to be escaped; empty for the folder itself. `Err`
@@ -416,10 +381,4 @@ fn rename(done: &mut Unpacked, name: &[u8], kept: &Path) {
         );
     }
     done.renamed += 1;
-}
-
-fn show(name: &[u8]) -> String {
-    let mut text: String = String::from_utf8_lossy(name).chars().take(200).collect();
-    text.retain(|c| !c.is_control());
-    text
 }

@@ -9,13 +9,11 @@ use ring::digest;
 use serde_json::Value;
 use tar::{Builder, Header};
 
-use super::store::{Store, Stored, parts};
+use super::store::{MAX_JSON_BYTES, Store, Stored, parts};
 use super::{Descriptor, Reference, digest_of, hash_of};
+use crate::archive::{Kind, Limits, Reader};
 use crate::at::At as _;
 use crate::json::{self, json};
-
-/// The indexes and manifests in an archive are small.
-const MAX_JSON_BYTES: u64 = 8 << 20;
 
 /// The name under which a runtime should know the image.
 const NAME: &str = "io.containerd.image.name";
@@ -121,18 +119,23 @@ pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
     let shown = path.display();
     let file = File::open(path).at("cannot read", path)?;
     let broken = || format!("`{shown}` is not an image archive, or it is damaged");
-    let mut archive = tar::Archive::new(BufReader::new(file));
+    let mut reader = Reader::new(BufReader::new(file), Limits::default());
     let mut index = None;
-    for entry in archive.entries().with_context(broken)? {
-        let mut entry = entry.with_context(broken)?;
-        let name = String::from_utf8_lossy(&entry.path_bytes()).trim_start_matches("./").to_owned();
-        if name == "index.json" {
-            let mut text = Vec::new();
-            entry.by_ref().take(MAX_JSON_BYTES).read_to_end(&mut text).with_context(broken)?;
-            index = Some(json::from_slice(&text).with_context(broken)?);
-        } else if let Some(hash) = name.strip_prefix("blobs/sha256/").filter(|hash| !hash.is_empty()) {
+    while let Some(entry) = reader.next_entry().with_context(broken)? {
+        let name = String::from_utf8_lossy(&entry.name);
+        let name = name.trim_start_matches("./");
+        let blob = name.strip_prefix("blobs/sha256/").filter(|hash| !hash.is_empty());
+        if name != "index.json" && blob.is_none() {
+            continue;
+        }
+        ensure!(entry.kind == Kind::File, "{}: `{name}` is not a file", broken());
+        if let Some(hash) = blob {
             let blob = store.path(&format!("sha256:{hash}")).with_context(broken)?;
-            keep(&mut entry, hash, &blob).with_context(broken)?;
+            keep(&mut reader, hash, &blob).with_context(broken)?;
+        } else {
+            let mut text = Vec::new();
+            reader.by_ref().take(MAX_JSON_BYTES).read_to_end(&mut text).with_context(broken)?;
+            index = Some(json::from_slice(&text).with_context(broken)?);
         }
     }
     let index = index.with_context(|| {
@@ -169,4 +172,35 @@ fn keep(from: &mut impl Read, hash: &str, path: &Path) -> Result<()> {
         anyhow::bail!("blob {hash} has the digest {came}");
     }
     Ok(fs::rename(&partial, path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::temp;
+
+    #[test]
+    fn a_blob_that_is_sparse_or_a_link_is_refused_before_anything_is_written() {
+        let folder = temp::Folder::new().unwrap();
+        let path = folder.join("i.tar");
+        let name = format!("blobs/sha256/{}", "0".repeat(64));
+        for (kind, words) in [
+            (tar::EntryType::GNUSparse, "sparse"),
+            (tar::EntryType::Symlink, "is not a file"),
+            (tar::EntryType::Link, "is not a file"),
+            (tar::EntryType::Char, "is not a file"),
+        ] {
+            let mut tar = Builder::new(Vec::new());
+            let mut header = Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(0);
+            header.set_link_name("/etc/passwd").unwrap();
+            tar.append_data(&mut header, &name, std::io::empty()).unwrap();
+            fs::write(&path, tar.into_inner().unwrap()).unwrap();
+            let store = Store::open(&folder.join("store")).unwrap();
+            let error = format!("{:#}", read(&path, &store).unwrap_err());
+            assert!(error.contains(words), "{kind:?}: {error}");
+            assert!(store.blobs().unwrap().is_empty());
+        }
+    }
 }

@@ -12,8 +12,10 @@ use serde_json::Value;
 
 use super::{Client, Descriptor, Reference, Watch, digest_of, hash_of};
 use crate::at::At as _;
-use crate::json;
+use crate::{json, small};
 
+/// An index or a manifest is small.
+pub(super) const MAX_JSON_BYTES: u64 = 8 << 20;
 /// Indexes that contain indexes exist; deeper nesting is a mistake or an attack.
 const MAX_DEPTH: usize = 3;
 /// An image has a manifest for each platform, and perhaps one more of its signature.
@@ -144,7 +146,8 @@ impl Store {
     /// The content of a manifest, with its digest checked.
     pub fn manifest(&self, blob: &Descriptor) -> Result<Value> {
         let path = self.path(&blob.digest)?;
-        let bytes = fs::read(&path).with_context(|| format!("the manifest {} is missing", blob.digest))?;
+        let bytes = small::read(&path, MAX_JSON_BYTES)
+            .with_context(|| format!("the manifest {} cannot be read", blob.digest))?;
         let came = digest_of(&ring::digest::digest(&ring::digest::SHA256, &bytes));
         ensure!(came == blob.digest, "`{}` has the digest {came}", path.display());
         json::from_slice(&bytes).with_context(|| format!("{} is not a manifest", blob.digest))

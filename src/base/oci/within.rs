@@ -12,10 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{Client, Descriptor, Platform, Reference, Store, Stored};
-use crate::archive::{Gunzip, Kind, Reader};
-
-/// No layer is looked through further, unpacked.
-const MAX_LAYER_BYTES: u64 = 16 << 30;
+use crate::archive::{Gunzip, Kind, Limits, Reader};
 
 impl Store {
     /// Copies the file at `path` (without a slash before it) of an image in a registry to `out`; false if there is none.
@@ -91,7 +88,7 @@ fn look(blob: &Path, path: &str, limit: u64, out: &mut File) -> Result<Found> {
         None => format!(".wh.{path}"),
     };
     let mut found = Found::Nothing;
-    let mut reader = Reader::new(input.take(MAX_LAYER_BYTES));
+    let mut reader = Reader::new(input, Limits::default());
     while let Some(entry) = reader.next_entry()? {
         let name = String::from_utf8_lossy(&entry.name);
         let name = name.trim_start_matches("./").trim_start_matches('/');

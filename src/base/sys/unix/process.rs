@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Pid, kill_process, kill_process_group};
 
@@ -92,10 +93,12 @@ pub fn ended_by_signal(status: ExitStatus) -> Option<i32> {
     status.signal()
 }
 
-/// Calls `act` for each signal of `kinds` that arrives, beginning now. The thread `signals` lives as long as the
-/// process: nobody could say when the last one came.
+/// Calls `act` for each signal of `kinds` that arrives until the next call of this. The thread `signals` lives as long as
+/// the process: the last signal cannot be known.
 pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let own = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
     let (mut read, write) = UnixStream::pair()?;
     for kind in kinds {
         let number = match kind {
@@ -107,7 +110,9 @@ pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io
     }
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         while read.read_exact(&mut [0]).is_ok() {
-            act();
+            if CALLS.load(Ordering::Relaxed) == own {
+                act();
+            }
         }
     })?;
     Ok(())

@@ -107,9 +107,14 @@ pub fn ended_by_signal(_status: ExitStatus) -> Option<i32> {
     None
 }
 
-/// Calls `act` when Ctrl-C or Ctrl-Break is pressed, the console is closed, or the session ends.
+/// Calls `act` when Ctrl-C or Ctrl-Break is pressed, the console is closed, or the session ends, until the next call of this.
 pub fn on_signal(_kinds: &[Signal], act: impl FnMut() + Send + 'static) -> io::Result<()> {
-    ctrlc::set_handler(act).map_err(io::Error::other)
+    static ACT: Mutex<Option<Box<dyn FnMut() + Send>>> = Mutex::new(None);
+    let act_now = || ACT.lock().unwrap_or_else(PoisonError::into_inner);
+    if act_now().replace(Box::new(act)).is_some() {
+        return Ok(());
+    }
+    ctrlc::set_handler(move || act_now().iter_mut().for_each(|act| act())).map_err(io::Error::other)
 }
 
 /// What this machine is called in its network.

@@ -1,0 +1,145 @@
+//! The program of a conformance image: what it can do while it is asked for its lists.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::images::{conformance, programs};
+use super::support::registry::{Habits, Registry};
+use super::support::{Folder, Sonobuoy, skipped};
+
+/// Prints what it can do as the names of images.
+const PROBE: &str = r#"
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    const char *mode = getenv("MODE");
+    if (mode && !strncmp(mode, "pause", 5)) for (;;) pause();
+    if (mode && !strcmp(mode, "flood")) for (;;) puts("reg.local/flood:1");
+    if (mode && !strcmp(mode, "daemon")) {
+        for (int i = 0; i < 400; i++) if (fork() == 0) { setsid(); for (;;) pause(); }
+        puts("reg.local/started:1");
+        return 0;
+    }
+    int entries = 0;
+    DIR *root = opendir("/");
+    while (readdir(root)) entries++;
+    printf("reg.local/uid-%d-entries-%d:1\n", getuid(), entries);
+    if (chroot("/") && unshare(CLONE_NEWUSER)) puts("reg.local/stays-inside:1");
+    if (fork() == 0) { setenv("MODE", "daemon", 1); execv("/bin/sh", argv); _exit(0); }
+    int file = open("/file", O_CREAT | O_WRONLY, 0600);
+    if (file < 0 || write(file, "x", 1) < 0) puts("reg.local/writes-nothing:1");
+    return 0;
+}
+"#;
+
+/// The processes with a word in their environment.
+fn bearing(word: &str) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let bears = |path: std::path::PathBuf| {
+        let environment = std::fs::read(path.join("environ")).unwrap_or_default();
+        environment.windows(word.len()).any(|part| part == word.as_bytes())
+    };
+    all.filter(|entry| bears(entry.path())).count()
+}
+
+/// Waits until something is so.
+fn wait_until(is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end);
+    }
+}
+
+/// The probe as a program without libraries, where this machine can compile and isolate it.
+fn probe() -> Option<Vec<u8>> {
+    let done = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+    let folder = Folder::new();
+    folder.write("probe.c", PROBE);
+    if !done(Command::new("cc").args(["-static", "-o", "probe", "probe.c"]).current_dir(folder.path())) {
+        skipped("cc", "a static program cannot be compiled");
+        return None;
+    }
+    if !done(Command::new("unshare").args(["--user", "--mount", "true"])) {
+        skipped("unshare", "namespaces are not available");
+        return None;
+    }
+    Some(std::fs::read(folder.join("probe")).unwrap())
+}
+
+/// Lists the images of a conformance image with this program.
+fn list(registry: &Registry, program: &[u8], mode: &str) -> Sonobuoy {
+    let image = conformance(registry, &[&[("usr/local/bin/e2e.test", program)]]);
+    let e2e = format!(
+        "sonobuoy-config: {{driver: Job, plugin-name: e2e}}\nspec: {{name: e2e, image: '{image}'}}\n"
+    );
+    let call = Sonobuoy::new("images list -p e2e.yaml --plugin-env").arg(format!("e2e.MODE={mode}"));
+    call.file("e2e.yaml", e2e)
+}
+
+#[test]
+fn the_program_of_an_image_is_isolated_or_does_not_run() {
+    let registry = Registry::start(Habits::default());
+    let Some(program) = probe() else { return };
+    let list = |program: &[u8], mode| list(&registry, program, mode);
+    list(&program, "")
+        .stdout_has("reg.local/stays-inside:1\nreg.local/uid-65534-entries-3:1\nreg.local/writes-nothing:1\n")
+        .run();
+    list(&program, "daemon").stdout_has("reg.local/started:1\n").run();
+    assert_eq!(bearing("MODE=daemon"), 0, "everything that it started ended with it");
+    list(&program, "flood").status(1).stdout("").stderr_has("it printed more than").run();
+    assert_eq!(bearing("MODE=flood"), 0);
+    // What needs a shell or a dynamic linker has none there.
+    let folder = Folder::new();
+    let wrote = folder.join("wrote");
+    let script = format!("#!/bin/sh\necho x > {}\necho reg.local/a:1\n", wrote.display());
+    list(script.as_bytes(), "")
+        .status(1)
+        .stdout("")
+        .stderr_has("only a static program for this machine")
+        .run();
+    // Without the programs that isolate, nothing runs unless it may run with all rights.
+    let call = list(script.as_bytes(), "");
+    let path = programs(
+        &call,
+        &[("unshare", "#!/bin/sh\necho unshare failed: Operation not permitted >&2\nexit 1\n")],
+    );
+    call.env("PATH", path)
+        .status(1)
+        .stdout("")
+        .stderr_has("was not run (unshare failed: Operation not permitted)")
+        .stderr_has("`--unconfined`")
+        .run();
+    assert!(!wrote.exists(), "the script did not run");
+    list(script.as_bytes(), "").arg("--unconfined").stdout_has("reg.local/a:1\n").run();
+    assert!(wrote.exists());
+}
+
+#[test]
+fn an_interrupted_list_leaves_neither_processes_nor_folders() {
+    let registry = Registry::start(Habits::default());
+    let Some(program) = probe() else { return };
+    for (signal, code) in [("TERM", Some(130)), ("INT", Some(130)), ("KILL", None)] {
+        let mark = format!("pause{signal}");
+        let call = list(&registry, &program, &mark).file("tmp/keep", "");
+        let tmp = call.folder().join("tmp");
+        let (mut command, folder) = call.env("TMPDIR", &tmp).command();
+        let mut child = command.spawn().unwrap();
+        let word = format!("MODE={mark}");
+        wait_until(|| bearing(&word) > 0);
+        assert!(
+            Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap().success()
+        );
+        assert_eq!(child.wait().unwrap().code(), code, "{signal}");
+        wait_until(|| bearing(&word) == 0);
+        if code.is_some() {
+            assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 1, "{signal}");
+        }
+    }
+}
