@@ -214,6 +214,7 @@ fn an_archive_is_as_good_as_its_folder() {
     Sonobuoy::new("certify")
         .arg(done.folder.join("a.tar.gz"))
         .stdout_has("2 of 2 conformance tests of v1.33 passed")
+        .stderr_has("there is no seal beside it")
         .run();
 }
 
@@ -302,6 +303,7 @@ fn what_is_wrong_is_named_and_nothing_is_written() {
             .status(3)
             .stdout_has(words)
             .stdout_has("Not ready for certification:")
+            .stderr_has("there is no seal beside it")
             .run();
         assert!(!done.folder.join("out").exists(), "{words}");
     }
@@ -322,10 +324,12 @@ fn what_cannot_be_judged_is_an_error() {
         .file("run/plugins/e2e/results/global/junit_02.xml", "")
         .status(3)
         .stdout_has("there are 2 JUnit files")
+        .stderr_has("there is no seal beside it")
         .run();
     certify("certify run --tests t", "", "", "")
         .file("t", "[sig-a] a works [Conformance]\n[sig-z] z [Conformance]\nother\n")
         .status(3)
         .stdout_has("1 required test of the list is missing\n    [sig-z] z")
+        .stderr_has("there is no seal beside it")
         .run();
 }

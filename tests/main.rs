@@ -47,6 +47,7 @@ mod original;
 #[cfg(unix)]
 mod packaging;
 mod page;
+mod permissions;
 mod plugins;
 mod podlogs;
 mod postprocess;

@@ -13,6 +13,9 @@ use crate::support::cluster::{aggregator_pod, complete, namespace, status};
 use crate::support::system::{mode, symlink};
 use crate::support::{Folder, Sonobuoy, program};
 
+/// What is said of an archive that nobody has sealed.
+const UNSEALED: &str = "has no seal, and was not checked against one";
+
 const NAME: &str = "202401010000_sonobuoy_11111111-2222-4333-8444-555555555555.tar.gz";
 const EXEC: &str = "GET /api/v1/namespaces/sonobuoy/pods/sonobuoy/exec";
 
@@ -129,7 +132,7 @@ fn an_archive_comes_home_whole_and_stdout_is_its_name() {
             let folder = run.there.path().to_owned();
             run.api.on_exec(move |exec| splat(exec, &folder).v4());
         }
-        run.retrieve("").stdout(&format!("{}\n", run.home.join(NAME).display())).run();
+        run.retrieve("").stdout(&format!("{}\n", run.home.join(NAME).display())).stderr_has(UNSEALED).run();
         assert_eq!(run.came(), [NAME]);
         assert!(std::fs::read(run.home.join(NAME)).unwrap() == content, "{protocol}");
     }
@@ -257,6 +260,7 @@ fn several_archives_are_numbered_under_a_name_of_ones_own() {
     let path = |name: &str| run.home.join(name).display().to_string();
     run.retrieve("-f mine.tar.gz")
         .stdout(&format!("{}\n{}\n", path("mine.tar.gz"), path("mine.tar-01.gz")))
+        .stderr_has(UNSEALED)
         .run();
     assert_eq!(
         (run.home.read("mine.tar.gz"), run.home.read("mine.tar-01.gz")),
@@ -269,7 +273,10 @@ fn a_name_of_ones_own_may_lie_in_a_folder() {
     let run = Finished::with(b"first");
     let path = |name: &str| run.home.join(name).display().to_string();
     for (name, expected) in [("new/r.tgz", "new/r.tgz"), ("/tmp/r.tgz", "tmp/r.tgz"), ("new/../r", "r")] {
-        run.retrieve(&format!("-f {name}")).stdout(&format!("{}\n", path(expected))).run();
+        run.retrieve(&format!("-f {name}"))
+            .stdout(&format!("{}\n", path(expected)))
+            .stderr_has(UNSEALED)
+            .run();
         assert_eq!(run.home.read(expected), "first", "{name}");
     }
 }
@@ -281,14 +288,17 @@ fn archives_that_tar_itself_has_packed_are_taken() {
     let sent = packed(&[("./a.tar.gz", b"a"), ("c.tar.gz", b"c")]);
     run.api.on_exec(move |_| ExecAnswer::ok(sent.clone()));
     let path = |name: &str| run.home.join(name).display().to_string();
-    run.retrieve("").stdout(&format!("{}\n{}\n", path("a.tar.gz"), path("c.tar.gz"))).run();
+    run.retrieve("")
+        .stdout(&format!("{}\n{}\n", path("a.tar.gz"), path("c.tar.gz")))
+        .stderr_has(UNSEALED)
+        .run();
     assert_eq!(run.home.read("c.tar.gz"), "c");
 }
 
 #[test]
 fn an_archive_is_unpacked_when_asked() {
     let run = Finished::with(&packed(&[("meta/info.json", b"{}"), ("plugins/p/r.txt", b"text")]));
-    run.retrieve("-x").run();
+    run.retrieve("-x").stderr_has(UNSEALED).run();
     assert_eq!(run.home.read("plugins/p/r.txt"), "text");
     assert!(!run.home.join(NAME).exists());
 }
@@ -336,7 +346,7 @@ fn only_the_archive_that_the_status_names_is_taken_from_the_usual_folder() {
     assert_eq!(run.came(), [NAME]);
     // Who names a folder means what is in it.
     std::fs::remove_file(run.home.join(NAME)).unwrap();
-    run.retrieve("--retrieve-path=/tmp/sonobuoy/earlier").stdout_has("_b.tar.gz").run();
+    run.retrieve("--retrieve-path=/tmp/sonobuoy/earlier").stdout_has("_b.tar.gz").stderr_has(UNSEALED).run();
     assert_eq!(run.came().len(), 2);
 }
 
@@ -351,10 +361,10 @@ fn a_file_that_exists_is_not_replaced_unless_told_so() {
         refused.stderr_has("--force").run();
         assert_eq!((run.home.read(NAME).as_str(), run.came()), (old, vec![NAME.to_owned()]));
     }
-    run.retrieve("--force").stdout(&line).run();
+    run.retrieve("--force").stdout(&line).stderr_has(UNSEALED).run();
     assert_eq!(run.home.read(NAME), "new");
     // Scripts that ask twice get what they got.
-    run.retrieve("").stdout(&line).run();
+    run.retrieve("").stdout(&line).stderr_has(UNSEALED).run();
     assert_eq!((run.home.read(NAME).as_str(), mode(&run.home.join(NAME), 0o600)), ("new", 0o600));
     // Nothing is written through a link, even with --force.
     std::fs::remove_file(run.home.join(NAME)).unwrap();
@@ -363,7 +373,7 @@ fn a_file_that_exists_is_not_replaced_unless_told_so() {
         return;
     }
     run.retrieve("").status(2).stderr_has("exists and contains something else").run();
-    run.retrieve("--force").stdout(&line).run();
+    run.retrieve("--force").stdout(&line).stderr_has(UNSEALED).run();
     assert_eq!((run.home.read(NAME), run.there.read("precious")), ("new".into(), "precious".into()));
     assert_eq!(run.came(), [NAME]);
 }
@@ -392,7 +402,7 @@ fn a_seal_is_verified_and_comes_along() {
     own().stdout(&line).stderr_has("is sealed by the authority of run 11111111").run();
     // Without any, what the seal states is compared.
     run.api.remove("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority");
-    run.retrieve("").stdout(&line).stderr_has("who sealed it is unknown").run();
+    run.retrieve("").stdout(&line).stderr_has("was not checked: the certificate").run();
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) fn cluster() -> (ApiServer, Folder, String) {
 }
 
 /// A call of `run` with one plugin.
-fn run(config: &str, words: &str) -> Sonobuoy {
+pub(super) fn run(config: &str, words: &str) -> Sonobuoy {
     let plugin = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i}\n";
     Sonobuoy::new(&format!("run --kubeconfig {config} -p p.yaml --rbac Enable {words}"))
         .file("p.yaml", plugin)
@@ -47,7 +47,7 @@ fn aggregator(api: &ApiServer, text: &str) {
 }
 
 /// The creations that were really asked for, by the last part of their path.
-fn created(api: &ApiServer) -> Vec<String> {
+pub(super) fn created(api: &ApiServer) -> Vec<String> {
     let requests = api.requests();
     let posts = requests.iter().filter_map(|request| request.strip_prefix("POST "));
     let real = posts.filter(|path| !path.contains("dryRun") && !path.contains("accessreviews"));
@@ -529,53 +529,4 @@ fn a_load_balancer_without_an_address_holds_up_no_run() {
         assert!(done.stderr.contains("credentials are in"), "{}", done.stderr);
     });
     assert!(folder.read("c.json").contains("https://192.0.2.9:8443/"));
-}
-
-#[test]
-fn plugins_that_do_not_say_what_they_need_are_named_and_can_be_refused() {
-    let definition = |permissions: &str| {
-        format!(
-            "sonobuoy-config: {{driver: Job, plugin-name: p{permissions}}}\nspec: {{name: plugin, image: i}}\n"
-        )
-    };
-    let silent = definition("");
-    let start = |flags: &str, text: &str| {
-        let (api, folder, config) = cluster();
-        (run(&config, flags).file("p.yaml", text), api, folder)
-    };
-    let (silently, api, _folder) = start("", &silent);
-    silently.stderr_has("`p` runs as cluster-admin: its definition does not say what it needs").run();
-    let account = |name: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/serviceaccounts/{name}"));
-    assert!(account("sonobuoy-plugin-p").is_none() && account("sonobuoy-serviceaccount").is_some());
-    assert_eq!(api.get(AGGREGATOR).unwrap()["spec"]["serviceAccountName"], "sonobuoy-aggregator");
-
-    let (refused, api, _folder) = start("--plugin-permissions declared", &silent);
-    refused.status(1).stderr_has("plugin `p` does not say what it needs").stderr_has("`permissions`").run();
-    assert_eq!(created(&api), [""; 0]);
-
-    let rules = definition(", permissions: [{apiGroups: [''], resources: [pods], verbs: [get]}]");
-    let (declared, api, _folder) = start("--plugin-permissions=declared", &rules);
-    let said = declared.run_any().stderr;
-    assert!(!said.contains("does not say what it needs"), "{said}");
-    let role = api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/sonobuoy-plugin-p-sonobuoy").unwrap();
-    assert_eq!(role["rules"][0], json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}));
-    assert_eq!(
-        role["metadata"]["labels"],
-        json!({"component": "sonobuoy", "namespace": "sonobuoy"}),
-        "for `delete`"
-    );
-    let account = |name: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/serviceaccounts/{name}"));
-    assert!(account("sonobuoy-plugin-p").is_some() && account("sonobuoy-serviceaccount").is_none());
-    let settings = api.get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm").unwrap();
-    assert!(settings["data"]["config.json"].as_str().unwrap().contains("\"PluginAccounts\":true"));
-
-    for (wrong, words) in [
-        ("permissions: all", "none, read, admin or a list of rules"),
-        ("permissions: [{verb: [get]}]", "`sonobuoy-config.permissions[0].verb` is not part of a rule"),
-        ("permissions: [{resources: [pods]}]", "has no `verbs`"),
-        ("worker: some", "can only be none"),
-    ] {
-        let (refused, _api, _folder) = start("", &definition(&format!(", {wrong}")));
-        refused.status(1).stderr_has(words).run();
-    }
 }

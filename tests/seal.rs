@@ -110,7 +110,7 @@ fn what_is_wrong_with_an_archive_or_its_seal_is_said() {
     check("larger than", |own, _| own.change(".sha256", |part| part.resize(1 << 20, b'x')));
     check("larger than", |own, _| own.change(".sig", |part| part.resize(1 << 20, 0)));
     // The whole seal of another run: its authority is the one that is asked for.
-    check("is not the one that was sealed", |own, other| {
+    check("is named after run", |own, other| {
         own.copy(&other.path(".sha256"), ".sha256");
         own.copy(&other.path(".sig"), ".sig");
         let kept = own.folder.join(".sonobuoy/authorities").join(other.authority().file_name().unwrap());
@@ -134,15 +134,71 @@ fn what_is_wrong_with_an_archive_or_its_seal_is_said() {
 }
 
 #[test]
-fn without_the_authority_the_digest_is_checked_all_the_same() {
+fn without_the_authority_only_the_digest_can_be_checked_and_only_if_that_is_asked_for() {
     let sealed = Sealed::new();
     let alone = || Sonobuoy::new("verify").arg(sealed.path(""));
-    alone()
-        .stdout(&format!("{}: digest OK, seal not checked\n", sealed.name))
-        .stderr_has("--authority")
-        .run();
+    let digest = || alone().arg("--digest-only");
+    let checked = format!("{}: digest OK, seal not checked\n", sealed.name);
+    alone().status(1).stdout("").stderr_has("--authority").stderr_has("--digest-only").run();
+    digest().stdout(&checked).run();
+    for damage in [|part: &mut Vec<u8>| part.fill(0), |part: &mut Vec<u8>| part.clear()] {
+        sealed.change(".sig", damage);
+        sealed.verify().status(1).stderr_has("is not that of this run's authority").run();
+        digest().stdout(&checked).run();
+    }
+    std::fs::remove_file(sealed.path(".sig")).unwrap();
+    sealed.verify().status(1).stderr_has("a part of the seal").run();
+    digest().stdout(&checked).run();
     sealed.change("", |archive| archive[100] ^= 1);
-    alone().status(1).stderr_has("is not the one that was sealed").run();
+    digest().status(1).stderr_has("is not the one that was sealed").run();
+    std::fs::remove_file(sealed.path(".sha256")).unwrap();
+    digest().status(1).stderr_has("a part of the seal").run();
+}
+
+/// Whoever changes an archive can state its digest, and name a run that nobody knows.
+#[test]
+fn a_forged_archive_is_not_verified_by_naming_another_run() {
+    let sealed = Sealed::new();
+    sealed.change("", |archive| archive.push(0));
+    let content = std::fs::read(sealed.path("")).unwrap();
+    let digest = ring::digest::digest(&ring::digest::SHA256, &content);
+    let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let head = "# archive of a Sonobuoy run, sealed by the authority of that run";
+    let forge = |run: &str| {
+        let text = format!("{head}\n# run {run}\n# size {}\n{digest}  {}\n", content.len(), sealed.name);
+        std::fs::write(sealed.path(".sha256"), text).unwrap();
+    };
+    forge("11111111-2222-4333-8444-555555555555");
+    let named = format!("named after run {}", sealed.run());
+    sealed.verify().status(1).stdout("").stderr_has(&named).run();
+    sealed.verify().arg("--digest-only").status(1).stdout("").stderr_has(&named).run();
+    forge(sealed.run());
+    sealed.verify().status(1).stdout("").stderr_has("is not that of this run's authority").run();
+    // Under another name, its run is unknown.
+    forge("11111111-2222-4333-8444-555555555555");
+    let mine = sealed.folder.join("mine.tar.gz");
+    for ending in ["", ".sha256", ".sig"] {
+        std::fs::rename(sealed.path(ending), format!("{}{ending}", mine.display())).unwrap();
+    }
+    let verify = Sonobuoy::new("verify").arg(mine).env("SONOBUOY_DIR", sealed.folder.join(".sonobuoy"));
+    verify.status(1).stdout("").stderr_has("who sealed it is unknown").run();
+}
+
+#[test]
+fn commands_that_read_an_archive_say_whether_its_seal_was_checked() {
+    let sealed = Sealed::new();
+    let name = sealed.path("").display().to_string();
+    Sonobuoy::new("results").arg(&name).stderr_has("was not checked; `sonobuoy verify` checks it").run_any();
+    // Which it then cannot judge, as it has no conformance tests.
+    let certify = || Sonobuoy::new("certify").arg(&name).status(1);
+    certify().stderr_has("the seal of `").stderr_has("was not checked: the certificate").run_any();
+    let known = || certify().env("SONOBUOY_DIR", sealed.folder.join(".sonobuoy"));
+    known().stderr_has("is sealed by the authority of run").run_any();
+    sealed.change("", |archive| archive.push(0));
+    known().stderr_has("is not the one that was sealed").run_any();
+    std::fs::remove_file(sealed.path(".sha256")).unwrap();
+    std::fs::remove_file(sealed.path(".sig")).unwrap();
+    certify().stderr_has("was not checked: there is no seal beside it").run_any();
 }
 
 #[test]

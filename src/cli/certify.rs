@@ -11,6 +11,8 @@ use super::{output, request, usage};
 use crate::certify::{self, Finding, Product};
 use crate::image::kit::Kit;
 use crate::plugin::mode::{CERTIFIED, Mode};
+use crate::remote::seal;
+use crate::report;
 use base::at::At as _;
 use base::small;
 
@@ -29,9 +31,21 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         small::read(Path::new(path), MAX_LIST_BYTES).at("cannot read", path)
     });
     let names = names.transpose()?.map(|names| String::from_utf8_lossy(&names).into_owned());
+    check_seal(archive)?;
     let code =
         ready(archive, value(matches, "product"), value(matches, "output").map(Path::new), names.as_deref())?;
     Ok(ExitCode::from(code))
+}
+
+/// Checks the seal of an archive that has one, and says if that is impossible.
+fn check_seal(archive: &str) -> anyhow::Result<()> {
+    let archive = PathBuf::from(report::locate(archive)?);
+    if seal::is_beside(&archive) {
+        seal::check_file(&archive, None, false)?.tell();
+    } else {
+        log::warn!("`{}` was not checked: there is no seal beside it", archive.display());
+    }
+    Ok(())
 }
 
 /// The submission that a run is to end with.

@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 use super::flag::value;
 use super::report::look as report_look;
 use super::{output, usage};
+use crate::remote::seal;
 use crate::report::{self, Depth, Diff, Facts, Look, Many, Mode, Objects, Overview, View};
 
 /// What `--facts` says for every fact, not only those in tables.
@@ -23,6 +24,11 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     value(matches, "mode").map(mode).transpose()?;
     let names = matches.get_many::<String>("archive").context("no archive given")?;
     let archives: Vec<&String> = names.collect();
+    for archive in archives.iter().filter_map(|name| report::locate(name).ok()) {
+        if seal::is_beside(archive.as_ref()) {
+            log::info!("the seal of `{archive}` was not checked; `sonobuoy verify` checks it");
+        }
+    }
     let [archive] = archives[..] else { return many(matches, &archives) };
     if matches.contains_id("facts") {
         return facts(matches, archive).with_context(|| format!("could not process archive: {archive}"));

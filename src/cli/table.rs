@@ -210,6 +210,7 @@ fn verify() -> Command {
             "FILE",
             "Certificate of the run's authority (PEM) [default: the one that `run` has kept]",
         ))
+        .arg(switch("digest-only", "Check size and digest alone, whoever sealed the archive"))
 }
 
 fn certify() -> Command {

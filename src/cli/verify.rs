@@ -19,7 +19,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         "`{}` is an unpacked archive; only the packed one is sealed",
         archive.display()
     );
-    let checked = seal::check_file(archive, value(matches, "authority").map(Path::new))?;
+    let digest_only = matches.get_flag("digest-only");
+    let checked = seal::check_file(archive, value(matches, "authority").map(Path::new), digest_only)?;
     let statement = &checked.statement;
     let own = archive.file_name().unwrap_or_default().to_string_lossy();
     let renamed =
@@ -28,8 +29,12 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
         output::print(&format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}\n"))?;
     } else {
-        checked.tell();
-        log::warn!("name a file with the certificate (PEM) with `--authority`");
+        anyhow::ensure!(
+            digest_only,
+            "`{own}` has the size and SHA-256 that its seal states, but who sealed it is unknown: the certificate of the authority of run {} \
+             is not kept here; name the file that has it with `--authority`, or accept the digest alone with `--digest-only`",
+            statement.run
+        );
         output::print(&format!("{own}{renamed}: digest OK, seal not checked\n"))?;
     }
     Ok(ExitCode::SUCCESS)

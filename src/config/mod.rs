@@ -111,9 +111,6 @@ pub(crate) struct Run {
     /// How workers prove who they are.
     #[serde(skip_serializing_if = "is_zero")]
     pub identity: Identity,
-    /// Whether plugins that say what they need get their own accounts.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub plugin_accounts: bool,
     /// How many times the failed tests of a plugin are started again.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_failed: i64,
@@ -268,7 +265,6 @@ impl Run {
             plugin_timeouts: BTreeMap::new(),
             redaction: Redaction::default(),
             identity: Identity::default(),
-            plugin_accounts: false,
             retry_failed: 0,
             resumes: String::new(),
             resumed_tests: BTreeMap::new(),

@@ -60,7 +60,6 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
         "plugintimeouts" => run.plugin_timeouts.overlay(path, node),
         "redaction" => redaction(&mut run.redaction, path, node),
         "identity" => set_identity(&mut run.identity, path, node),
-        "pluginaccounts" => run.plugin_accounts.overlay(path, node),
         "resumes" => run.resumes.overlay(path, node),
         "resumedtests" => run.resumed_tests.overlay(path, node),
         "retryfailed" => {

@@ -36,8 +36,7 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
     if plan.rbac {
         objects.extend(rights.roles());
     }
-    let settings = config::Run { plugin_accounts: rights.of_plugins(), ..run.clone() };
-    objects.push(config_map(run, names::CONFIG_MAP, json!({(names::CONFIG_KEY): settings.to_json()}), true)?);
+    objects.push(config_map(run, names::CONFIG_MAP, json!({(names::CONFIG_KEY): run.to_json()}), true)?);
     if let Some(key) = &plan.ssh_key {
         objects.push(secret(run, SSH_KEY, "Opaque", (SSH_KEY_FILE, key)));
     }

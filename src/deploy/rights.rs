@@ -1,8 +1,8 @@
 //! Who may do what in the cluster: accounts, roles and their bindings.
 //!
-//! The original has one account, for the aggregator and every plugin alike. A run of ours gives the aggregator one of
-//! its own with the verbs that it uses, and one to each plugin that says what it needs; what says nothing keeps the
-//! original's. Names and labels let `delete` find all of it.
+//! The original has one account, for the aggregator and every plugin alike. A plugin that says what it needs has its own
+//! account; one that says nothing keeps the original's. A hardened aggregator has an account with the verbs that it uses.
+//! Names and labels let `delete` find all of it.
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -52,7 +52,7 @@ pub(super) struct Rights<'a> {
     run: &'a config::Run,
     plugins: &'a [Definition],
     level: Level,
-    /// Whether accounts are apart.
+    /// Whether the aggregator has its own account.
     apart: bool,
 }
 
@@ -60,22 +60,32 @@ impl<'a> Rights<'a> {
     pub(super) fn new(plan: &'a Plan, plugins: &'a [Definition]) -> Result<Self> {
         let run = &plan.run;
         let level = Level::parse(&run.aggregator_permissions)?;
-        // The original's aggregator starts plugins by its own account.
-        let apart = plan.harden && !harden::is_original(&run.worker_image);
-        let rights = Self { run, plugins, level, apart };
-        if plan.declared_only {
-            if !apart {
+        let original = harden::is_original(&run.worker_image);
+        let rights = Self { run, plugins, level, apart: plan.harden && !original };
+        for (plugin, _) in rights.declared() {
+            let name = plugin.name();
+            if original {
                 bail!(
-                    "--plugin-permissions=declared needs accounts for plugins: use `--harden on` and our own image"
+                    "plugin `{name}` has `permissions`, but the image `{}` starts every plugin with all rights of the run: use \
+                     another image, or remove `permissions` from the definition",
+                    run.worker_image
                 );
             }
-            if let Some(plugin) = rights.undeclared().next() {
+            let named = plugin.pod_spec.as_ref().and_then(|pod| pod["serviceAccountName"].as_str());
+            let named = named.unwrap_or_default();
+            if !["", &run.service_account_name, names::SERVICE_ACCOUNT].contains(&named) {
                 bail!(
-                    "the definition of plugin `{0}` does not say what it needs: write `permissions` (none, read, admin or a \
-                     list of rules) below its `sonobuoy-config`, or leave out --plugin-permissions",
-                    plugin.name()
+                    "plugin `{name}` has `permissions`, but its pod runs as the account `{named}`: remove one of both from the \
+                     definition"
                 );
             }
+        }
+        if let Some(plugin) = rights.undeclared().next().filter(|_| plan.declared_only) {
+            bail!(
+                "the definition of plugin `{0}` does not say what it needs: write `permissions` (none, read, admin or a list of \
+                 rules) below its `sonobuoy-config`, or leave out --plugin-permissions",
+                plugin.name()
+            );
         }
         Ok(rights)
     }
@@ -92,11 +102,6 @@ impl<'a> Rights<'a> {
     /// Whether the namespace is the run's own.
     pub(super) fn makes_namespace(&self) -> bool {
         self.level == Level::ClusterAdmin
-    }
-
-    /// Whether plugins that say what they need have accounts of their own.
-    pub(super) fn of_plugins(&self) -> bool {
-        self.declared().next().is_some()
     }
 
     /// The account of the aggregator.
@@ -157,8 +162,7 @@ impl<'a> Rights<'a> {
 
     /// Plugins with accounts of their own.
     fn declared(&self) -> impl Iterator<Item = (&'a Definition, &'a Permissions)> {
-        let plugins = self.plugins.iter().filter(|_| self.apart);
-        plugins.filter_map(|plugin| Some((plugin, plugin.config.permissions.as_ref()?)))
+        self.plugins.iter().filter_map(|plugin| Some((plugin, plugin.config.permissions.as_ref()?)))
     }
 
     fn undeclared(&self) -> impl Iterator<Item = &'a Definition> {

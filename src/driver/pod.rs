@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::config;
 use crate::names::{
     ANNOTATION_DRIVER, HOST_PROGRESS_PORTS, LABEL_ALL, LABEL_PART, LABEL_PLUGIN, LABEL_SESSION, PLUGIN,
-    RESULTS_VOLUME, RUNS_DIR, SERVICE_ACCOUNT, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env, plugin_account,
+    RESULTS_VOLUME, RUNS_DIR, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env, plugin_account,
     worker_secret,
 };
 use crate::plugin::pod::default_spec;
@@ -111,10 +111,7 @@ impl Launch<'_> {
             Some(spec) => spec.clone(),
             None => default_spec(self.definition.config.driver, &self.config.service_account_name),
         };
-        if self.config.plugin_accounts
-            && self.definition.config.permissions.is_some()
-            && self.has_own_account()
-        {
+        if self.definition.config.permissions.is_some() {
             self.set_account(&mut spec);
         }
         push(&mut spec, "containers", [self.plugin()]);
@@ -239,16 +236,8 @@ impl Launch<'_> {
     /// Whether the pod has no token of an account.
     fn is_bare(&self) -> bool {
         let automount = |pod: &Value| pod["automountServiceAccountToken"] == true;
-        self.config.plugin_accounts
-            && self.definition.config.permissions == Some(Permissions::None)
+        self.definition.config.permissions == Some(Permissions::None)
             && !self.definition.pod_spec.as_ref().is_some_and(automount)
-            && self.has_own_account()
-    }
-
-    /// Whether the pod runs as the plugin's own account: unless its definition names one that is not the run's.
-    fn has_own_account(&self) -> bool {
-        let named = self.definition.pod_spec.as_ref().and_then(|pod| pod["serviceAccountName"].as_str());
-        ["", &self.config.service_account_name, SERVICE_ACCOUNT].contains(&named.unwrap_or_default())
     }
 
     fn worker(&self) -> Value {

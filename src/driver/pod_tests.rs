@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::names::SERVICE_ACCOUNT;
 
 fn with_launch(definition: &Definition, check: impl Fn(Launch<'_>)) {
     let config = config::Run {
@@ -196,14 +197,12 @@ fn the_worker_inherits_the_plugins_variables_but_keeps_its_own() {
 }
 
 #[test]
-fn a_plugin_that_needs_nothing_has_no_token_and_one_with_an_account_of_its_own_keeps_it() {
+fn a_plugin_that_says_what_it_needs_runs_as_its_own_account_and_without_a_token_if_that_is_nothing() {
     let check = |permissions: Option<Permissions>, named: Value, account: &str, bare: bool| {
         let mut definition = Definition::new("p", Driver::Job, json!({"name": "main"}));
         definition.config.permissions = permissions;
         definition.pod_spec = Some(json!({"serviceAccountName": named}));
         with_launch(&definition, |launch| {
-            let config = config::Run { plugin_accounts: true, ..launch.config.clone() };
-            let launch = Launch { config: &config, ..launch };
             let spec = launch.pod_spec();
             assert_eq!(spec["serviceAccountName"].as_str().unwrap_or_default(), account);
             assert_eq!(spec["automountServiceAccountToken"] == false, bare);
@@ -215,6 +214,6 @@ fn a_plugin_that_needs_nothing_has_no_token_and_one_with_an_account_of_its_own_k
         check(Some(Permissions::None), named.clone(), "sonobuoy-plugin-p", true);
         check(Some(Permissions::Read), named, "sonobuoy-plugin-p", false);
     }
-    check(Some(Permissions::None), json!("theirs"), "theirs", false);
+    check(Some(Permissions::None), json!("theirs"), "sonobuoy-plugin-p", true);
     check(None, json!("account"), "account", false);
 }

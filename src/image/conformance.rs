@@ -153,7 +153,7 @@ fn require_isolation() -> Result<()> {
     )
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

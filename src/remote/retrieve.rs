@@ -212,7 +212,7 @@ impl Retrieval<'_> {
                     path.display()
                 );
             }
-            (None, None) => log::debug!("`{name}` has no seal: its aggregator is of another version"),
+            (None, None) => log::warn!("`{name}` has no seal, and was not checked against one"),
         }
         Ok(())
     }

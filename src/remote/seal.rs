@@ -27,7 +27,7 @@ impl Checked {
             log::info!("`{name}` is sealed by the authority of run {run}: name, size and SHA-256 are right");
         } else {
             log::warn!(
-                "`{name}` has the size and SHA-256 that its seal states; who sealed it is unknown, since the certificate of the authority of run {run} is not kept here"
+                "the seal of `{name}` was not checked: the certificate of the authority of run {run} is not kept here; size and SHA-256 are as stated"
             );
         }
     }
@@ -49,8 +49,14 @@ pub(crate) fn check(seal: &Seal, size: u64, sha256: &str, certificate: Option<&s
     Ok(Checked { statement, signed })
 }
 
-/// Checks a file against the seal beside it, with the certificate in `authority` or the one that is kept.
-pub(crate) fn check_file(archive: &Path, authority: Option<&Path>) -> Result<Checked> {
+/// Whether there is a seal beside an archive, or a part of one.
+pub(crate) fn is_beside(archive: &Path) -> bool {
+    layout::seal(archive).iter().any(|part| part.exists())
+}
+
+/// Checks a file against the seal beside it, with the certificate in `authority` or the one that is kept; only size and
+/// digest if there is none, or `digest_only` asks for no more.
+pub(crate) fn check_file(archive: &Path, authority: Option<&Path>, digest_only: bool) -> Result<Checked> {
     let [statement, signature] = layout::seal(archive);
     let part = |path: &Path, most| {
         small::read(path, most).with_context(|| {
@@ -62,11 +68,17 @@ pub(crate) fn check_file(archive: &Path, authority: Option<&Path>) -> Result<Che
     };
     let seal = Seal {
         statement: part(&statement, MAX_STATEMENT_BYTES)?,
-        signature: part(&signature, MAX_SIGNATURE_BYTES)?,
+        signature: if digest_only { Vec::new() } else { part(&signature, MAX_SIGNATURE_BYTES)? },
     };
+    let run = seal.statement()?.run;
+    let name = archive.file_name().unwrap_or_default().to_string_lossy();
+    if let Some(own) = layout::run_of_archive(&name).filter(|own| *own != run) {
+        bail!("the archive is named after run {own}, and the seal beside it is for run {run}");
+    }
     let certificate = match authority {
+        _ if digest_only => None,
         Some(path) => Some(super::authority::read(path)?),
-        None => Authorities::of_user().ok().and_then(|kept| kept.of(&seal.statement().ok()?.run)),
+        None => Authorities::of_user().ok().and_then(|kept| kept.of(&run)),
     };
     let describe = || format!("cannot read `{}`", archive.display());
     let size = archive.metadata().with_context(describe)?.len();
