@@ -154,7 +154,10 @@ fn e2e() -> Command {
 
 /// Gives up the isolation of a trusted image.
 fn unconfined() -> Arg {
-    switch("unconfined", "Execute the conformance image's program with your rights where it cannot be isolated")
+    switch(
+        "unconfined",
+        "Execute the conformance image's program with your rights where it cannot be isolated",
+    )
 }
 
 fn installed() -> Arg {

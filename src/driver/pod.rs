@@ -8,8 +8,7 @@ use serde_json::{Map, Value};
 use crate::config;
 use crate::names::{
     ANNOTATION_DRIVER, HOST_PROGRESS_PORTS, LABEL_ALL, LABEL_PART, LABEL_PLUGIN, LABEL_SESSION, PLUGIN,
-    RESULTS_VOLUME, RUNS_DIR, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env, plugin_account,
-    worker_secret,
+    RESULTS_VOLUME, RUNS_DIR, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env, plugin_account, worker_secret,
 };
 use crate::plugin::pod::default_spec;
 use crate::plugin::{Definition, Driver, Permissions};
