@@ -15,13 +15,13 @@ use serde_json::Value;
 
 use super::conduct::{self, ReadyRun};
 use super::retry::{self, Retries};
-use super::status_service::StatusService;
+use super::status_service::{StatusPublisher, StatusService, announced};
 use super::{launch, pack, process, review, upload};
-use crate::aggregator::{self, Aggregator, Settings, connections};
+use crate::aggregator::{Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::driver::roster::Roster;
 use crate::driver::{self, Driver as _, Plugin, Proof};
-use crate::names::{self, AGGREGATOR_SELECTORS, ANNOTATION_STATUS};
+use crate::names::{self, AGGREGATOR_SELECTORS};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
 use crate::{config, layout, status};
@@ -508,61 +508,6 @@ impl Rights<'_> {
             }
         }
     }
-}
-
-/// Where the status is published.
-#[derive(Clone)]
-struct StatusPublisher<'a> {
-    client: &'a kube::Client,
-    namespace: &'a str,
-    pod: Option<String>,
-    folder: &'a Path,
-    status_service: Option<&'a StatusService>,
-    /// Whether the archive of a complete run is uploaded.
-    uploads: bool,
-}
-
-impl StatusPublisher<'_> {
-    /// Writes the status into the annotation of the pod.
-    fn publish(&self, status: &status::Run) -> anyhow::Result<()> {
-        let Some(pod) = &self.pod else { return Ok(()) };
-        let fit = aggregator::fit(announced(status.clone(), self.uploads), aggregator::ANNOTATION_BYTES);
-        let patch = json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&fit)?}}});
-        self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
-        Ok(())
-    }
-
-    /// Serves a status that no longer changes.
-    fn serve(&self, last: &status::Run) {
-        if let Some(status_service) = self.status_service {
-            let last = last.clone();
-            status_service.show(move || last.clone());
-        }
-    }
-
-    /// Serves and publishes a status that no longer changes.
-    fn settle(&self, last: status::Run) {
-        self.serve(&last);
-        if let Err(error) = self.publish(&last) {
-            log::warn!("the status could not be published: {error:#}");
-        }
-    }
-
-    /// Keeps the last status for the next container.
-    fn keep(&self, last: &status::Run) {
-        let text = serde_json::to_string(&announced(last.clone(), self.uploads)).unwrap_or_default();
-        if let Err(error) = fs::write(self.folder.join(layout::LAST_STATUS), text) {
-            log::warn!("cannot keep the last status: {error}");
-        }
-    }
-}
-
-/// The status, with an upload that is still to come.
-fn announced(mut status: status::Run, uploads: bool) -> status::Run {
-    if uploads && status.status == status::COMPLETE && status.upload.is_none() {
-        status.upload = Some(status::RUNNING.into());
-    }
-    status
 }
 
 /// Distinguishes the objects of this launch from those of others; the same after a restart.

@@ -1,6 +1,7 @@
-//! The aggregator's second server: gives status and archive to any client with the run's status credentials.
+//! Publication of the status: in the annotation of the aggregator's pod, and by a second server, which gives status and
+//! archive to any client with the run's status credentials.
 //!
-//! Computes the status document for each request, so that it depends neither on the annotation nor on the API server. Serves `GET /status`, `GET /results`, the latter with ranges, and the two parts of the archive's seal. Knows nothing about
+//! The server computes the status document for each request, so that it depends neither on the annotation nor on the API server. Serves `GET /status`, `GET /results`, the latter with ranges, and the two parts of the archive's seal. Knows nothing about
 //! workers: they have another authority, so certificates of one server do not work with the other. Runs on its caller's
 //! thread.
 
@@ -11,11 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Result;
 use serde_json::Value;
 
+use crate::aggregator;
 use crate::backplane::{Identity, server_config};
+use crate::names::ANNOTATION_STATUS;
 use crate::{layout, status};
 use base::at::At as _;
 use base::http::{Request, Response, Server};
 use base::json::json;
+use base::kube::{self, Resource};
 use base::stop::Stop;
 use client::protocol::GZIP;
 
@@ -90,6 +94,61 @@ impl StatusService {
     }
 }
 
+/// Where the status is published.
+#[derive(Clone)]
+pub(super) struct StatusPublisher<'a> {
+    pub(super) client: &'a kube::Client,
+    pub(super) namespace: &'a str,
+    pub(super) pod: Option<String>,
+    pub(super) folder: &'a Path,
+    pub(super) status_service: Option<&'a StatusService>,
+    /// Whether the archive of a complete run is uploaded.
+    pub(super) uploads: bool,
+}
+
+impl StatusPublisher<'_> {
+    /// Writes the status into the annotation of the pod.
+    pub(super) fn publish(&self, status: &status::Run) -> anyhow::Result<()> {
+        let Some(pod) = &self.pod else { return Ok(()) };
+        let fit = aggregator::fit(announced(status.clone(), self.uploads), aggregator::ANNOTATION_BYTES);
+        let patch = json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&fit)?}}});
+        self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
+        Ok(())
+    }
+
+    /// Serves a status that no longer changes.
+    pub(super) fn serve(&self, last: &status::Run) {
+        if let Some(status_service) = self.status_service {
+            let last = last.clone();
+            status_service.show(move || last.clone());
+        }
+    }
+
+    /// Serves and publishes a status that no longer changes.
+    pub(super) fn settle(&self, last: status::Run) {
+        self.serve(&last);
+        if let Err(error) = self.publish(&last) {
+            log::warn!("the status could not be published: {error:#}");
+        }
+    }
+
+    /// Keeps the last status for the next container.
+    pub(super) fn keep(&self, last: &status::Run) {
+        let text = serde_json::to_string(&announced(last.clone(), self.uploads)).unwrap_or_default();
+        if let Err(error) = std::fs::write(self.folder.join(layout::LAST_STATUS), text) {
+            log::warn!("cannot keep the last status: {error}");
+        }
+    }
+}
+
+/// The status, with an upload that is still to come.
+pub(super) fn announced(mut status: status::Run, uploads: bool) -> status::Run {
+    if uploads && status.status == status::COMPLETE && status.upload.is_none() {
+        status.upload = Some(status::RUNNING.into());
+    }
+    status
+}
+
 /// The status document with this service's historical names in addition to those of the annotation.
 fn document(status: &status::Run) -> Value {
     let mut document = json!(status);
@@ -106,7 +165,7 @@ fn document(status: &status::Run) -> Value {
 mod tests {
     use super::*;
     use crate::backplane::Authority;
-    use base::kube::{self, Method};
+    use base::kube::Method;
 
     #[test]
     fn both_names_of_a_plugin_are_told() {
