@@ -20,6 +20,14 @@ fn plugins_that_do_not_say_what_they_need_are_named_and_can_be_refused() {
     };
     let (silently, api, _folder) = start("", &silent);
     silently.stderr_has("`p` runs as cluster-admin: its definition does not say what it needs").run();
+    // A pod runs as the account that its spec names, or as the one of its namespace.
+    let (unnamed, _api, _folder) = start("", &format!("{silent}podSpec: {{containers: []}}\n"));
+    unnamed
+        .stderr_has("`p` runs as the account `default` of its namespace: its definition does not say")
+        .run();
+    let (named, _api, _folder) =
+        start("", &format!("{silent}podSpec: {{containers: [], serviceAccountName: own}}\n"));
+    assert!(!named.run_any().stderr.contains("runs as"));
     let account = |name: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/serviceaccounts/{name}"));
     assert!(account("sonobuoy-plugin-p").is_none() && account("sonobuoy-serviceaccount").is_some());
     assert_eq!(api.get(AGGREGATOR).unwrap()["spec"]["serviceAccountName"], "sonobuoy-aggregator");

@@ -90,13 +90,20 @@ impl<'a> Rights<'a> {
         Ok(rights)
     }
 
-    /// Sentences about plugins that may do all that the run may, only because they do not say what they need.
+    /// The accounts of plugins whose definitions do not say what they need. An account that a definition names is its
+    /// author's choice and not reported.
     pub(super) fn notes(&self) -> Vec<String> {
-        let level = self.level.described();
+        let own = self.run.service_account_name.as_str();
         let note = |plugin: &Definition| {
-            format!("`{}` runs as {level}: its definition does not say what it needs", plugin.name())
+            let named = plugin.pod_spec.as_ref().map(|pod| pod["serviceAccountName"].as_str());
+            let who = match named {
+                Some(None | Some("" | "default")) => "the account `default` of its namespace",
+                Some(Some(account)) if account != own => return None,
+                _ => self.level.described(),
+            };
+            Some(format!("`{}` runs as {who}: its definition does not say what it needs", plugin.name()))
         };
-        self.undeclared().filter(|_| self.apart).map(note).collect()
+        self.undeclared().filter(|_| self.apart).filter_map(note).collect()
     }
 
     /// Whether the namespace is the run's own.

@@ -7,13 +7,14 @@ use serde_json::{Map, Value};
 
 use super::shape::driver;
 use super::{Definition, Loaded, shape};
+use crate::names::{RESULTS_VOLUME, SERVICE_ACCOUNT, env};
 use base::json::json;
 use base::yaml::{Content, Error, Node, typed};
 
 /// The config map of the worker's configuration, which no longer exists.
 const PLACEHOLDER: &str = "__SONOBUOY_CONFIGMAP__";
-/// The volume that every plugin gets.
-const RESULTS: &str = "results";
+/// Where a worker of v0.8 looks for results.
+const RESULTS_DIR: &str = "/tmp/results";
 
 /// Converts a definition of the flat form.
 pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
@@ -33,7 +34,7 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
     if name != old_name {
         notes.push(format!("the plugin `{old_name}` is now called `{name}`: names cannot contain `_`"));
     }
-    let gone = remove_volumes(&mut pod);
+    let gone = remove_config(&mut pod);
     let (mut producers, workers): (Vec<Value>, Vec<Value>) =
         take_list(&mut pod, "containers").into_iter().partition(|container| !runs_worker(container));
     if producers.is_empty() {
@@ -56,6 +57,18 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
     }
     for container in &mut producers {
         remove_mounts(container, &gone);
+    }
+    if let Some(shared) = shared_volume(&workers, &producers, &gone) {
+        let inits = pod.get_mut("initContainers").and_then(Value::as_array_mut).into_iter().flatten();
+        let mounts = producers.iter_mut().chain(inits).filter_map(|one| one["volumeMounts"].as_array_mut());
+        rename(mounts.flatten(), &shared);
+        rename(pod.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten(), &shared);
+    }
+    remove_plain_results(&mut pod);
+    let account = pod.entry("serviceAccountName").or_insert(Value::Null);
+    if account.is_null() && pod.get("serviceAccount").is_none_or(Value::is_null) {
+        // Plugins of v0.8 ran with all rights of the run.
+        pod.insert("serviceAccountName".into(), json!(SERVICE_ACCOUNT));
     }
     let spec = producers.remove(0);
     pod.insert("containers".into(), Value::Array(producers));
@@ -88,16 +101,53 @@ fn take_list(pod: &mut Map<String, Value>, key: &str) -> Vec<Value> {
     }
 }
 
-/// Removes the volumes of the worker's configuration, whose names it returns, and `results`, which every pod gets.
-fn remove_volumes(pod: &mut Map<String, Value>) -> Vec<String> {
-    let name = |volume: &Value| volume["name"].as_str().unwrap_or_default().to_owned();
+/// Removes the volumes of the worker's configuration and returns their names.
+fn remove_config(pod: &mut Map<String, Value>) -> Vec<String> {
     let (gone, kept): (Vec<Value>, Vec<Value>) =
         take_list(pod, "volumes").into_iter().partition(|volume| volume["configMap"]["name"] == PLACEHOLDER);
-    let kept: Vec<Value> = kept.into_iter().filter(|volume| name(volume) != RESULTS).collect();
-    if !kept.is_empty() {
-        pod.insert("volumes".into(), Value::Array(kept));
+    pod.insert("volumes".into(), Value::Array(kept));
+    gone.iter().map(|volume| volume["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Removes the results volume if it has no options: every pod gets such a volume.
+fn remove_plain_results(pod: &mut Map<String, Value>) {
+    let mut volumes = take_list(pod, "volumes");
+    volumes.retain(|volume| *volume != json!({"name": RESULTS_VOLUME, "emptyDir": {}}));
+    if !volumes.is_empty() {
+        pod.insert("volumes".into(), Value::Array(volumes));
     }
-    gone.iter().map(name).collect()
+}
+
+/// The volume through which results reach the worker: mounted at its results folder, else shared with a producer.
+fn shared_volume(workers: &[Value], producers: &[Value], gone: &[String]) -> Option<String> {
+    let mounts = |containers: &[Value]| -> Vec<(String, String)> {
+        let all = containers.iter().filter_map(|container| container["volumeMounts"].as_array()).flatten();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        all.map(|mount| (text(&mount["name"]), text(&mount["mountPath"]))).collect()
+    };
+    let env = workers.iter().filter_map(|worker| worker["env"].as_array()).flatten();
+    let mut folders = env.filter(|variable| variable["name"] == env::OLD_RESULTS_DIR);
+    let folder = folders.find_map(|variable| variable["value"].as_str()).unwrap_or(RESULTS_DIR);
+    let of_producers = mounts(producers);
+    let shared = |name: &str| {
+        of_producers.iter().any(|(other, _)| other == name) && !gone.iter().any(|gone| gone == name)
+    };
+    let mut of_worker = mounts(workers);
+    of_worker.retain(|(name, _)| shared(name));
+    let at_folder =
+        of_worker.iter().find(|(_, path)| path.trim_end_matches('/') == folder.trim_end_matches('/'));
+    at_folder.or(of_worker.first()).map(|(name, _)| name.clone())
+}
+
+/// Calls the volume `shared` as the program does. Another volume of that name gets the free one.
+fn rename<'v>(named: impl Iterator<Item = &'v mut Value>, shared: &str) {
+    for value in named {
+        if value["name"] == shared {
+            value["name"] = json!(RESULTS_VOLUME);
+        } else if value["name"] == RESULTS_VOLUME {
+            value["name"] = json!(shared);
+        }
+    }
 }
 
 /// Where a container has volumes that are gone.
@@ -178,6 +228,7 @@ spec:
                 "podSpec": {
                     "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
                     "restartPolicy": "Never",
+                    "serviceAccountName": "sonobuoy-serviceaccount",
                     "containers": [{"name": "side", "image": "side"}],
                     "volumes": [{"name": "data", "hostPath": {"path": "/data"}}],
                 },
@@ -187,6 +238,48 @@ spec:
         for words in ["the v0.8 format", "now called `e2e-tests`", "`resultType` e2e was dropped"] {
             assert!(notes.contains(words), "{notes}");
         }
+    }
+
+    #[test]
+    fn the_shared_volume_may_have_any_name_and_keeps_its_options() {
+        let pod = |volumes: Value, worker: Value, env: Value| {
+            let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
+            json!({"name": "a", "driver": "Job", "spec": {
+                "serviceAccountName": "own",
+                "containers": [
+                    {"name": "p", "volumeMounts": [mount("data", "/data"), mount("out", "/out")]},
+                    {"name": "w", "command": ["/sonobuoy", "worker", "job"], "env": env, "volumeMounts": worker},
+                ],
+                "initContainers": [{"name": "i", "volumeMounts": [mount("out", "/out")]}],
+                "volumes": volumes,
+            }})
+        };
+        let plain = json!([{"name": "out", "emptyDir": {}}, {"name": "data", "emptyDir": {}}]);
+        let memory = json!([{"name": "data", "emptyDir": {}}, {"name": "out", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]);
+        let both = json!([{"name": "data", "mountPath": "/d"}, {"name": "out", "mountPath": "/tmp/results"}]);
+        let elsewhere = json!([{"name": "data", "mountPath": "/d"}, {"name": "out", "mountPath": "/r/"}]);
+        let kept = json!({"name": "results", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}});
+        let data = json!({"name": "data", "emptyDir": {}});
+        for (volumes, worker, env, expected) in [
+            (&plain, &both, json!([]), json!([data])),
+            (&memory, &both, json!([]), json!([data, kept])),
+            (&memory, &elsewhere, json!([{"name": "RESULTS_DIR", "value": "/r"}]), json!([data, kept])),
+        ] {
+            let text = pod(volumes.clone(), worker.clone(), env).to_string();
+            let definition = read(&text).unwrap().definition.to_value();
+            let mounts = [("data", "/data"), ("results", "/out")];
+            let mounts = mounts.map(|(name, path)| json!({"name": name, "mountPath": path}));
+            assert_eq!(definition["spec"]["volumeMounts"], json!(mounts), "{text}");
+            let pod = &definition["podSpec"];
+            assert_eq!(pod["initContainers"][0]["volumeMounts"], json!([mounts[1]]), "{text}");
+            assert_eq!((&pod["volumes"], &pod["serviceAccountName"]), (&expected, &json!("own")), "{text}");
+        }
+        // A volume that only looks like the shared one keeps its content.
+        let swapped =
+            json!([{"name": "results", "hostPath": {"path": "/h"}}, {"name": "out", "emptyDir": {}}]);
+        let text = pod(swapped, json!([{"name": "out", "mountPath": "/tmp/results"}]), json!([])).to_string();
+        let definition = read(&text).unwrap().definition.to_value();
+        assert_eq!(definition["podSpec"]["volumes"], json!([{"name": "out", "hostPath": {"path": "/h"}}]));
     }
 
     #[test]
