@@ -9,6 +9,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("list", "did you mean `plugin list` or `images list`?"),
     ("install", "did you mean `plugin install`?"),
     ("statsu", "did you mean `status`?"),
+    ("agent", "did you mean `worker`?"),
     ("retreive", "did you mean `retrieve`?"),
     ("result", "did you mean `results`?"),
     ("ls", "did you mean `plugin list`?"),

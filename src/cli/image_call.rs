@@ -52,8 +52,9 @@ pub(super) fn chosen(matches: &ArgMatches, own_images: bool) -> Result<(Wanted, 
     let mut wanted = Wanted::new(&own);
     let mut kit = Kit::default();
     let installed = plugin::Installed::by_name(&sys::variable);
+    let folders = config::Run::default().plugin_search_path.unwrap_or_default();
     for name in matches.get_many::<String>("plugin").into_iter().flatten() {
-        for mut found in plugin::find(name, installed.as_ref().ok())? {
+        for mut found in plugin::find(name, installed.as_ref().ok(), &folders)? {
             let ours = builtin::without_image(found.definition.name());
             if let Some(ours) = ours.filter(|_| own_images && found.built_in) {
                 found.definition = ours;

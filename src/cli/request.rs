@@ -125,7 +125,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
             let others: Vec<_> = selected(matches, &run)?.into_iter().flatten().collect();
             let is_other = |env: &String| others.iter().any(|other| other.definition.name() == env);
             env.retain(|plugin, _| plugin == name || !is_other(plugin));
-            vec![plugin::find(name, None)?]
+            vec![plugin::find(name, None, &[])?]
         }
         None => {
             match kit.as_ref().filter(|_| matches.get_many::<String>("plugin").is_none() && !run.skip_plugins)
@@ -135,7 +135,14 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
             }
         }
     };
-    let found: Vec<plugin::Found> = found.into_iter().flatten().collect();
+    let mut found: Vec<plugin::Found> = found.into_iter().flatten().collect();
+    if let (Place::Here, Some(chosen)) = (place, &run.plugins) {
+        // In a cluster, the aggregator does this.
+        let chosen: Vec<String> = chosen.iter().map(|plugin| plugin.name.clone()).collect();
+        plugin::select(&mut found, &chosen, |found| found.definition.name()).map_err(|name| {
+            anyhow!("plugin `{name}` is selected by `Plugins` of --config but not by `-p`")
+        })?;
+    }
     let has_tests = found.iter().any(|found| found.definition.name() == builtin::E2E);
     if let Some(registry) = value(matches, "registry").filter(|_| has_tests && is_run(matches)) {
         test_images(registry, &mut env, &mut changes);
@@ -296,7 +303,8 @@ fn selected(matches: &ArgMatches, run: &config::Run) -> Result<Vec<Vec<plugin::F
         None => builtin::DEFAULT.to_vec(),
     };
     let installed = Installed::by_name(&sys::variable);
-    names.into_iter().map(|name| plugin::find(name, installed.as_ref().ok())).collect()
+    let path = run.plugin_search_path.clone().unwrap_or_default();
+    names.into_iter().map(|name| plugin::find(name, installed.as_ref().ok(), &path)).collect()
 }
 
 /// What the settings say about our own definitions; notes about others go to the user.
@@ -305,6 +313,11 @@ fn adopt(found: plugin::Found, run: &config::Run, own_logs: bool, harden: bool) 
         log::warn!("{note}");
     }
     let mut definition = found.definition;
+    if let Some(spec) = &mut definition.pod_spec
+        && spec["serviceAccountName"] == names::SERVICE_ACCOUNT
+    {
+        spec["serviceAccountName"] = run.service_account_name.clone().into();
+    }
     if !found.built_in {
         return definition;
     }
@@ -316,11 +329,6 @@ fn adopt(found: plugin::Found, run: &config::Run, own_logs: bool, harden: bool) 
     if harden && definition.name() == builtin::SYSTEMD_LOGS {
         // As the original prints it, it says nothing of the kind; it only reads its node's journal.
         definition.config.permissions = Some(plugin::Permissions::None);
-    }
-    if let Some(spec) = &mut definition.pod_spec
-        && spec["serviceAccountName"] == names::SERVICE_ACCOUNT
-    {
-        spec["serviceAccountName"] = run.service_account_name.clone().into();
     }
     if definition.name() == builtin::E2E && !run.progress_updates_port.is_empty() {
         let url = format!("--progress-report-url=http://localhost:{}/progress", run.progress_updates_port);

@@ -26,6 +26,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("generate", "gen"),
     ("template", "gen"),
     ("ps", "status"),
+    ("agent", "worker"),
     ("watch", "status --watch"),
     ("ls", "plugin list"),
     ("tests", "e2e"),

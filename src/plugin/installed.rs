@@ -12,8 +12,6 @@ use base::sys;
 
 /// The folder's name below the home folder.
 const FOLDER: &str = ".sonobuoy";
-/// Where the first releases looked, below that.
-const OLD_FOLDER: &str = "plugins.d";
 
 /// The folder of installed plugins.
 pub(crate) struct Installed {
@@ -74,12 +72,7 @@ impl Installed {
 
     /// The file of an installed plugin; none for a name that is a path.
     pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
-        let below = |folder: &str| {
-            let path = self.path(name);
-            self.folder.join(folder).join(path.file_name().unwrap_or_default())
-        };
-        let places = is_plain(name).then(|| [self.path(name), below(OLD_FOLDER)]);
-        places.into_iter().flatten().find(|path| path.is_file())
+        is_plain(name).then(|| self.path(name)).filter(|path| path.is_file())
     }
 
     /// Every installed file by path, with its definition or the reason why it cannot be read.

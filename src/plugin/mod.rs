@@ -32,7 +32,7 @@ pub(crate) use check::{check, check_all, check_content, check_format, check_name
 pub(crate) use read::{read, read_all};
 pub(crate) use {
     installed::{Installed, folder as user_folder},
-    search::{is_selected, search},
+    search::{is_selected, search, select},
     source::{Found, find, one},
 };
 

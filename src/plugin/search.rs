@@ -1,4 +1,4 @@
-//! Where the aggregator finds plugins: files in the folders of its search path.
+//! Plugins in the folders of the search path: all of them for the aggregator, one by its name for `-p`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,6 +7,9 @@ use anyhow::{Result, bail};
 
 use super::{Definition, Loaded, file};
 use base::sys;
+
+/// The user's folder in the original's default search path, and the one that the original documents: both are searched.
+const HOME_FOLDERS: [&str; 2] = ["~/sonobuoy/plugins.d", "~/.sonobuoy/plugins.d"];
 
 /// The result of a search.
 pub(crate) struct Search {
@@ -40,16 +43,11 @@ pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<
             }
         }
         Some(names) => {
-            let known: BTreeSet<&str> = search.definitions.iter().map(Definition::name).collect();
-            if let Some(name) = names.iter().find(|name| !known.iter().any(|known| is_selected(name, known)))
-            {
+            if let Err(name) = select(&mut search.definitions, names, Definition::name) {
                 let reasons =
                     if broken.is_empty() { String::new() } else { format!(" ({})", broken.join("; ")) };
                 bail!("plugin `{name}` is selected but not defined in {}{reasons}", folders.join(", "));
             }
-            search
-                .definitions
-                .retain(|definition| names.iter().any(|name| is_selected(name, definition.name())));
             search.remarks.extend(broken.into_iter().map(|error| format!("{error}; it is not selected")));
         }
     }
@@ -61,6 +59,31 @@ pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<
         );
     }
     Ok(search)
+}
+
+/// Keeps the selected plugins; `Err` has a selected name that none of them has.
+pub(crate) fn select<'s, T>(
+    plugins: &mut Vec<T>,
+    selected: &'s [String],
+    name_of: impl Fn(&T) -> &str,
+) -> Result<(), &'s str> {
+    let missing =
+        selected.iter().find(|name| !plugins.iter().any(|plugin| is_selected(name, name_of(plugin))));
+    if let Some(name) = missing {
+        return Err(name);
+    }
+    plugins.retain(|plugin| selected.iter().any(|name| is_selected(name, name_of(plugin))));
+    Ok(())
+}
+
+/// The first definition in `folders` that is called `name`, or whose file is. A file that cannot be read may define any
+/// other plugin.
+pub(super) fn named(folders: &[String], name: &str) -> Option<Loaded> {
+    files(folders).into_iter().find_map(|path| {
+        let is_file = path.file_stem().is_some_and(|stem| stem == name);
+        let mut loaded = file::load_found(&path).ok()?.into_iter();
+        loaded.find(|loaded| is_file || is_selected(name, loaded.definition.name()))
+    })
 }
 
 /// Whether a selection means the plugin of that name: old configurations write `systemd_logs`, which is no name any more.
@@ -90,7 +113,8 @@ fn with_home(folder: &str) -> PathBuf {
 /// mounted ConfigMap are links into `..data`.
 fn files(folders: &[String]) -> Vec<PathBuf> {
     let mut all = Vec::new();
-    for folder in folders {
+    let more = |folder: &String| (folder == HOME_FOLDERS[0]).then_some(HOME_FOLDERS[1]);
+    for folder in folders.iter().flat_map(|folder| [Some(folder.as_str()), more(folder)]).flatten() {
         let Ok(entries) = std::fs::read_dir(with_home(folder)) else { continue };
         let mut here: Vec<PathBuf> = entries
             .filter_map(|entry| Some(entry.ok()?.path()))

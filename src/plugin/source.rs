@@ -1,4 +1,5 @@
-//! Where `-p` finds plugins: installed ones, built-in ones, URLs, folders, files, in this order.
+//! Where `-p` finds plugins: installed ones, built-in ones, URLs, folders, files, and names in the search path, in this
+//! order.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::installed::Installed;
-use super::search::with_hyphens;
+use super::search::{self, with_hyphens};
 use super::{Definition, Loaded, builtin, check_content, check_name_of, file};
 use base::fetch::fetch;
 use base::near;
@@ -25,8 +26,8 @@ pub(crate) struct Found {
     pub notes: Vec<String>,
 }
 
-/// Finds what one `-p VALUE` means.
-pub(crate) fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Found>> {
+/// Finds what one `-p VALUE` means; `folders` is the search path.
+pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> Result<Vec<Found>> {
     let (source, new_name) = split_name(value);
     if source.is_empty() {
         bail!("`-p {value}` does not name a plugin");
@@ -54,6 +55,9 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>) -> Result<Vec<Fou
         return custom(folder(path)?, value, None);
     }
     if !path.exists() {
+        if !is_path && let Some(loaded) = search::named(folders, source) {
+            return custom(vec![loaded], value, new_name);
+        }
         let ways = if is_path {
             "there is no such file or folder"
         } else {
@@ -200,9 +204,10 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let place = folder.display().to_string();
         let says = format!("cannot read `{}`: it is not a regular file", pipe.display());
-        for error in
-            [find(&place, None).err(), super::super::search::search(std::slice::from_ref(&place), None).err()]
-        {
+        for error in [
+            find(&place, None, &[]).err(),
+            super::super::search::search(std::slice::from_ref(&place), None).err(),
+        ] {
             assert_eq!(format!("{:#}", error.unwrap()), says);
         }
         let variable = |name: &str| (name == "SONOBUOY_DIR").then(|| place.clone());
