@@ -65,6 +65,48 @@ fn the_plugin_of_the_readme_brings_its_result_home() {
 }
 
 #[test]
+fn a_container_that_fails_is_restarted_only_on_failure() {
+    let script = |failures: u32| {
+        format!(
+            "echo x >> \"$RESULTS_DIR/starts\"\n[ $(wc -l < \"$RESULTS_DIR/starts\") -gt {failures} ] || exit 7\n\
+             printf %s \"$RESULTS_DIR/starts\" > \"$RESULTS_DIR/done\""
+        )
+    };
+    let on_failure = "podSpec: {containers: [], restartPolicy: OnFailure}\n";
+    let starts = |archive: &Archive| archive.text("plugins/p/results/global/starts").lines().count();
+    let restarted = plugin("p", "driver: Job", &script(5)) + on_failure;
+    let (results, said) = archive(local(&restarted));
+    assert_eq!((starts(&results), said.matches("is started again").count()), (6, 5), "{said}");
+    for definition in
+        [plugin("p", "driver: Job", &script(6)) + on_failure, plugin("p", "driver: Job", &script(1))]
+    {
+        let (errors, _) = archive_of_errors(local(&definition));
+        let error = errors.text("plugins/p/errors/global/error.json");
+        assert!(error.contains("ended with exit code 7"), "{error}");
+    }
+    // So is an init container, before anything else starts.
+    let first = "podSpec:\n  containers: []\n  restartPolicy: OnFailure\n  initContainers:\n  - name: first\n    command: [sh, -c]\n    \
+                 args: ['echo x >> \"$RESULTS_DIR/first\"; [ $(wc -l < \"$RESULTS_DIR/first\") -gt 2 ]']\n";
+    let second = "printf %s \"$RESULTS_DIR/first\" > \"$RESULTS_DIR/done\"";
+    let (results, _) = archive(local(&(plugin("p", "driver: Job", second) + first)));
+    assert_eq!(results.text("plugins/p/results/global/first").lines().count(), 3);
+}
+
+#[test]
+fn the_plugins_of_a_configuration_are_selected() {
+    let write = "echo 1 > \"$RESULTS_DIR/r\"; printf %s \"$RESULTS_DIR/r\" > \"$RESULTS_DIR/done\"";
+    let run = |config: &str| {
+        within(Sonobuoy::new("run --local --config c.json -p a.yaml -p b.yaml"))
+            .file("c.json", config)
+            .file("a.yaml", plugin("a", "driver: Job", write))
+            .file("b.yaml", plugin("b", "driver: Job", write))
+    };
+    let (results, _) = archive(run(r#"{"Plugins": [{"name": "b"}]}"#));
+    assert_eq!(results.text("meta/info.json"), r#"{"plugins":["b"]}"#);
+    run(r#"{"Plugins": [{"name": "c"}]}"#).status(1).stderr_has("plugin `c` is selected by `Plugins`").run();
+}
+
+#[test]
 fn a_plugin_speaks_for_itself_with_curl_and_openssl() {
     for tool in ["curl", "openssl"] {
         let Some(_) = program(tool) else { return };

@@ -11,6 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use crate::generate::{VERSION, definition, documents, env, named, objects, plugin};
+use crate::support::cluster::{AGGREGATOR, namespace};
 use crate::support::web::serve;
 use crate::support::{Sonobuoy, fixture};
 
@@ -37,6 +38,10 @@ fn plugins_are_found_where_the_original_finds_them() {
             .file(".sonobuoy/plugins.d/old.yaml", plugin("of-old", "Job"))
             .file(".sonobuoy/e2e.yaml", plugin("own-e2e", "Job"))
             .file("other/y.yaml", plugin("other", "Job"))
+            .file("plugins.d/q.yaml", plugin("of-folder", "Job"))
+            .file("plugins.d/broken.yaml", "[")
+            .file("set/s.yaml", plugin("of-setting", "Job"))
+            .file("config.json", r#"{"PluginSearchPath": ["./set"]}"#)
     };
     for (words, expected) in [
         ("-p a.yaml", &["a"][..]),
@@ -49,6 +54,10 @@ fn plugins_are_found_where_the_original_finds_them() {
         // As the first releases called it, and where they looked.
         ("-p systemd_logs", &["systemd-logs"]),
         ("-p old", &["of-old"]),
+        ("-p of-old", &["of-old"]),
+        // The search path, by the name of the plugin or of its file.
+        ("-p of-folder -p q@r", &["of-folder", "r"]),
+        ("--config config.json -p of-setting", &["of-setting"]),
     ] {
         assert_eq!(names(call(words)), expected, "{words}");
     }
@@ -77,7 +86,8 @@ fn old_forms_are_converted_with_a_note() {
     let objects = documents(&done.stdout);
     let logs = definition(&objects, "systemd-logs");
     assert_eq!((&logs["spec"]["name"], env(&logs["spec"], "A")), (&json!("logs"), Some("1")));
-    assert_eq!(logs["podSpec"], json!({"containers": []}));
+    // As in v0.8, with all rights of the run.
+    assert_eq!(logs["podSpec"], json!({"containers": [], "serviceAccountName": "sonobuoy-serviceaccount"}));
     definition(&objects, "first");
     definition(&objects, "p");
 }
@@ -376,4 +386,27 @@ fn a_misspelt_key_is_rejected_and_other_unknown_ones_are_named() {
         .stdout_has("Installed plugin c")
         .stderr_has("did you mean `result-format`?")
         .run();
+}
+
+#[test]
+fn a_pull_secret_is_used_in_a_prepared_namespace() {
+    let (api, _folder, config) = crate::run::cluster();
+    let call = || {
+        Sonobuoy::new(&format!(
+            "run --kubeconfig {config} -p p.yaml --rbac Enable --image-pull-secret registry"
+        ))
+        .file("p.yaml", plugin("p", "Job"))
+    };
+    call().status(1).stderr_has("there is no namespace `sonobuoy`, and a run with these settings").run();
+    namespace(&api);
+    call().status(1).stderr_has("there is no secret `registry` in namespace `sonobuoy`: create it").run();
+    assert!(api.get(AGGREGATOR).is_none());
+    api.put(
+        "/api/v1/namespaces/sonobuoy/secrets/registry",
+        json!({"type": "kubernetes.io/dockerconfigjson"}),
+    );
+    call().run_any();
+    assert_eq!(api.get(AGGREGATOR).unwrap()["spec"]["imagePullSecrets"], json!([{"name": "registry"}]));
+    let map = api.get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm").unwrap();
+    assert!(map["data"]["config.json"].as_str().unwrap().contains(r#""ImagePullSecrets":"registry""#));
 }

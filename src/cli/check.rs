@@ -119,6 +119,7 @@ const OF_CLUSTERS: &[&str] = &[
     "kit",
     "image-pull-policy",
     "force-image-pull-policy",
+    "image-pull-secret",
     "show-default-podspec",
     "ssh-key",
     "ssh-user",

@@ -81,6 +81,7 @@ pub(super) fn checks<'a>(
         makes_namespace: deploy::makes_namespace(objects, namespace),
         dns_namespace: matches.get_one::<String>("dns-namespace").map_or("kube-system", String::as_str),
         dns_labels: matches.get_many("dns-pod-labels").unwrap_or_default().cloned().collect(),
+        pull_secret: value(matches, "image-pull-secret").filter(|name| !name.is_empty()),
         skip,
     }
 }

@@ -29,6 +29,7 @@ const ROWS: &[(&str, Find)] = &[
     ("sonobuoy-image", |run| Text(&mut run.worker_image)),
     ("image-pull-policy", |run| Text(&mut run.image_pull_policy)),
     ("force-image-pull-policy", |run| Flag(&mut run.force_image_pull_policy)),
+    ("image-pull-secret", |run| Text(&mut run.image_pull_secrets)),
     ("timeout", |run| Seconds(&mut run.server.timeout_seconds)),
     ("aggregator-permissions", |run| Text(&mut run.aggregator_permissions)),
     ("security-context-mode", |run| Text(&mut run.security_context_mode)),

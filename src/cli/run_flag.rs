@@ -270,6 +270,11 @@ fn images() -> Vec<Arg> {
         text("kit", "FILE", "Kit that was loaded or pushed: use its plugins, version and images"),
         text("image-pull-policy", "POLICY", "Pull policy of our own images and the built-in plugins"),
         switch("force-image-pull-policy", "Use that policy for all plugins"),
+        text(
+            "image-pull-secret",
+            "NAME",
+            "Secret of the run's namespace with the credentials of a private registry",
+        ),
     ]
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Preflight<'a> {
     pub dns_namespace: &'a str,
     /// Labels of which they have one; none skips the check.
     pub dns_labels: Vec<String>,
+    /// The secret that the user has created in that namespace for the images of a private registry.
+    pub pull_secret: Option<&'a str>,
     /// Names of checks that are left out.
     pub skip: &'a [String],
 }
@@ -83,23 +85,38 @@ impl Preflight<'_> {
             Err(error) => return Err(error.into()),
         };
         let why = match found {
-            None if self.makes_namespace => return Ok(()),
+            None if self.makes_namespace && self.pull_secret.is_none() => return Ok(()),
             None => format!(
-                "there is no namespace `{namespace}`, and a run with these permissions does not create it: create it \
-                 with `kubectl create namespace {namespace}`"
+                "there is no namespace `{namespace}`, and a run with these {} does not create it: create it \
+                 with `kubectl create namespace {namespace}`",
+                if self.makes_namespace { "settings" } else { "permissions" }
             ),
-            Some(_) if !self.makes_namespace => return Ok(()),
             Some(found) if !found["metadata"]["deletionTimestamp"].is_null() => format!(
                 "namespace `{namespace}` is being deleted{}: wait with `sonobuoy delete -n {namespace} --wait`, then \
                  try again",
                 held_up(&found)
             ),
+            Some(_) if self.pull_secret.is_some() || !self.makes_namespace => {
+                return self.pull_secret(client);
+            }
             Some(_) => format!(
                 "namespace `{namespace}` exists already: remove an earlier run with `sonobuoy delete -n {namespace} \
                  --wait`, use another with `-n`, or use this one with --skip-preflight=existingnamespace"
             ),
         };
         Err(Failed::Check(why))
+    }
+
+    fn pull_secret(&self, client: &Client) -> Result<(), Failed> {
+        let Some(name) = self.pull_secret else { return Ok(()) };
+        match client.get(&Resource::SECRETS, self.namespace, name) {
+            Err(error) if error.is_not_found() => Err(Failed::Check(format!(
+                "there is no secret `{name}` in namespace `{0}`: create it with `kubectl create secret docker-registry \
+                 {name} -n {0}`",
+                self.namespace
+            ))),
+            found => Ok(found.map(drop)?),
+        }
     }
 }
 

@@ -209,7 +209,9 @@ fn ended(thread: ScopedJoinHandle<'_, Check>) -> Check {
 fn place(client: &Client, subject: &Subject<'_>, preflight: &Preflight<'_>) -> Result<Place, String> {
     let id = echo::new_id();
     let home = client.get(&Resource::NAMESPACES, "", subject.namespace);
-    let used = !preflight.makes_namespace || preflight.skip.iter().any(|check| check == "existingnamespace");
+    let used = !preflight.makes_namespace
+        || preflight.pull_secret.is_some()
+        || preflight.skip.iter().any(|check| check == "existingnamespace");
     let made = match &home {
         Ok(found) if used && found["metadata"]["deletionTimestamp"].is_null() => {
             Place::existing(client, &id, subject.namespace)

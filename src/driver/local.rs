@@ -121,7 +121,8 @@ impl Local {
         let pod = Pod::prepare(self, plugin, id)?;
         let (first, together) = container::containers(plugin.definition);
         // Room for everything that can happen, so that nobody waits to say it.
-        let (sender, receiver) = sync_channel(together.len() + first.len() + 2);
+        let starts = (together.len() + first.len()) * (1 + usize::from(plugin.definition.max_failures()));
+        let (sender, receiver) = sync_channel(starts + 2);
         let end = stop.child();
         thread::scope(|scope| {
             let watch = |at: At, mut child: Child| {
@@ -310,29 +311,35 @@ impl<'a> Pod<'a> {
             self.shared_variables(None)
         };
 
+        let max_failures = self.plugin.definition.max_failures();
         for value in first {
             let container = container::resolve(plugin, value, &facts, &given)?;
-            keep(At::First, self.start(&container)?);
-            match events.next_but_keeper()? {
-                Event::Stop => return Ok(()),
-                Event::Ended(At::First, status) => {
-                    let status = status?;
-                    if !status.success() {
-                        let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
-                        return Ok(());
+            for failures in 0..=max_failures {
+                keep(At::First, self.start(&container)?);
+                match events.next_but_keeper()? {
+                    Event::Stop => return Ok(()),
+                    Event::Ended(At::First, status) => {
+                        let status = status?;
+                        if status.success() {
+                            break;
+                        }
+                        if failures == max_failures {
+                            let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
+                            return Ok(());
+                        }
                     }
+                    Event::Ended(_, status) => bail!("{}", self.worker_failure(status?)),
                 }
-                Event::Ended(_, status) => bail!("{}", self.worker_failure(status?)),
             }
         }
 
-        let mut names = Vec::new();
+        let mut containers = Vec::new();
         for (index, value) in together.iter().enumerate() {
             let container = container::resolve(plugin, value, &facts, &given)?;
             keep(At::Together(index), self.start(&container)?);
-            names.push(container.name);
+            containers.push((container, 0));
         }
-        let mut open = names.len();
+        let mut open = containers.len();
         let mut all_well = true;
         loop {
             match events.next_but_keeper()? {
@@ -347,17 +354,30 @@ impl<'a> Pod<'a> {
                 Event::Ended(At::First | At::Keeper, _) => {}
                 Event::Ended(At::Together(index), status) => {
                     let status = status?;
+                    let last = index + 1 == containers.len();
+                    let (container, failures) = &mut containers[index];
+                    if !status.success() && *failures < max_failures {
+                        *failures += 1;
+                        log::info!(
+                            "container `{}` of `{}` {} and is started again",
+                            container.name,
+                            self.id,
+                            process::ending(status)
+                        );
+                        keep(At::Together(index), self.start(container)?);
+                        continue;
+                    }
                     open -= 1;
                     all_well &= status.success();
-                    let counts = index + 1 == names.len() || open == 0;
+                    let counts = last || open == 0;
                     if open == 0 && all_well && !has_worker {
                         // Whoever has sent its result before it ended is believed rather than this.
-                        let _ = findings.send(Finding::Failure(self.failure(&names[index], status)));
+                        let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
                     } else if open == 0 && all_well {
                         let marker = self.marker();
                         fs::write(&marker, "").at("cannot write", &marker)?;
                     } else if !all_well && counts && !self.results().join(DONE_FILE).exists() {
-                        let _ = findings.send(Finding::Failure(self.failure(&names[index], status)));
+                        let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
                     }
                 }
             }

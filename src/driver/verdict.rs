@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::causes;
 use crate::config::Grace;
+use crate::plugin::pod::MAX_FAILURES;
 use base::clock;
 
 /// So long may a node try for an image that it cannot get: twice, as kubelets do it.
@@ -81,7 +82,9 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
     {
         let name = text(&container["name"]);
         let restarts = container["restartCount"].as_u64().unwrap_or_default();
-        if restarts > grace.restarts {
+        // A pod that asks for restarts expects more of them.
+        let on_failure = pod["spec"]["restartPolicy"] == "OnFailure";
+        if restarts > if on_failure { grace.restarts.max(MAX_FAILURES.into()) } else { grace.restarts } {
             let last = terminated(&container["lastState"]["terminated"]).unwrap_or_default();
             out.push(Verdict::Failed(format!(
                 "Container {name} has restarted unexpectedly {restarts} times{last}"
@@ -262,6 +265,17 @@ mod tests {
             0,
             "fine",
         );
+    }
+
+    #[test]
+    fn a_pod_that_asks_for_restarts_gets_more_of_them() {
+        let failed = |policy: &str, restarts: u64| {
+            let running = json!([{"name": "c", "restartCount": restarts, "state": {"running": {}}}]);
+            let pod = json!({"spec": {"restartPolicy": policy}, "status": {"containerStatuses": running}});
+            matches!(judge(&pod, "worker", after_start(0), &Grace::default()), Verdict::Failed(_))
+        };
+        let cases = [("Always", 2), ("Always", 3), ("OnFailure", 5), ("OnFailure", 6)];
+        assert_eq!(cases.map(|(policy, restarts)| failed(policy, restarts)), [false, true, false, true]);
     }
 
     #[test]
