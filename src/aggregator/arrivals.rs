@@ -4,10 +4,10 @@
 
 use serde::Serialize;
 
-use super::digests::Digests;
+use super::digests::Sha256;
 use super::receipt::{Receipt, Sender};
 use super::state::{Standing, State};
-use base::clock;
+use base::{clock, hex};
 use client::protocol::ResultId;
 
 /// One line of the list.
@@ -58,19 +58,6 @@ impl State {
         }
     }
 
-    /// The results of which only the CRC-32 is known.
-    pub(super) fn quick_alone(&self) -> impl Iterator<Item = (ResultId, String)> {
-        let known = self.ids().filter_map(|id| Some((id.clone(), self.receipt(id)?.crc32.clone())));
-        known.filter(|(_, crc32)| !crc32.is_empty())
-    }
-
-    /// Notes the digests of `id`, both of which are known now.
-    pub(super) fn digested(&mut self, id: &ResultId, digests: &Digests) {
-        if let Some(receipt) = self.receipt_mut(id) {
-            receipt.note(digests);
-        }
-    }
-
     /// Notes when an error took the place of `id`.
     pub(super) fn failed_at(&mut self, id: &ResultId, at: String) {
         if let Some(receipt) = self.receipt_mut(id) {
@@ -87,11 +74,10 @@ impl State {
     }
 
     /// The receipt of a body that is about to be in place.
-    pub(super) fn receipt_of(&self, id: &ResultId, sender: &Sender, size: u64, digests: &Digests) -> Receipt {
+    pub(super) fn receipt_of(&self, id: &ResultId, sender: &Sender, size: u64, digest: &Sha256) -> Receipt {
         let known = self.receipt(id).cloned().unwrap_or_default();
-        let mut receipt = Receipt { arrived: Some(clock::now()), size, sender: sender.clone(), ..known };
-        receipt.note(digests);
-        receipt
+        let (arrived, sha256) = (Some(clock::now()), hex(digest));
+        Receipt { arrived, size, sha256, sender: sender.clone(), ..known }
     }
 }
 
@@ -99,8 +85,13 @@ impl State {
 mod tests {
     use std::time::Instant;
 
-    use super::super::digests::Digest;
     use super::*;
+
+    /// SHA-256 of nothing.
+    const EMPTY: [u8; 32] = [
+        0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24, 0x27,
+        0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+    ];
 
     #[test]
     fn the_list_says_of_each_result_what_became_of_it() {
@@ -112,7 +103,7 @@ mod tests {
         let sender = Sender::new(Some("plugin"), Some("w/1"));
         state.attempted(&ids[0], &sender);
         state.attempted(&ids[0], &sender);
-        let receipt = state.receipt_of(&ids[0], &sender, 7, &Digest::new(true).finish());
+        let receipt = state.receipt_of(&ids[0], &sender, 7, &EMPTY);
         state.keep(&ids[0], receipt);
         state.settle(&ids[0], Standing::Accepted { identity: None });
         let list = serde_json::to_value(state.received()).unwrap();

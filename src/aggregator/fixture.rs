@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use super::limits::Refusal;
 use super::receipt::Sender;
-use super::refusal::Refusal;
 use super::store::Store;
 use super::upload::Upload;
 use crate::config;
@@ -100,9 +100,9 @@ pub(super) fn plain(body: &[u8]) -> Upload<'_, &[u8]> {
         length: None,
         kind: None,
         disposition: None,
-        digest: super::digests::Wanted::default(),
-        is_quick_wanted: false,
+        digest: None,
         is_error: false,
+        meter: std::sync::Arc::default(),
         sender: Sender::default(),
     }
 }

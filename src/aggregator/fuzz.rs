@@ -1,14 +1,14 @@
 //! What must hold of what workers post and of a journal that was torn; called by the fuzzers and, with their corpus, by a
 //! test.
 
-use super::{budget, journal, progress};
+use super::{journal, limits, progress};
 
-/// An update is taken or refused, and no more of it is kept than the budget of one allows.
+/// An update is taken or refused, and no more of it is kept than its limit allows.
 pub fn progress(bytes: &[u8]) {
-    if let Ok(update) = progress::decode(bytes, bytes.len() as u64) {
+    if let Some(update) = progress::decode(bytes) {
         let texts = update.failures.iter().chain(&update.errors).chain(&update.append_failing);
         let kept: usize = texts.map(String::len).sum();
-        assert!(kept <= 4 * budget::PROGRESS_OF_ONE, "{kept} bytes");
+        assert!(kept <= 4 * limits::MAX_PROGRESS_BYTES, "{kept} bytes");
     }
 }
 

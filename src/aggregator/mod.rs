@@ -8,10 +8,8 @@
 //! Threads, each running until its [`Stop`]: [`Aggregator::serve`] is one that takes findings in beside those of
 //! the server, [`Aggregator::publish`] is one.
 
-mod alone;
 mod arrivals;
 mod attempt;
-mod budget;
 mod certify;
 #[cfg(test)]
 mod certify_tests;
@@ -20,6 +18,7 @@ mod crash_tests;
 mod digests;
 mod disk;
 mod disposition;
+mod finished_tests;
 mod fit;
 #[cfg(test)]
 mod fixture;
@@ -27,13 +26,11 @@ mod fixture;
 pub(crate) mod fuzz;
 mod intake;
 mod journal;
-mod late;
+mod limits;
 #[cfg(test)]
 mod original_tests;
 mod progress;
-mod ran;
 mod receipt;
-mod refusal;
 mod report;
 mod server;
 mod share;
@@ -41,6 +38,7 @@ mod state;
 mod store;
 #[cfg(test)]
 mod store_tests;
+mod test_server;
 mod turns;
 mod upload;
 #[cfg(test)]
@@ -55,12 +53,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-pub use self::alone::{serve_alone, serve_certifying, serve_shared};
-pub(crate) use self::budget::connections;
 use self::certify::{Certifier, Tries};
 pub(crate) use self::certify::{Holder, ReviewError, Reviewer};
 pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
+pub(crate) use self::limits::connections;
 use self::store::Store;
+pub use self::test_server::{serve_alone, serve_certifying, serve_shared};
 use crate::backplane::Authority;
 use crate::{config, layout, status};
 use base::at::At as _;
@@ -180,7 +178,7 @@ impl Aggregator {
         std::thread::scope(|scope| {
             std::thread::Builder::new()
                 .name("findings".into())
-                .spawn_scoped(scope, move || self.take_findings(server, &findings, stop))
+                .spawn_scoped(scope, move || self.take_findings(&findings, stop))
                 .context("starting a thread")?;
             let certifier = self.certifier.as_ref();
             let endpoints = server::Endpoints {
@@ -246,7 +244,6 @@ impl Aggregator {
 
     /// What is known of the arrival of each result, once no more arrive.
     pub(crate) fn received(&self) -> Vec<arrivals::Received> {
-        late::digest_rest(&self.store);
         self.store.lock().received()
     }
 
@@ -310,7 +307,7 @@ impl Aggregator {
         }
     }
 
-    fn take_findings(&self, server: &Server, findings: &Receiver<Finding>, stop: &Stop) {
+    fn take_findings(&self, findings: &Receiver<Finding>, stop: &Stop) {
         let mut open = true;
         while !stop.stopped() {
             if open {
@@ -324,7 +321,6 @@ impl Aggregator {
             }
             self.store.give_up(self.settings.retry_window, self.settings.retry_limit);
             self.store.give_up_silent(self.settings.silent);
-            server.turned_away().iter().for_each(|refused| server::note(&self.store, refused));
         }
         findings.try_iter().for_each(|finding| self.take(finding));
     }

@@ -1,44 +1,26 @@
-//! Progress of plugins: how a posted update is read, and how it is laid over the one before.
-//!
-//! Pure: who may post and where it is shown is not known here.
+//! Progress of plugins: reads a posted update and merges it into the previous one. Pure.
 
-use std::io::{self, Read};
+use std::borrow::Cow;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::budget::{self, Hit};
-use base::{clock, json};
+use super::limits;
+use base::clock;
 use client::protocol::{Progress, ResultId};
 
-/// How many failures are kept of one plugin on one node. A list that only grows must end somewhere; the largest
-/// suite in use has about 7,000 tests.
+/// Maximum failures that are kept of one plugin on one node. The largest suite in use has about 7,000 tests.
 const MAX_FAILURES: usize = 20_000;
-/// What an entry of a list costs beside its letters.
-const ENTRY: usize = 48;
-/// What stands at the end of a list that was longer.
+/// Memory of an entry of a list beside its letters.
+const ENTRY_BYTES: usize = 48;
+/// The last entry of a list that was cut.
 const MARK: &str = "… and more than are kept";
 
-/// Why there is no update.
-#[derive(Debug, PartialEq)]
-pub(super) enum Unread {
-    Limit(Hit),
-    /// What is wrong with the body, or with what it says.
-    Body(io::ErrorKind),
-}
-
-/// Reads a body of at most `most` bytes as the readers of existing plugins do: any case of keys, unknown keys and
-/// whatever follows the object ignored, null the same as absent, what is not Unicode replaced. Nothing is built of what
-/// is not kept, and the body itself is never in memory.
-pub(super) fn decode(body: impl Read, most: u64) -> Result<Progress, Unread> {
-    let mut body = body.take(most.saturating_add(1));
-    let stream = json::Stream::new(&mut body as &mut dyn Read, budget::TEXT);
-    let update = serde_json::Deserializer::from_reader(stream).deserialize_option(Update);
-    let wrong = |error: serde_json::Error| error.io_error_kind().unwrap_or(io::ErrorKind::InvalidData);
-    let read = update.map_err(wrong).and_then(|update| match io::copy(&mut body, &mut io::sink()) {
-        Ok(_) => Ok(update),
-        Err(error) => Err(error.kind()),
-    });
-    if body.limit() == 0 { Err(Unread::Limit(Hit::Update(most))) } else { read.map_err(Unread::Body) }
+/// Reads an update as the readers of existing plugins do: any case of keys; unknown keys and whatever follows the object
+/// are ignored; null is the same as absent; invalid Unicode is replaced. `None` if it is not one.
+pub(super) fn decode(body: &[u8]) -> Option<Progress> {
+    let mut input = serde_json::Deserializer::from_slice(body);
+    input.deserialize_option(Update).ok()
 }
 
 /// The body as a whole.
@@ -60,11 +42,10 @@ impl<'de> Visitor<'de> for Update {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Progress, A::Error> {
-        let (mut progress, mut room) = (Progress::default(), budget::PROGRESS_OF_ONE);
-        while let Some(key) = map.next_key_seed(Text(KEY))? {
-            let key = key.unwrap_or_default().to_ascii_lowercase();
-            match key.as_str() {
-                "msg" => set(&mut progress.msg, map.next_value_seed(Text(budget::TEXT))?),
+        let (mut progress, mut room) = (Progress::default(), limits::MAX_PROGRESS_BYTES);
+        while let Some(Text(key)) = map.next_key()? {
+            match key.to_ascii_lowercase().as_str() {
+                "msg" => set(&mut progress.msg, map.next_value::<Option<Text>>()?.map(|text| text.0)),
                 "total" => set(&mut progress.total, map.next_value()?),
                 "completed" => set(&mut progress.completed, map.next_value()?),
                 "appendcompleted" => set(&mut progress.append_completed, map.next_value()?),
@@ -72,14 +53,13 @@ impl<'de> Visitor<'de> for Update {
                 "errors" => set(&mut progress.errors, map.next_value_seed(Texts(&mut room))?),
                 "failures" => set(&mut progress.failures, map.next_value_seed(Texts(&mut room))?),
                 "appendfailing" => set(&mut progress.append_failing, map.next_value_seed(Texts(&mut room))?),
-                // These three are the aggregator's own; only what could not be read at all is refused.
+                // These three belong to the aggregator; only a value that no reader accepts is an error.
                 "timestamp" => {
-                    let time = map.next_value_seed(Text(KEY))?;
-                    if time.is_some_and(|time| !is_time(&time)) {
+                    if map.next_value::<Option<Text>>()?.is_some_and(|time| !is_time(&time.0)) {
                         return Err(A::Error::custom("not a time"));
                     }
                 }
-                "name" | "node" => drop(map.next_value_seed(Text(KEY))?),
+                "name" | "node" => drop(map.next_value::<Option<Text>>()?),
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -87,47 +67,56 @@ impl<'de> Visitor<'de> for Update {
     }
 }
 
-/// More of a key, or of a value that is only looked at, is not kept.
-const KEY: usize = 64;
-
 fn set<T>(field: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *field = value;
     }
 }
 
-/// A text or null; of a longer text the beginning, with a mark.
-struct Text(usize);
+/// A text of which the beginning is kept. Read as bytes, which need not be Unicode.
+struct Text(String);
 
-impl<'de> DeserializeSeed<'de> for Text {
-    type Value = Option<String>;
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Text;
 
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
-        input.deserialize_option(self)
+            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
+                Ok(Text(limits::beginning(&unicode(bytes), limits::MAX_TEXT_BYTES).into_owned()))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(limits::beginning(text, limits::MAX_TEXT_BYTES).into_owned()))
+            }
+        }
+        input.deserialize_bytes(Bytes)
     }
 }
 
-impl<'de> Visitor<'de> for Text {
-    type Value = Option<String>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str("a text or null")
+/// Replaces what is not Unicode. The JSON reader leaves half a surrogate pair as three bytes, which count as one letter.
+fn unicode(bytes: &[u8]) -> Cow<'_, str> {
+    let text = String::from_utf8_lossy(bytes);
+    if let Cow::Borrowed(_) = text {
+        return text;
     }
-
-    fn visit_none<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
+    let mut bytes = bytes.to_vec();
+    for at in 0..bytes.len().saturating_sub(2) {
+        if bytes[at] == 0xed
+            && (0xa0..=0xbf).contains(&bytes[at + 1])
+            && (0x80..=0xbf).contains(&bytes[at + 2])
+        {
+            bytes[at..at + 3].copy_from_slice("\u{fffd}".as_bytes());
+        }
     }
-
-    fn visit_some<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
-        input.deserialize_str(self)
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Some(budget::beginning(text, self.0).into_owned()))
-    }
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A list of texts or null, of which as much is kept as there is room for.
+/// A list of texts or null, of which as much is kept as fits.
 struct Texts<'a>(&'a mut usize);
 
 impl<'de> DeserializeSeed<'de> for Texts<'_> {
@@ -155,24 +144,23 @@ impl<'de> Visitor<'de> for Texts<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut texts = Vec::new();
-        let mut full = false;
-        while let Some(text) = list.next_element_seed(Text(if full { 0 } else { budget::TEXT }))? {
-            let text = text.unwrap_or_default();
-            if !full && *self.0 >= cost(&text) {
-                *self.0 -= cost(&text);
-                texts.push(text);
-            } else if !full {
-                full = true;
+        while let Some(text) = list.next_element::<Option<Text>>()? {
+            let text = text.map_or_else(String::new, |text| text.0);
+            let Some(room) = self.0.checked_sub(cost(&text)) else {
                 texts.push(MARK.into());
-            }
+                while list.next_element::<Option<Text>>()?.is_some() {}
+                break;
+            };
+            *self.0 = room;
+            texts.push(text);
         }
         Ok(Some(texts))
     }
 }
 
-/// What is taken of memory for one entry of a list.
+/// The memory of one entry of a list.
 fn cost(text: &str) -> usize {
-    text.len() + ENTRY
+    text.len() + ENTRY_BYTES
 }
 
 /// RFC 3339 of any year: libraries that do not set the time send the year 1.
@@ -181,8 +169,7 @@ fn is_time(text: &str) -> bool {
     year.bytes().all(|byte| byte.is_ascii_digit()) && clock::parse_rfc3339(&format!("2000{rest}")).is_some()
 }
 
-/// The progress of `id` after `update` came in at `now`, `before` being what was known, in at most `share` bytes; and
-/// whether something had to be left out for that.
+/// The progress of `id` after `update` arrived at `now`, in at most `share` bytes; and whether it was cut for that.
 pub(super) fn merged(
     id: &ResultId,
     before: Option<Progress>,
@@ -206,7 +193,7 @@ pub(super) fn merged(
     } else {
         update
     };
-    after.msg = budget::cut(after.msg, share / 2);
+    after.msg = limits::cut(after.msg, share / 2);
     let mut room = share.saturating_sub(after.msg.len());
     let kept = [&mut after.failures, &mut after.errors].map(|list| keep(list, &mut room));
     after.name.clone_from(&id.plugin);
@@ -215,7 +202,7 @@ pub(super) fn merged(
     (after, kept.contains(&false))
 }
 
-/// Ends `list` where there is no more room; true if all of it stays.
+/// Cuts `list` to `room`; true if all of it fits.
 fn keep(list: &mut Vec<String>, room: &mut usize) -> bool {
     let marked = list.pop_if(|last| last == MARK).is_some();
     let fits = |text: &String| {
@@ -238,14 +225,14 @@ mod tests {
     use super::*;
 
     fn decoded(body: impl AsRef<[u8]>) -> Option<Progress> {
-        decode(body.as_ref(), u64::MAX).ok()
+        decode(body.as_ref())
     }
 
     fn after(bodies: &[&str]) -> Progress {
         let id = ResultId::global("p");
         let updates = bodies.iter().map(|body| decoded(body).expect(body));
         let merge =
-            |before, update| Some(merged(&id, before, update, "now".into(), budget::PROGRESS_OF_ONE).0);
+            |before, update| Some(merged(&id, before, update, "now".into(), limits::MAX_PROGRESS_BYTES).0);
         updates.fold(None, merge).unwrap()
     }
 
@@ -312,32 +299,6 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_as_long_as_its_body_with_whatever_follows() {
-        let body = format!(r#"{{"msg":"{}"}} more"#, "x".repeat(100_000));
-        let most = body.len() as u64;
-        assert!(decode(body.as_bytes(), most).is_ok());
-        for short in [1, 10, most / 2, most - 1] {
-            assert_eq!(decode(body.as_bytes(), short).err(), Some(Unread::Limit(Hit::Update(short))));
-        }
-    }
-
-    #[test]
-    fn a_body_that_ends_too_early_or_never_tells_why() {
-        struct Fails(io::ErrorKind);
-        impl Read for Fails {
-            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-                Err(self.0.into())
-            }
-        }
-        for kind in [io::ErrorKind::TimedOut, io::ErrorKind::UnexpectedEof] {
-            for start in ["", r#"{"msg":"#, r#"{"msg":"a"}"#] {
-                let body = start.as_bytes().chain(Fails(kind));
-                assert_eq!(decode(body, u64::MAX).err(), Some(Unread::Body(kind)), "{start}");
-            }
-        }
-    }
-
-    #[test]
     fn bodies_are_read_as_plugins_write_them() {
         for good in [
             "{}",
@@ -372,7 +333,7 @@ mod tests {
     fn a_body_of_anything_costs_no_more_than_what_is_kept_of_it() {
         let size = |progress: &Progress| {
             let lists = [&progress.failures, &progress.errors, &progress.append_failing];
-            lists.into_iter().flatten().map(|text| text.capacity() + ENTRY).sum::<usize>()
+            lists.into_iter().flatten().map(|text| text.capacity() + ENTRY_BYTES).sum::<usize>()
                 + progress.msg.capacity()
         };
         let long = "x".repeat(3 << 20);
@@ -386,7 +347,11 @@ mod tests {
             format!(r#"{{"{long}":1}}"#),
         ] {
             let progress = decoded(body).unwrap();
-            assert!(size(&progress) <= budget::PROGRESS_OF_ONE + 4 * budget::TEXT, "{}", size(&progress));
+            assert!(
+                size(&progress) <= limits::MAX_PROGRESS_BYTES + 4 * limits::MAX_TEXT_BYTES,
+                "{}",
+                size(&progress)
+            );
         }
         let progress = decoded(format!(r#"{{"failures":[{many}]}}"#)).unwrap();
         assert_eq!(progress.failures.last().unwrap(), MARK);

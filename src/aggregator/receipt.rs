@@ -3,9 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::digests::Digests;
-use base::hex;
-
 /// No worker's name for itself is kept any longer.
 const MAX_WORKER_BYTES: usize = 64;
 
@@ -42,26 +39,13 @@ pub(super) struct Receipt {
     pub(super) failed: Option<String>,
     /// Bytes of the body.
     pub(super) size: u64,
-    /// SHA-256 of the body as it was sent; empty as long as only the next is known.
+    /// SHA-256 of the body as it was sent.
     pub(super) sha256: String,
-    /// Its CRC-32 until then.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) crc32: String,
     /// Who sent it.
     #[serde(flatten)]
     pub(super) sender: Sender,
     /// How many bodies were sent for it, this one included.
     pub(super) attempts: u64,
-}
-
-impl Receipt {
-    /// Notes what is known of the body now.
-    pub(super) fn note(&mut self, digests: &Digests) {
-        (self.sha256, self.crc32) = match digests.sha256 {
-            Some(sum) => (hex(sum), String::new()),
-            None => (String::new(), hex(digests.crc32)),
-        };
-    }
 }
 
 #[cfg(test)]

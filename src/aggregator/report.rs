@@ -1,13 +1,13 @@
-//! Reports of workers that there is no result: how they are recognised and what is kept of them.
+//! Error reports of workers: how they are recognised and what is kept of them.
 
-use serde_json::{Map, Value};
+use serde::Deserialize;
 
-use super::budget;
+use super::limits;
 
-/// So much of a body tells whether it can be such a report.
+/// Bytes of a body that tell whether it can be such a report.
 pub(super) const REPORT_START_BYTES: u64 = 512;
 
-/// Whether a nameless body that begins so may be the report of an older worker.
+/// Whether a nameless body with this start may be the report of an older worker.
 pub(super) fn may_be_bare(start: &[u8]) -> bool {
     let start = start.trim_ascii_start();
     start.is_empty()
@@ -20,26 +20,32 @@ pub(super) fn may_be_bare(start: &[u8]) -> bool {
 
 /// Whether a nameless body is the report of an older worker: an object with `error` and nothing else.
 pub(super) fn is_bare(body: &[u8]) -> bool {
-    serde_json::from_slice::<Map<String, Value>>(body)
-        .is_ok_and(|report| report.len() == 1 && report.get("error").is_some_and(Value::is_string))
-}
-
-/// The report in `body`; a body that is none becomes the sentence of one.
-pub(super) fn parse(body: &[u8]) -> Map<String, Value> {
-    match serde_json::from_slice::<Map<String, Value>>(body) {
-        Ok(report) if report.get("error").is_some_and(Value::is_string) => report,
-        _ => {
-            let text = String::from_utf8_lossy(body);
-            let text = if text.trim().is_empty() { "the worker gave no reason" } else { text.trim() };
-            Map::from_iter([("error".to_owned(), Value::from(text))])
-        }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Bare {
+        #[allow(dead_code, reason = "only its type counts")]
+        error: String,
     }
+    serde_json::from_slice::<Bare>(body).is_ok()
 }
 
-/// What people read of it.
-pub(super) fn sentence(report: &Map<String, Value>) -> String {
-    let error = report.get("error").and_then(Value::as_str).unwrap_or("unknown error");
-    budget::beginning(error, budget::SENTENCE).into_owned()
+/// The bytes to keep of a report, and its sentence. A body that is not a report becomes the sentence of one.
+pub(super) fn parse(body: Vec<u8>) -> (Vec<u8>, String) {
+    #[derive(Deserialize)]
+    struct Report {
+        error: String,
+    }
+    if let Ok(Report { error }) = serde_json::from_slice(&body) {
+        return (body, sentence(error));
+    }
+    let text = String::from_utf8_lossy(&body);
+    let text = if text.trim().is_empty() { "the worker gave no reason" } else { text.trim() };
+    (base::json::json!({ "error": text }).to_string().into_bytes(), sentence(text.to_owned()))
+}
+
+/// The part of an error that is kept in memory.
+pub(super) fn sentence(error: String) -> String {
+    limits::cut(error, limits::MAX_SENTENCE_BYTES)
 }
 
 #[cfg(test)]
@@ -47,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_recognised_and_anything_else_becomes_one() {
+    fn reports_are_recognised_and_other_bodies_become_one() {
         for (body, bare, error) in [
             (r#"{"error":"no file"}"#, true, "no file"),
             (r#"{"error":"no file","pod":{}}"#, false, "no file"),
@@ -58,7 +64,7 @@ mod tests {
         ] {
             assert_eq!(is_bare(body.as_bytes()), bare, "{body}");
             assert!(may_be_bare(body.as_bytes()) || !bare, "{body}");
-            assert_eq!(sentence(&parse(body.as_bytes())), error, "{body}");
+            assert_eq!(parse(body.into()).1, error, "{body}");
         }
         for (start, may) in [
             ("", true),

@@ -1,54 +1,55 @@
-//! What a request asks for, whether its sender may, and what it is answered.
+//! The routes: what a request asks for, whether its sender may, and the response.
 //!
-//! A request becomes one [`Action`] or a refusal before its body is looked at. Connections, framing and time limits
-//! are those of `http`; files are the store's.
+//! A request becomes an [`Action`] or a refusal before its body is read. Connections, framing and deadlines are those of
+//! `http`; files are the store's.
 
-use std::io;
+use std::io::Read as _;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::budget::{self, Hit};
 use super::certify::{Certifier, Tries};
-use super::digests::{QUICK, Wanted};
-use super::progress::{self, Unread};
-use super::ran;
+use super::digests;
+use super::finished_tests;
+use super::limits::{self, LimitExceeded, Refusal};
+use super::progress;
 use super::receipt::Sender;
-use super::refusal::Refusal;
 use super::store::Store;
 use super::upload::Upload;
 use crate::backplane::{Authority, Caller};
 use base::clock;
-use base::http::{Request, Response, TurnedAway};
-use client::protocol::{DIGEST_HEADER, ERROR_HEADER, FINAL_HEADER, ResultId, Route, WANT_DIGEST_HEADER};
+use base::http::{Request, Response};
+use client::protocol::{DIGEST_HEADER, ERROR_HEADER, ResultId, Route};
 
-/// The limit of what a line of the log repeats of a path and of a refusal.
+/// Time for a body that is kept in memory.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum bytes that a log line repeats of a path and of a refusal.
 const LOGGED_BYTES: usize = 256;
 
-/// All that can be asked for.
+/// A permitted request.
 #[derive(Debug, PartialEq)]
 enum Action {
-    /// Take this result.
+    /// Store this result.
     Submit(ResultId),
-    /// Take this progress.
+    /// Note this progress.
     Update(ResultId),
     /// Note that the worker lives.
     Hear(ResultId),
-    /// Sign a certificate for whoever proves who it is.
+    /// Sign a certificate for a worker that proves its identity.
     Certify,
 }
 
-/// What answers requests.
+/// Responds to requests.
 pub(super) struct Endpoints<'a> {
     pub(super) store: &'a Store,
     pub(super) authority: &'a Authority,
-    /// Who makes certificates for workers, if they may ask for any.
+    /// Issues certificates, if this run does.
     pub(super) certifier: Option<&'a Certifier>,
     /// How many refusals of an address were logged.
     pub(super) refused: Tries<IpAddr>,
 }
 
 impl Endpoints<'_> {
-    /// Answers one request.
+    /// Responds to one request.
     pub(super) fn answer(&self, request: &mut Request<'_>) -> Response {
         let response = self.respond(request);
         self.log(request, &response);
@@ -68,8 +69,8 @@ impl Endpoints<'_> {
             500.. => log::Level::Error,
             _ => log::Level::Warn,
         };
-        let path = budget::beginning(&request.path, LOGGED_BYTES);
-        let message = budget::beginning(response.message(), LOGGED_BYTES);
+        let path = limits::beginning(&request.path, LOGGED_BYTES);
+        let message = limits::beginning(response.message(), LOGGED_BYTES);
         log::log!(level, "{} {path} from {address} was refused with {status} {message}", request.method);
     }
 
@@ -83,7 +84,7 @@ impl Endpoints<'_> {
                     None => Response::text(404, "this run does not issue certificates"),
                 };
             }
-            // Guests, whom only a run with a certifier lets in, hear nothing of what there is.
+            // A client without a certificate learns nothing about routes and results.
             _ if request.peer.certificate.is_none() => {
                 return Response::text(401, "a certificate of this run is required");
             }
@@ -96,31 +97,14 @@ impl Endpoints<'_> {
                 store.lock().hear(&id, Instant::now());
                 submit(store, &id, caller.as_ref(), request)
             }
-            Action::Update(id) => update(store, &id, request),
-            Action::Hear(id) => {
-                if store.lock().beat(&id, Instant::now()) {
-                    Response::empty(200)
-                } else {
-                    unexpected(&id)
-                }
-            }
+            Action::Update(id) => update(store, &id, request).unwrap_or_else(|refusal| refusal.response(&id)),
+            Action::Hear(id) if store.lock().beat(&id, Instant::now()) => Response::empty(200),
+            Action::Hear(id) => Refusal::Unexpected.response(&id),
         }
     }
 }
 
-/// Notes for the status that a request was told to come again before it was looked at.
-pub(super) fn note(store: &Store, refused: &TurnedAway) {
-    let caller = refused.peer.certificate.as_ref().and_then(Caller::of);
-    if let Some(Route::Result(id) | Route::Progress(id) | Route::Health(id)) = Route::parse(&refused.path)
-        && caller.is_some_and(|caller| caller.may(&id))
-    {
-        let mut state = store.lock();
-        state.hear(&id, Instant::now());
-        state.limited(&id, &if refused.dawdled { Hit::Dawdled } else { Hit::Waiting });
-    }
-}
-
-/// What `method` and `path` ask for, if `caller`, as its certificate names it, may ask so.
+/// The action of `method` and `path`, if `caller`, as its certificate names it, may take it.
 fn action(method: &str, path: &str, caller: Option<&Caller>) -> Result<Action, Response> {
     let Some(route) = Route::parse(path) else {
         return Err(Response::text(404, "no such path"));
@@ -145,74 +129,58 @@ fn action(method: &str, path: &str, caller: Option<&Caller>) -> Result<Action, R
 
 fn submit(store: &Store, id: &ResultId, caller: Option<&Caller>, request: &mut Request) -> Response {
     let header = |name: &str| request.headers.get(name).map(str::to_owned);
-    let Some(digest) = Wanted::read(request.headers.all(DIGEST_HEADER)) else {
+    let Ok(digest) = digests::announced(request.headers.all(DIGEST_HEADER)) else {
         return Response::text(400, format_args!("`{DIGEST_HEADER}` must be one `sha-256=:<base64>:`"));
     };
-    let is_quick_wanted = header(WANT_DIGEST_HEADER).is_some_and(|wanted| wanted.contains(QUICK));
     let (kind, disposition) = (header("Content-Type"), header("Content-Disposition"));
-    let is_error = header(ERROR_HEADER).is_some();
-    let length = request.declared_length();
-    let sender = Sender::new(caller.map(Caller::kind), request.headers.get("user-agent"));
-    let (kind, disposition) = (kind.as_deref(), disposition.as_deref());
-    let body = request.body();
-    let upload = Upload { body, length, kind, disposition, digest, is_quick_wanted, is_error, sender };
+    let upload = Upload {
+        length: request.declared_length(),
+        kind: kind.as_deref(),
+        disposition: disposition.as_deref(),
+        digest,
+        is_error: header(ERROR_HEADER).is_some(),
+        sender: Sender::new(caller.map(Caller::kind), request.headers.get("user-agent")),
+        meter: std::sync::Arc::clone(&request.peer.meter),
+        body: request.body(),
+    };
+    if upload.is_error {
+        upload.body.finish_within(BODY_TIMEOUT);
+    }
     match store.accept(id, upload) {
-        Ok(digests) => Response::empty(200).header("repr-digest", digests.text(is_quick_wanted)),
-        Err(refusal) => {
-            let response = Response::text(code(&refusal), format_args!("`{id}`: {refusal}"));
-            match refusal {
-                Refusal::Malformed(_) => response.header(FINAL_HEADER, "true"),
-                Refusal::Limit(hit) if !hit.is_final() => response.header("retry-after", "1"),
-                _ => response,
-            }
-        }
+        Ok(digest) => Response::empty(200).header("repr-digest", digests::text(&digest)),
+        Err(refusal) => refusal.response(id),
     }
 }
 
-/// The code that stands for `refusal`.
-pub(super) fn code(refusal: &Refusal) -> u16 {
-    match refusal {
-        Refusal::Digest | Refusal::Cut(_) => 400,
-        Refusal::Unexpected => 403,
-        Refusal::Stalled => 408,
-        Refusal::Duplicate => 409,
-        Refusal::Limit(hit) => hit.code(),
-        Refusal::Malformed(_) | Refusal::Broken(_) => 500,
-        Refusal::DiskFull(_) => 507,
-    }
-}
-
-fn update(store: &Store, id: &ResultId, request: &mut Request) -> Response {
+fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Response, Refusal> {
     if !store.lock().hear(id, Instant::now()) {
-        return unexpected(id);
+        return Err(Refusal::Unexpected);
     }
-    let limited = |hit: Hit| {
-        store.lock().limited(id, &hit);
-        let response = Response::text(hit.code(), format_args!("`{id}`: {hit}"));
-        if hit.is_final() { response } else { response.header("retry-after", "1") }
+    let limited = |limit: LimitExceeded| {
+        store.lock().limited(id, &limit);
+        Refusal::from(limit)
     };
-    let most = store.limits().progress.bytes;
-    let wanted = request.declared_length().unwrap_or(most);
-    if wanted > most {
-        return limited(Hit::Update(most));
+    let max = store.limits().progress.bytes;
+    let wanted = request.declared_length().unwrap_or(max);
+    if wanted > max {
+        return Err(limited(LimitExceeded::Update(max)));
     }
-    let _share = match store.reading(id, wanted) {
-        Ok(share) => share,
-        Err(hit) => return limited(hit),
-    };
-    let progress = match progress::decode(request.body(), most) {
-        Ok(progress) => progress,
-        Err(Unread::Limit(hit)) => return limited(hit),
-        Err(Unread::Body(io::ErrorKind::TimedOut)) => return Response::empty(408),
-        Err(Unread::Body(_)) => return Response::empty(400),
-    };
-    ran::note(store.run_dir(), id, &progress.msg);
+    // Held until the update is parsed: that takes more memory than the body.
+    let _memory = store.memory(id, wanted).map_err(limited)?;
+    let mut body = Vec::new();
+    let input = request.body();
+    input.finish_within(BODY_TIMEOUT);
+    if input.take(max + 1).read_to_end(&mut body).is_err() {
+        // The server responds to a body that cannot be read.
+        return Ok(Response::empty(400));
+    }
+    if body.len() as u64 > max {
+        return Err(limited(LimitExceeded::Update(max)));
+    }
+    let Some(progress) = progress::decode(&body) else { return Ok(Response::empty(400)) };
+    finished_tests::note(store.run_dir(), id, &progress.msg);
     store.lock().progress(id, progress, clock::now());
-    Response::empty(200)
-}
-
-fn unexpected(id: &ResultId) -> Response {
-    Response::text(403, format_args!("`{id}`: {}", Refusal::Unexpected))
+    Ok(Response::empty(200))
 }
 
 #[cfg(test)]

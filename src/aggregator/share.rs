@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::budget::{Hit, Unit};
+use super::limits::{LimitExceeded, Unit};
 use crate::config;
 use base::sys;
 
@@ -136,22 +136,22 @@ impl Disk {
         self.lock().entry(plugin.to_owned()).or_default().done = true;
     }
 
-    fn take(&self, plugin: &str, more: Room) -> Result<(), Hit> {
+    fn take(&self, plugin: &str, more: Room) -> Result<(), LimitExceeded> {
         self.take_of(free(&self.dir), plugin, more)
     }
 
-    fn take_of(&self, free: Room, plugin: &str, more: Room) -> Result<(), Hit> {
+    fn take_of(&self, free: Room, plugin: &str, more: Room) -> Result<(), LimitExceeded> {
         if let Some(unit) = free.short_of(self.reserve.plus(more)) {
-            return Err(Hit::Disk(free.of(unit), self.reserve.of(unit), unit));
+            return Err(LimitExceeded::Disk(free.of(unit), self.reserve.of(unit), unit));
         }
         let mut plugins = self.lock();
         let sum = plugins.values().fold(0, |sum: u64, plugin| sum.saturating_add(plugin.used.bytes));
         if sum.saturating_add(more.bytes) > self.run {
-            return Err(Hit::Run(self.run));
+            return Err(LimitExceeded::Run(self.run));
         }
         let mine = plugins.get(plugin).map_or(Room::default(), |plugin| plugin.used).plus(more);
         if let Some(unit) = self.cap.short_of(mine) {
-            return Err(Hit::Plugin(self.cap.of(unit), unit));
+            return Err(LimitExceeded::Plugin(self.cap.of(unit), unit));
         }
         if self.share.short_of(mine).is_some() {
             let others = plugins.iter().filter(|(name, other)| *name != plugin && !other.done);
@@ -159,7 +159,7 @@ impl Disk {
             let left =
                 Room { bytes: free.bytes.min(self.reserve.bytes.saturating_add(self.run - sum)), ..free };
             if let Some(unit) = left.short_of(self.reserve.plus(owed).plus(more)) {
-                return Err(Hit::Share(self.share.of(unit), unit));
+                return Err(LimitExceeded::Share(self.share.of(unit), unit));
             }
         }
         plugins.entry(plugin.to_owned()).or_default().used = mine;
@@ -184,7 +184,7 @@ pub(super) struct Claim<'a> {
     taken: Cell<Room>,
     /// What was taken and not asked for yet.
     left: Cell<Room>,
-    hit: RefCell<Option<Hit>>,
+    hit: RefCell<Option<LimitExceeded>>,
 }
 
 impl Claim<'_> {
@@ -226,7 +226,7 @@ impl Claim<'_> {
     }
 
     /// Which limit it ran into, if it did.
-    pub(super) fn hit(&self) -> Option<Hit> {
+    pub(super) fn hit(&self) -> Option<LimitExceeded> {
         self.hit.borrow().clone()
     }
 
@@ -281,14 +281,14 @@ mod tests {
         let disk = disk(|_| {});
         let take = |left: u64, plugin: &str, mib: u64| disk.take_of(room(left), plugin, room(mib));
         assert_eq!(take(100, "a", 30), Ok(()));
-        assert_eq!(take(70, "a", 1), Err(Hit::Share(30 * MIB, Unit::Bytes)));
+        assert_eq!(take(70, "a", 1), Err(LimitExceeded::Share(30 * MIB, Unit::Bytes)));
         assert_eq!(take(70, "b", 20), Ok(()));
-        assert_eq!(take(50, "a", 1), Err(Hit::Share(30 * MIB, Unit::Bytes)), "b may need ten more");
+        assert_eq!(take(50, "a", 1), Err(LimitExceeded::Share(30 * MIB, Unit::Bytes)), "b may need ten more");
         disk.done("b");
         assert_eq!(take(50, "a", 10), Ok(()), "b needs no more");
-        assert_eq!(take(40, "a", 1), Err(Hit::Share(30 * MIB, Unit::Bytes)), "c may need thirty");
+        assert_eq!(take(40, "a", 1), Err(LimitExceeded::Share(30 * MIB, Unit::Bytes)), "c may need thirty");
         assert_eq!(take(40, "c", 30), Ok(()), "its part was always there");
-        assert_eq!(take(10, "b", 1), Err(Hit::Disk(10 * MIB, 10 * MIB, Unit::Bytes)));
+        assert_eq!(take(10, "b", 1), Err(LimitExceeded::Disk(10 * MIB, 10 * MIB, Unit::Bytes)));
     }
 
     #[test]
@@ -296,22 +296,22 @@ mod tests {
         let disk = disk(|_| {});
         let inodes = |inodes| Room { bytes: 0, inodes };
         assert_eq!(disk.take_of(room(100), "a", inodes(30)), Ok(()));
-        assert_eq!(disk.take_of(room(70), "a", inodes(1)), Err(Hit::Share(30, Unit::Inodes)));
-        assert_eq!(disk.take_of(room(10), "b", inodes(1)), Err(Hit::Disk(10, 10, Unit::Inodes)));
+        assert_eq!(disk.take_of(room(70), "a", inodes(1)), Err(LimitExceeded::Share(30, Unit::Inodes)));
+        assert_eq!(disk.take_of(room(10), "b", inodes(1)), Err(LimitExceeded::Disk(10, 10, Unit::Inodes)));
     }
 
     #[test]
     fn the_limits_of_a_plugin_and_of_the_run_hold_whatever_there_is() {
         let capped = disk(|disk| disk.cap = Room { bytes: 5 * MIB, inodes: 3 });
-        assert_eq!(capped.take_of(room(100), "a", room(4)), Err(Hit::Plugin(3, Unit::Inodes)));
-        assert_eq!(capped.take_of(room(100), "a", room(6)), Err(Hit::Plugin(5 * MIB, Unit::Bytes)));
+        assert_eq!(capped.take_of(room(100), "a", room(4)), Err(LimitExceeded::Plugin(3, Unit::Inodes)));
+        assert_eq!(capped.take_of(room(100), "a", room(6)), Err(LimitExceeded::Plugin(5 * MIB, Unit::Bytes)));
         let run = disk(|disk| (disk.run, disk.share) = (9 * MIB, room(3)));
         assert_eq!(run.take_of(room(100), "a", room(3)), Ok(()));
-        assert_eq!(run.take_of(room(100), "a", room(1)), Err(Hit::Share(3 * MIB, Unit::Bytes)));
+        assert_eq!(run.take_of(room(100), "a", room(1)), Err(LimitExceeded::Share(3 * MIB, Unit::Bytes)));
         run.done("b");
         run.done("c");
         assert_eq!(run.take_of(room(100), "a", room(6)), Ok(()));
-        assert_eq!(run.take_of(room(100), "a", room(1)), Err(Hit::Run(9 * MIB)));
+        assert_eq!(run.take_of(room(100), "a", room(1)), Err(LimitExceeded::Run(9 * MIB)));
     }
 
     #[test]

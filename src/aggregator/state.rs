@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::attempt::Uploads;
-use super::budget::{self, Hit};
+use super::limits::{self, LimitExceeded};
 use super::progress;
 use super::receipt::Receipt;
 use crate::status::{self, Archive, Entry, Run};
@@ -67,7 +67,7 @@ struct Slot {
     trouble: Option<String>,
     progress: Option<Arc<Progress>>,
     /// The last limit that it ran into, for the status.
-    limited: Option<Hit>,
+    limited: Option<LimitExceeded>,
     uploads: Uploads,
     result_status: String,
     result_counts: Option<BTreeMap<String, u64>>,
@@ -166,9 +166,9 @@ impl State {
     }
 
     /// Notes that `id` ran into a limit.
-    pub(super) fn limited(&mut self, id: &ResultId, hit: &Hit) {
+    pub(super) fn limited(&mut self, id: &ResultId, limit: &LimitExceeded) {
         if let Some(slot) = self.slot(id) {
-            slot.limited = Some(hit.clone());
+            slot.limited = Some(limit.clone());
             wake(&mut self.onlookers);
         }
     }
@@ -278,12 +278,12 @@ impl State {
     /// Lays `update` over the progress of `id`; false if nobody expects it.
     pub(super) fn progress(&mut self, id: &ResultId, update: Progress, now: String) -> bool {
         let results = self.sizes.get(&id.plugin).copied().unwrap_or(1);
-        let share = budget::progress_share(self.progress_kept, self.sizes.len(), results);
+        let share = limits::progress_share(self.progress_kept, self.sizes.len(), results);
         let Some(slot) = self.slot(id) else { return false };
         let before = slot.progress.take().map(Arc::unwrap_or_clone);
         let (after, cut) = progress::merged(id, before, update, now, share);
         slot.progress = Some(Arc::new(after));
-        slot.limited = cut.then_some(Hit::Kept(share));
+        slot.limited = cut.then_some(LimitExceeded::Kept(share));
         wake(&mut self.onlookers);
         true
     }
@@ -432,7 +432,7 @@ impl Slot {
         };
         match &self.standing {
             Standing::Awaited => {
-                let limited = || self.limited.as_ref().map(Hit::to_string);
+                let limited = || self.limited.as_ref().map(LimitExceeded::to_string);
                 entry.message = self.trouble.clone().or_else(|| self.silent(silence, now)).or_else(limited);
             }
             Standing::Refused { reason, .. } => {

@@ -116,9 +116,10 @@ fn a_worker_that_stops_its_heartbeats_is_silent_unless_it_uploads() {
     // It shows its progress and sends no heartbeats.
     assert!(state.hear(&ids[2], start));
     state.settle(&ids[3], Standing::Accepted { identity: None });
-    let upload = state.begin(&ids[1], None, start).unwrap();
+    let upload = std::sync::Arc::<base::http::Meter>::default();
+    state.begin(&ids[1], Some(&upload)).unwrap();
     let mut silent = |seconds| {
-        upload.reading(|| Ok(1)).unwrap();
+        upload.time(false, || Ok(1)).unwrap();
         let silent = state.gone_silent(Duration::from_secs(60), at(seconds));
         silent.into_iter().map(|(id, quiet)| (id.node, quiet.as_secs())).collect::<Vec<_>>()
     };

@@ -18,21 +18,22 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 
-use super::attempt::{Attempt, TURN_TIMEOUT};
-use super::budget::{self, Hit};
-use super::digests::Digests;
+use super::attempt::TURN_TIMEOUT;
+use super::digests::Sha256;
 use super::disk::{make_dir, put_in_place, remove, sync_tree, write_new};
 use super::disposition::file_name;
 use super::intake::{Intake, Trouble};
 use super::journal::{Journal, Record};
+use super::limits::{self, LimitExceeded, Refusal, refusal};
 use super::receipt::Sender;
-use super::refusal::{Refusal, refusal};
 use super::report;
 use super::share::{Claim, Disk, Room};
 use super::state::{Standing, State, Taken};
 use super::upload::Upload;
 use crate::config::{self, Results};
 use crate::layout;
+use base::http::Meter;
+use base::quota::{Permit, Quota};
 use base::{archive, clock};
 use client::protocol::{Failure, FailureKind, GZIP, ResultId};
 
@@ -49,7 +50,7 @@ pub(crate) struct Store {
     number: AtomicU64,
     /// Nobody waits for results any more.
     closing: AtomicBool,
-    reading: budget::Pool,
+    memory: Quota<String>,
 }
 
 impl Store {
@@ -100,7 +101,7 @@ impl Store {
             free: Condvar::new(),
             number: AtomicU64::new(0),
             closing: AtomicBool::new(false),
-            reading: budget::Pool::new(limits.progress.reading_bytes, limits.progress.bytes),
+            memory: limits::body_memory(&limits),
             limits,
         };
         store.resume(records)?;
@@ -118,27 +119,31 @@ impl Store {
         &self.limits
     }
 
-    /// Room for `bytes` of `id` that are read to be looked at as a whole, if there is some now.
-    pub(super) fn reading(&self, id: &ResultId, bytes: u64) -> Result<budget::Share<'_>, Hit> {
-        self.reading.take(&id.plugin, bytes).ok_or(Hit::Reading)
+    /// Memory for a body of `bytes` for `id`; small ones need no permit.
+    pub(super) fn memory(&self, id: &ResultId, bytes: u64) -> Result<Option<Permit<String>>, LimitExceeded> {
+        if bytes <= limits::SMALL_BODY_BYTES {
+            return Ok(None);
+        }
+        self.memory.take(&id.plugin, bytes).map(Some).ok_or(LimitExceeded::Memory)
     }
 
-    /// Takes a body in. When this returns digests, the result is in place and stays there.
-    pub(super) fn accept<R: Read>(&self, id: &ResultId, upload: Upload<'_, R>) -> Result<Digests, Refusal> {
-        let taken = self.begin(id, upload.length, &upload.sender).and_then(|attempt| {
+    /// Stores a body. When this returns its digest, the result is in place and stays there.
+    pub(super) fn accept<R: Read>(&self, id: &ResultId, upload: Upload<'_, R>) -> Result<Sha256, Refusal> {
+        let meter = Arc::clone(&upload.meter);
+        let taken = self.begin(id, &upload).and_then(|()| {
             let place = self.new_place();
             // What stays free is for reports of errors, among others.
             let disk = if upload.is_error { &Disk::endless() } else { &self.disk };
             // Given back when what it was taken for is gone.
             let claim = disk.claim(&id.plugin);
-            let taken = self.take_in(id, upload, &place, &attempt, &claim);
+            let taken = self.take_in(id, upload, &place, &claim);
             // At the end of the run all that is left goes at once.
             if !self.closing.load(Ordering::Relaxed)
                 && let Err(error) = remove(&place)
             {
                 log::warn!("{error:#}");
             }
-            self.lock().end(id, &attempt);
+            self.lock().end(id, &meter);
             self.free.notify_all();
             taken
         });
@@ -195,8 +200,11 @@ impl Store {
                 failure.error()
             );
         }
+        let failed =
+            || Standing::Failed { error: report::sentence(failure.error().to_owned()), kind: failure.kind };
+        let body = serde_json::Value::from(failure.report.clone()).to_string();
         for id in ids {
-            match self.put_error(&id, &failure.report, failure.kind) {
+            match self.put_error(&id, body.as_bytes(), failed()) {
                 Ok(()) => {}
                 // A result came meanwhile, which is better news.
                 Err(Refusal::Duplicate | Refusal::Unexpected) => {}
@@ -204,8 +212,7 @@ impl Store {
                     log::error!("`{id}`: its error could not be stored: {refusal}");
                     // It must count all the same, or the run would wait for ever.
                     if let Ok(busy) = self.claim(&id) {
-                        let (error, kind) = (failure.error().to_owned(), failure.kind);
-                        busy.settle(Standing::Failed { error, kind });
+                        busy.settle(failed());
                     }
                 }
             }
@@ -247,21 +254,21 @@ impl Store {
         }
     }
 
-    /// Begins an upload of `id` when not too many others are under way, or one of them brings next to nothing.
-    fn begin(&self, id: &ResultId, length: Option<u64>, sender: &Sender) -> Result<Arc<Attempt>, Refusal> {
-        const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+    /// Begins an upload of `id` as soon as no other one makes progress.
+    fn begin<R>(&self, id: &ResultId, upload: &Upload<'_, R>) -> Result<(), Refusal> {
+        const CHECK_INTERVAL: Duration = Duration::from_millis(100);
         let deadline = Instant::now() + TURN_TIMEOUT;
         let mut state = self.lock();
         loop {
-            match state.begin(id, length, Instant::now()) {
+            match state.begin(id, &upload.meter) {
                 Err(Taken::Uploading) if Instant::now() < deadline => {
-                    let waited = self.free.wait_timeout(state, LOOK_INTERVAL);
+                    let waited = self.free.wait_timeout(state, CHECK_INTERVAL);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
                 Err(taken) => return Err(taken.into()),
-                Ok(attempt) => {
-                    state.attempted(id, sender);
-                    return Ok(attempt);
+                Ok(()) => {
+                    state.attempted(id, &upload.sender);
+                    return Ok(());
                 }
             }
         }
@@ -272,97 +279,87 @@ impl Store {
         id: &ResultId,
         upload: Upload<'_, R>,
         place: &Path,
-        attempt: &Attempt,
         claim: &Claim<'_>,
-    ) -> Result<Digests, Refusal> {
-        let most = if upload.is_error { budget::ERROR_REPORT } else { self.limits.results.bytes };
+    ) -> Result<Sha256, Refusal> {
+        let max = if upload.is_error { limits::MAX_REPORT_BYTES } else { self.limits.results.bytes };
         let announced = upload.length.unwrap_or(0);
-        let report_length = upload.length.unwrap_or(u64::MAX).min(budget::ERROR_REPORT);
-        if announced > most {
-            return Err(Hit::Sent(most).into());
+        let report_length = upload.length.unwrap_or(u64::MAX).min(limits::MAX_REPORT_BYTES);
+        if announced > max {
+            return Err(LimitExceeded::Sent(max).into());
         }
-        // The folder itself counts, and what is certain not to fit is not begun.
+        // The folder itself counts, and an upload that certainly does not fit is not begun.
         let fits = claim.would_take(Room { bytes: announced, inodes: 0 }) && claim.take(Room::file(0));
-        if let Some(hit) = claim.hit().filter(|_| !fits) {
-            return Err(hit.into());
+        if let Some(limit) = claim.hit().filter(|_| !fits) {
+            return Err(limit.into());
         }
         make_dir(place, 0o755)?;
-        let may_wait = upload.may_wait();
-        let intake = Intake::new(upload.body, most, claim, attempt);
-        let mut intake = if may_wait { intake.quick() } else { intake };
+        // Held until the report is parsed and written.
+        let memory = if upload.is_error { self.memory(id, report_length)? } else { None };
+        let mut intake = Intake::new(upload.body, max, claim);
         let stored = if upload.is_error {
-            let _share = self.reading(id, report_length)?;
-            read_all(&mut intake).map(Some)
+            read_all(&mut intake).map(|body| Some((body, memory)))
         } else {
-            self.store_body(
-                id,
-                &mut intake,
-                (upload.kind, upload.disposition, report_length),
-                (place, attempt, claim),
-            )
+            let described = (upload.kind, upload.disposition, report_length);
+            self.store_body(id, &mut intake, described, (place, &upload.meter, claim))
         };
-        if stored.is_err() && attempt.is_superseded() {
-            return Err(refusal(Trouble::Superseded, most));
-        }
         match (intake.trouble(), claim.hit()) {
-            (Some(Trouble::NoRoom) | None, Some(hit)) if stored.is_err() => return Err(hit.into()),
-            (Some(trouble), _) => return Err(refusal(trouble, most)),
+            (Some(Trouble::NoRoom) | None, Some(limit)) if stored.is_err() => return Err(limit.into()),
+            (Some(trouble), _) => return Err(refusal(trouble, max)),
             (None, _) => {}
         }
         let report = stored?;
         let size = intake.taken();
-        let digests = intake.digests();
-        if !upload.digest.is_met_by(&digests) {
+        let digest = intake.digest();
+        if upload.digest.is_some_and(|announced| announced != digest) {
             return Err(Refusal::Digest);
         }
         match report {
             // A time limit says more about the run than what the worker says after it.
             Some(_) if self.lock().timed_out(id) => {}
-            Some(body) => {
-                let report = report::parse(&body);
-                // That a time limit is over, nobody but the aggregator decides.
-                let error = report::sentence(&report);
+            Some((body, _memory)) => {
+                let (body, error) = report::parse(body);
+                // Only the aggregator decides that a time limit is over.
                 let skipped = FailureKind::of(&error) == FailureKind::Skipped;
                 let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
-                // What stands there already is not written again, nor whatever somebody thinks of, for ever.
-                let stands = self.lock().standing(id) == Some(&Standing::Failed { error, kind });
-                if !stands {
+                let failed = Standing::Failed { error, kind };
+                // The same report again is not written again, and different ones are capped.
+                if self.lock().standing(id) != Some(&failed) {
                     if !self.lock().may_report(id) {
                         return Err(Refusal::Duplicate);
                     }
-                    self.put_error(id, &report, kind)?;
+                    self.put_error(id, &body, failed)?;
                 }
             }
             None => {
-                self.put_result(id, place, (&digests, size), &upload.sender)?;
+                self.put_result(id, place, (&digest, size), &upload.sender)?;
                 claim.keep();
             }
         }
-        Ok(digests)
+        Ok(digest)
     }
 
-    /// Writes a body of this type and disposition into the folder `place`; hands it back instead if it turns out to
-    /// be a report of an error.
+    /// Writes a body of this type and disposition into the folder `place`, or returns it if it is an error report.
     fn store_body<R: Read>(
         &self,
         id: &ResultId,
         intake: &mut Intake<'_, R>,
         (kind, disposition, report_length): (Option<&str>, Option<&str>, u64),
-        (place, attempt, claim): (&Path, &Attempt, &Claim<'_>),
-    ) -> Result<Option<Vec<u8>>, Refusal> {
+        (place, meter, claim): (&Path, &Meter, &Claim<'_>),
+    ) -> Result<Option<Report>, Refusal> {
         // Older workers report errors as nameless bodies of the type that the result would have had.
         let mut start = Vec::new();
         if disposition.is_none() {
-            start = self.start_of(id, intake, report_length)?;
+            let memory;
+            (start, memory) = self.start_of(id, intake, report_length)?;
             if report::is_bare(&start) {
-                return Ok(Some(start));
+                return Ok(Some((start, memory)));
             }
         }
         if kind == Some(GZIP) {
             let Results { entries, unpacked_bytes: total, .. } = self.limits.results;
             let limits = archive::Limits { entries, total, file: total };
-            // Little of a body can unpack to much that nobody waits for any more.
-            let room = |bytes| !attempt.is_superseded() && claim.take(Room::file(bytes));
+            // A few bytes of a body can unpack to much, even after another upload has taken over.
+            let room = |bytes| !meter.evicted() && claim.take(Room::file(bytes));
             let body = start.chain(intake.by_ref());
             let skipped = archive::unpack_within(body, place, &limits, room)?.skipped;
             if skipped > 0 {
@@ -380,24 +377,24 @@ impl Store {
         Ok(None)
     }
 
-    /// As much of a body as tells whether it can be a report of an error: all of it if it can.
+    /// Reads just enough to recognise an error report: all of one.
     fn start_of<R: Read>(
         &self,
         id: &ResultId,
         intake: &mut Intake<'_, R>,
         length: u64,
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Report, Refusal> {
         let mut start = Vec::new();
-        let mut read = |most: u64| -> Result<Vec<u8>, Refusal> {
-            intake.by_ref().take(most).read_to_end(&mut start).map_err(anyhow::Error::from)?;
-            Ok(start.clone())
+        let mut read = |max: u64, start: &mut Vec<u8>| {
+            intake.by_ref().take(max).read_to_end(start).map_err(anyhow::Error::from)
         };
-        let first = read(report::REPORT_START_BYTES)?;
-        if !report::may_be_bare(&first) {
-            return Ok(first);
+        read(report::REPORT_START_BYTES, &mut start)?;
+        if !report::may_be_bare(&start) {
+            return Ok((start, None));
         }
-        let _share = self.reading(id, length)?;
-        read(budget::ERROR_REPORT - report::REPORT_START_BYTES)
+        let memory = self.memory(id, length)?;
+        read(limits::MAX_REPORT_BYTES - report::REPORT_START_BYTES, &mut start)?;
+        Ok((start, memory))
     }
 
     /// Renames the folder `place` to where the result of `id` belongs, unless another upload was faster.
@@ -405,14 +402,14 @@ impl Store {
         &self,
         id: &ResultId,
         place: &Path,
-        (digests, size): (&Digests, u64),
+        (digest, size): (&Sha256, u64),
         sender: &Sender,
     ) -> Result<(), Refusal> {
         let busy = self.claim(id)?;
         let (target, errors) = (self.results(id), self.errors(id));
         remove(&target)?;
         put_in_place(place, &target)?;
-        let receipt = self.lock().receipt_of(id, sender, size, digests);
+        let receipt = self.lock().receipt_of(id, sender, size, digest);
         let record = Record::Accepted { id: id.clone(), receipt: receipt.clone() };
         if let Err(error) = self.journal.append(&record) {
             // Not acknowledged, so it must not look as if it were.
@@ -430,28 +427,22 @@ impl Store {
         Ok(())
     }
 
-    /// Puts `error.json` in the place of the result of `id`, unless a real one is there.
-    fn put_error(
-        &self,
-        id: &ResultId,
-        report: &serde_json::Map<String, serde_json::Value>,
-        kind: FailureKind,
-    ) -> Result<(), Refusal> {
-        let error = report::sentence(report);
+    /// Puts the report `body` in the place of the result of `id`, unless a real one is there.
+    fn put_error(&self, id: &ResultId, body: &[u8], failed: Standing) -> Result<(), Refusal> {
+        let Standing::Failed { error, kind } = &failed else { return Ok(()) };
         let place = self.new_place();
-        let body = serde_json::to_vec(report).map_err(anyhow::Error::from)?;
         let busy = self.claim(id)?;
         make_dir(&place, 0o755)?;
-        write_new(&place.join(layout::ERROR_FILE), |file| file.write_all(&body))?;
+        write_new(&place.join(layout::ERROR_FILE), |file| file.write_all(body))?;
         let errors = self.errors(id);
         remove(&errors)?;
         put_in_place(&place, &errors)?;
         let at = clock::now();
-        let record = Record::Failed { id: id.clone(), error: error.clone(), kind, at: at.clone() };
+        let record = Record::Failed { id: id.clone(), error: error.clone(), kind: *kind, at: at.clone() };
         self.journal.append(&record).context("journal")?;
         self.lock().failed_at(id, at);
         log::warn!("`{id}` failed: {error}");
-        busy.settle(Standing::Failed { error, kind });
+        busy.settle(failed);
         Ok(())
     }
 
@@ -472,12 +463,14 @@ impl Store {
     fn note(&self, id: &ResultId, refusal: &Refusal) {
         match refusal {
             Refusal::Unexpected | Refusal::Duplicate | Refusal::Cut(_) | Refusal::Stalled => {}
-            // It will not be smaller the next time.
-            Refusal::Limit(hit) if hit.is_final() => {
+            // A retry would be as large.
+            Refusal::Limit(limit) if limit.is_final() => {
                 self.record(&Failure::new(id.clone(), refusal.to_string()));
             }
-            // Nothing is wrong with it.
-            Refusal::Limit(hit) if hit.code() == 503 => self.lock().limited(id, hit),
+            // Nothing is wrong with the body.
+            Refusal::Limit(limit @ (LimitExceeded::Uploading | LimitExceeded::Memory)) => {
+                self.lock().limited(id, limit);
+            }
             _ => self.lock().refuse(id, refusal.to_string(), Instant::now()),
         }
     }
@@ -540,6 +533,9 @@ impl Store {
         self.plugins.join(&id.plugin).join(layout::ERRORS).join(&id.node)
     }
 }
+
+/// An error report, with the permit for its memory.
+type Report = (Vec<u8>, Option<Permit<String>>);
 
 /// The right to change the files of one result; given back on every way out.
 struct SlotGuard<'a> {

@@ -1,19 +1,19 @@
 //! The store by itself: what is taken, what replaces what, what a crash leaves.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tar::EntryType as Kind;
 
-use super::digests::{Digest, Digests, Wanted};
 use super::fixture::{Scratch, bomb, limits, plain, put, put_tar, send, tar_gz};
+use super::limits::Refusal;
 use super::receipt::Sender;
-use super::refusal::Refusal;
-use super::server::code;
 use super::state::Standing;
 use super::store::Store;
 use super::upload::Upload;
 use crate::layout::{JOURNAL, state_dir};
+use base::http::Meter;
 use client::protocol::{Failure, FailureKind, GZIP, ResultId};
 
 fn node(name: &str) -> ResultId {
@@ -22,7 +22,7 @@ fn node(name: &str) -> ResultId {
 
 #[track_caller]
 fn check(result: Result<(), Refusal>, expected: u16) {
-    let got = result.as_ref().map_or_else(code, |()| 200);
+    let got = result.as_ref().map_or_else(Refusal::code, |()| 200);
     assert_eq!(got, expected, "{result:?}");
 }
 
@@ -180,19 +180,13 @@ fn bombs_and_floods_are_stopped() {
 }
 
 #[test]
-fn a_wrong_digest_is_refused_and_a_right_one_taken() {
+fn wrong_digest_is_refused_and_a_right_one_accepted() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
-    let mut digest = Digest::new(true);
-    digest.update(b"abc");
-    let digests = digest.finish();
-    let Digests { sha256, crc32 } = digests;
-    for wrong in [Wanted { sha256: Some([0; 32]), crc32: None }, Wanted { sha256, crc32: Some([0; 4]) }] {
-        check(send(&store, &id, Upload { digest: wrong, ..plain(b"abc") }), 400);
-    }
-    let right = Wanted { sha256, crc32: Some(crc32) };
-    assert_eq!(store.accept(&id, Upload { digest: right, ..plain(b"abc") }).unwrap(), digests);
+    check(send(&store, &id, Upload { digest: Some([0; 32]), ..plain(b"abc") }), 400);
+    let digest = ring::digest::digest(&ring::digest::SHA256, b"abc").as_ref().try_into().unwrap();
+    assert_eq!(store.accept(&id, Upload { digest: Some(digest), ..plain(b"abc") }).unwrap(), digest);
 }
 
 #[test]
@@ -256,7 +250,7 @@ fn reports_of_errors_do_not_fill_the_disk() {
     (0..50).for_each(|_| check(report("one"), 200));
     assert_eq!(journal(), before, "what stands there is not written again");
     let codes: Vec<u16> = (0..20)
-        .map(|number| report(&number.to_string()).map_or_else(|refusal| code(&refusal), |()| 200))
+        .map(|number| report(&number.to_string()).map_or_else(|refusal| refusal.code(), |()| 200))
         .collect();
     assert_eq!((&codes[..15], &codes[15..]), (&[200; 15][..], &[409; 5][..]));
     check(put(&store, &id, "real", b"1"), 200);
@@ -278,14 +272,10 @@ fn at_the_end_uploads_end_too_and_leave_what_they_have_to_be_removed_at_once() {
                 disposition: Some("a;filename=f"),
                 ..plain(b"")
             };
-            let Upload { length, kind, disposition, digest, is_quick_wanted, is_error, sender, .. } = upload;
-            let body = Fed { asks, fed };
-            store
-                .accept(
-                    &id,
-                    Upload { body, length, kind, disposition, digest, is_quick_wanted, is_error, sender },
-                )
-                .map(|_| ())
+            let Upload { length, kind, disposition, digest, is_error, sender, meter, .. } = upload;
+            let body = Fed { asks, fed, meter: Arc::clone(&meter) };
+            let upload = Upload { body, length, kind, disposition, digest, is_error, sender, meter };
+            store.accept(&id, upload).map(|_| ())
         });
         asked.recv().unwrap();
         store.close();
@@ -298,19 +288,22 @@ fn at_the_end_uploads_end_too_and_leave_what_they_have_to_be_removed_at_once() {
     assert!(!state_dir(&scratch.run()).exists());
 }
 
-/// A body that comes when it is told to: what `fed` brings, in pieces, until an empty one.
+/// A body of the pieces that `fed` brings, until an empty one, measured as on a connection.
 struct Fed {
+    meter: Arc<Meter>,
     asks: std::sync::mpsc::Sender<()>,
     fed: std::sync::mpsc::Receiver<&'static [u8]>,
 }
 
 impl Read for Fed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Nobody has to listen.
+        // The receiver may be gone.
         let _ = self.asks.send(());
-        let piece = self.fed.recv().unwrap_or_default();
-        buffer[..piece.len()].copy_from_slice(piece);
-        Ok(piece.len())
+        self.meter.time(false, || {
+            let piece = self.fed.recv().unwrap_or_default();
+            buffer[..piece.len()].copy_from_slice(piece);
+            Ok(piece.len())
+        })
     }
 }
 
@@ -330,17 +323,18 @@ fn of_two_uploads_at_once_the_second_is_told_so_unless_the_first_brings_nothing(
             let ((asks, asked), (feed, fed)) = (channel(), channel());
             let (store, id) = (&store, &id);
             let thread = scope.spawn(move || {
+                let meter = Arc::<Meter>::default();
                 let upload = Upload {
-                    body: Fed { asks, fed },
+                    body: Fed { asks, fed, meter: Arc::clone(&meter) },
                     length: None,
                     kind: None,
                     disposition: Some("a;filename=f"),
-                    digest: Wanted::default(),
-                    is_quick_wanted: false,
+                    digest: None,
                     is_error: false,
                     sender: Sender::default(),
+                    meter,
                 };
-                store.accept(id, upload).map_or_else(|refusal| code(&refusal), |_| 200)
+                store.accept(id, upload).map_or_else(|refusal| refusal.code(), |_| 200)
             });
             asked.recv().unwrap();
             (thread, asked, feed)
@@ -424,7 +418,7 @@ fn a_cut_or_stalled_body_is_not_stored() {
     let store = scratch.open(std::slice::from_ref(&id));
     let tar = tar_gz(&[(Kind::Regular, "x", 0o644, "", &[1; 1_000])]);
     let start = &tar[..tar.len() / 2];
-    for (kind, expected) in [(io::ErrorKind::UnexpectedEof, 400), (io::ErrorKind::TimedOut, 408)] {
+    for (kind, expected) in [(io::ErrorKind::UnexpectedEof, 408), (io::ErrorKind::TimedOut, 408)] {
         for content_type in [None, Some(GZIP)] {
             let body = start.chain(Cut(kind));
             let upload = Upload {
@@ -432,10 +426,10 @@ fn a_cut_or_stalled_body_is_not_stored() {
                 length: None,
                 kind: content_type,
                 disposition: Some("a;filename=f"),
-                digest: Wanted::default(),
-                is_quick_wanted: false,
+                digest: None,
                 is_error: false,
                 sender: Sender::default(),
+                meter: Arc::default(),
             };
             check(store.accept(&id, upload).map(|_| ()), expected);
         }

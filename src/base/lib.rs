@@ -32,6 +32,7 @@ pub mod archive;
 pub mod clock;
 mod hex;
 pub mod json;
+pub mod quota;
 pub mod retry;
 pub mod small;
 pub mod stop;

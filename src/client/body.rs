@@ -1,9 +1,9 @@
 //! The body of a submission: a file, a packed folder or bytes, with name, type, length and digest.
 //!
-//! A file is digested while it is sent, so that it is read only once: the aggregator responds with the digests of what it
-//! stored, and the quick one is compared. Another attempt announces the SHA-256 of what was sent, and so do bytes and
-//! folders, which are digested while they are packed. A file that changes while it is sent is noticed before its last bytes are sent, so a mixture of
-//! two versions is never accepted as a result.
+//! A file is digested while it is sent, so that it is read only once: the aggregator responds with the SHA-256 of what it
+//! stored, which is compared. A retry announces the digest beforehand, and so do bytes, and folders, which are digested
+//! while they are packed. A change of a file is noticed before its last bytes are sent, so that a mixture of two versions
+//! is never accepted as a result.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
@@ -14,7 +14,6 @@ use base64::Engine as _;
 use ring::digest::{Context, SHA256};
 
 use super::Error;
-use super::checksum::{self, Checksum};
 use crate::protocol::GZIP;
 use base::archive;
 use base::sys::Folder;
@@ -114,33 +113,20 @@ impl<'a> Source<'a> {
         self.version().is_ok_and(|now| now == *of).then_some(text.as_deref())?
     }
 
-    /// Remembers the digest of what was sent, for another attempt.
-    pub(super) fn keep(&mut self, sent: &Sent) {
-        self.digest = Some((sent.version, self.sha256(sent)));
+    /// Remembers the digest of what was sent, for a retry.
+    pub(super) fn keep(&mut self, sent: Sent) {
+        self.digest = Some((sent.version, Some(sent.digest)));
     }
 
-    /// Whether a `Repr-Digest` has a digest other than that of what was sent. A missing one, or one of an unknown kind,
-    /// says nothing.
-    pub(super) fn differs(&self, sent: &Sent, stored: &str) -> bool {
-        if let Some(sum) = &sent.sum
-            && values(stored, checksum::KIND).next().is_some()
-        {
-            return !agrees(stored, sum);
-        }
-        // Who knows SHA-256 alone makes us read the file once more.
-        let is_known = values(stored, SHA256_KIND).next().is_some();
-        is_known && self.sha256(sent).is_some_and(|digest| !agrees(stored, &digest))
-    }
-
-    /// SHA-256 of what was sent, as long as that is what is there.
-    fn sha256(&self, sent: &Sent) -> Option<String> {
-        if let Some((_, text)) = self.digest.as_ref().filter(|(of, _)| *of == sent.version) {
-            return text.clone();
-        }
-        let mut body = self.body(UNWATCHED).ok().filter(|body| body.version == sent.version)?;
-        let mut out = Digesting { inner: io::sink(), context: Context::new(&SHA256) };
-        io::copy(&mut body, &mut out).ok()?;
-        (body.sent()?.sum == sent.sum).then(|| digest_text(out.context))
+    /// Whether a `Repr-Digest` contradicts what was sent. A missing one, or one of another kind, does not.
+    pub(super) fn differs(sent: &Sent, stored: &str) -> bool {
+        let members = stored.split(',').map(str::trim);
+        let is_sha256 = |member: &&str| {
+            member.get(..SHA256_KIND.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(SHA256_KIND))
+        };
+        members
+            .filter(is_sha256)
+            .any(|member| member[SHA256_KIND.len()..] != sent.digest[SHA256_KIND.len()..])
     }
 
     /// Whether it has changed since its digest was taken; what is gone has changed, too.
@@ -159,8 +145,11 @@ impl<'a> Source<'a> {
                 Box::new(file)
             }
         };
-        let sum = self.digest().is_none().then(Checksum::default);
-        Ok(Body { source: self, inner, version, left: version.length, sum, trouble: None, watch })
+        let digest = match self.digest() {
+            Some(digest) => Digest::Known(digest.to_owned()),
+            None => Digest::Running(Context::new(&SHA256)),
+        };
+        Ok(Body { source: self, inner, version, left: version.length, digest, trouble: None, watch })
     }
 
     /// `Content-Disposition` as the original writes it, unquoted, where the name is a token; quoted or
@@ -211,21 +200,6 @@ fn digest_text(context: Context) -> String {
     format!("{SHA256_KIND}:{}:", base64::engine::general_purpose::STANDARD.encode(context.finish()))
 }
 
-/// The values that a `Repr-Digest` has for a kind of digest.
-fn values<'a>(digests: &'a str, kind: &'a str) -> impl Iterator<Item = &'a str> {
-    let members = digests.split(',').map(str::trim);
-    members.filter_map(move |member| {
-        let is_it = member.get(..kind.len())?.eq_ignore_ascii_case(kind);
-        is_it.then(|| &member[kind.len()..])
-    })
-}
-
-/// Whether a `Repr-Digest` has `digest` for its kind, or nothing.
-fn agrees(digests: &str, digest: &str) -> bool {
-    let (kind, value) = digest.split_at(digest.find('=').map_or(0, |at| at + 1));
-    values(digests, kind).all(|stored| stored == value)
-}
-
 fn percent_encoded(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     name.bytes()
@@ -258,17 +232,21 @@ pub(super) struct Body<'s> {
     inner: Box<dyn Read + 's>,
     version: Version,
     left: u64,
-    /// Only if the digest is not known beforehand.
-    sum: Option<Checksum>,
+    digest: Digest,
     trouble: Option<&'static str>,
     watch: Watch<'s>,
 }
 
-/// What a complete body consisted of.
+/// The digest of a body: known beforehand, or computed on the way.
+enum Digest {
+    Known(String),
+    Running(Context),
+}
+
+/// A complete body.
 pub(super) struct Sent {
     version: Version,
-    /// The quick digest, unless it was announced.
-    sum: Option<String>,
+    digest: String,
 }
 
 impl Body<'_> {
@@ -283,8 +261,13 @@ impl Body<'_> {
 
     /// What was sent, if it is complete.
     pub(super) fn sent(self) -> Option<Sent> {
-        let sum = self.sum.as_ref().map(Checksum::text);
-        (self.left == 0).then_some(Sent { version: self.version, sum })
+        (self.left == 0).then(|| Sent {
+            version: self.version,
+            digest: match self.digest {
+                Digest::Known(digest) => digest,
+                Digest::Running(context) => digest_text(context),
+            },
+        })
     }
 
     fn end(&mut self, trouble: &'static str) -> io::Error {
@@ -306,8 +289,8 @@ impl Read for Body<'_> {
         if count as u64 == self.left && !self.source.version().is_ok_and(|now| now == self.version) {
             return Err(self.end("changed while it was sent"));
         }
-        if let Some(sum) = &mut self.sum {
-            sum.update(&buffer[..count]);
+        if let Digest::Running(context) = &mut self.digest {
+            context.update(&buffer[..count]);
         }
         self.left -= count as u64;
         (self.watch)(self.version.length - self.left, self.version.length);
@@ -364,25 +347,21 @@ mod tests {
         assert_eq!(source.digest(), Some(digest));
         let path = std::env::temp_dir().join(format!("sonobuoy-digest-{}", std::process::id()));
         std::fs::write(&path, "{\"hello\": \"world\"}").unwrap();
-        let quick = "crc-32=:hqOuIg==:";
-        for (source, sum) in [(source, None), (Source::file(&path).unwrap(), Some(quick.to_owned()))] {
+        for source in [source, Source::file(&path).unwrap()] {
             let mut body = source.body(UNWATCHED).unwrap();
             io::copy(&mut body, &mut io::sink()).unwrap();
             let sent = body.sent().unwrap();
-            assert_eq!(sent.sum, sum);
             for (stored, differs) in [
                 (digest.to_owned(), false),
                 (format!("sha-512=:AA==:, {}", digest.replace("sha", "SHA")), false),
-                (format!("{digest}, {quick}"), false),
+                (format!("{digest}, crc-32=:AQIDBA==:"), false),
                 ("sha-512=:AA==:".into(), false),
                 (String::new(), false),
                 (digest.replace("X48", "X49"), true),
                 (format!("{digest}, {}", digest.replace("X48", "X49")), true),
             ] {
-                assert_eq!(source.differs(&sent, &stored), differs, "{stored}");
+                assert_eq!(Source::differs(&sent, &stored), differs, "{stored}");
             }
-            let stored = quick.replace("hqO", "hqP");
-            assert_eq!(source.differs(&sent, &stored), sum.is_some(), "{stored}");
         }
         std::fs::remove_file(&path).unwrap();
     }
@@ -403,7 +382,7 @@ mod tests {
             let sent = body.sent();
             assert_eq!(sent.is_some(), trouble.is_none());
             if let Some(sent) = sent {
-                source.keep(&sent);
+                source.keep(sent);
                 assert!(source.digest().is_some() && !source.changed());
                 let later = SystemTime::now() + std::time::Duration::from_secs(9);
                 File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();

@@ -12,7 +12,6 @@ use ureq::tls::TlsConfig;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, RustlsConnector, TcpConnector};
 
-use super::batch::Batching;
 use super::request::Key;
 use super::retry::{self, Outcome, RetryAdvice};
 use super::{Access, Error, answer};
@@ -204,6 +203,6 @@ fn agent(tls: TlsConfig) -> Agent {
         .timeout_per_write(Some(super::WRITE_TIMEOUT))
         .timeout_per_read(Some(super::READ_TIMEOUT))
         .build();
-    let connector = ().chain(TcpConnector::default()).chain(Batching).chain(RustlsConnector::default());
+    let connector = ().chain(TcpConnector::default()).chain(RustlsConnector::default());
     Agent::with_parts(config, connector, DefaultResolver::default())
 }

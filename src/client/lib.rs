@@ -23,11 +23,8 @@
 //! [`protocol`] documents paths, headers and bodies for clients in other languages.
 
 mod access;
-mod batch;
 mod body;
 mod channel;
-#[doc(hidden)]
-pub mod checksum;
 mod credentials;
 pub mod env;
 mod error;
@@ -47,7 +44,7 @@ use ureq::http::Response;
 use ureq::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use ureq::{Agent, SendBody};
 
-use crate::protocol::{DIGEST_HEADER, ERROR_HEADER, Progress, ResultId, WANT_DIGEST_HEADER};
+use crate::protocol::{DIGEST_HEADER, ERROR_HEADER, Progress, ResultId};
 use base::clock;
 use base::stop::Stop;
 use base::sys::{Folder, Opened};
@@ -295,10 +292,9 @@ impl Client {
             .header(EXPECT, "100-continue")
             .header(CONTENT_LENGTH, body.length().to_string())
             .header(CONTENT_DISPOSITION, source.disposition());
-        request = match source.digest() {
-            Some(digest) => request.header(DIGEST_HEADER, digest),
-            None => request.header(WANT_DIGEST_HEADER, checksum::WANTED),
-        };
+        if let Some(digest) = source.digest() {
+            request = request.header(DIGEST_HEADER, digest);
+        }
         if let Some(content_type) = source.content_type() {
             request = request.header(CONTENT_TYPE, content_type);
         }
@@ -315,7 +311,7 @@ impl Client {
                 let advice = retry::RetryAdvice::of(response.headers());
                 let stored = response.headers().get(DIGEST_HEADER).and_then(|text| text.to_str().ok());
                 let damaged =
-                    sent.as_ref().zip(stored).is_some_and(|(sent, stored)| source.differs(sent, stored));
+                    sent.as_ref().zip(stored).is_some_and(|(sent, stored)| Source::differs(sent, stored));
                 if damaged && response.status().is_success() {
                     return Outcome::Final(Error::Damaged { url: url.into() });
                 }
@@ -327,7 +323,7 @@ impl Client {
             },
         };
         if let Some(sent) = sent {
-            source.keep(&sent);
+            source.keep(sent);
         }
         outcome
     }

@@ -19,8 +19,6 @@ pub const DEFAULT_FILE_NAME: &str = "result";
 pub const ERROR_HEADER: &str = "X-Sonobuoy-Error";
 /// Digest of the body, RFC 9530: `sha-256=:<base64>:`. Sent by workers, verified, and returned.
 pub const DIGEST_HEADER: &str = "Repr-Digest";
-/// Asks for a kind of digest in the response, RFC 9530: with `crc-32` in it, that of gzip is returned, too.
-pub const WANT_DIGEST_HEADER: &str = "Want-Repr-Digest";
 /// In a 5xx response: the bytes themselves are at fault, so sending them again is useless. The status code is that of
 /// older servers.
 pub const FINAL_HEADER: &str = "X-Sonobuoy-Final";

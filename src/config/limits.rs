@@ -1,6 +1,6 @@
 //! Limits of what a run may use, section by section: every key with its default. 0 means no limit where it says so.
 //!
-//! `aggregator::budget` says whom each of them applies to, and what happens when it is exceeded.
+//! The table in `aggregator::limits` says to whom each of them applies, and what happens beyond it.
 
 use std::time::Duration;
 
@@ -104,34 +104,26 @@ pub(crate) struct Progress {
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { bytes: 4 << 20, reading_bytes: 16 << 20, kept_bytes: 24 << 20 }
+        Self { bytes: 1 << 20, reading_bytes: 16 << 20, kept_bytes: 24 << 20 }
     }
 }
 
-/// How many connections and requests there may be at once.
+/// Connections to the aggregator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Connections {
-    /// Connections without a client certificate.
-    pub strangers: u64,
-    /// Connections with a client certificate that wait for a request.
-    pub known: u64,
-    /// Requests with a small body, handled at the same time.
-    pub small: u64,
-    /// Uploads read at the same time.
-    pub uploads: u64,
-    /// Uploads that wait for their turn.
-    pub waiting: u64,
+    /// Threads, each of which serves one connection at a time; more connections wait.
+    pub threads: u64,
 }
 
 impl Default for Connections {
     fn default() -> Self {
-        let base::http::Limits { strangers, known, small, large, parked, .. } = base::http::Limits::default();
-        let [strangers, known, small, uploads, waiting] =
-            [strangers, known, small, large, parked].map(|count| count as u64);
-        Self { strangers, known, small, uploads, waiting }
+        Self { threads: base::http::Limits::default().threads as u64 }
     }
 }
+
+/// Former keys of `Connections`, which are accepted and have no effect.
+pub(super) const UNUSED_CONNECTIONS: [&str; 5] = ["strangers", "known", "small", "uploads", "waiting"];
 
 /// What processing the results of one plugin may use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -186,13 +178,7 @@ impl Limits {
                 ("ReadingBytes", &mut self.progress.reading_bytes),
                 ("KeptBytes", &mut self.progress.kept_bytes),
             ],
-            "connections" => vec![
-                ("Strangers", &mut self.connections.strangers),
-                ("Known", &mut self.connections.known),
-                ("Small", &mut self.connections.small),
-                ("Uploads", &mut self.connections.uploads),
-                ("Waiting", &mut self.connections.waiting),
-            ],
+            "connections" => vec![("Threads", &mut self.connections.threads)],
             "processing" => {
                 vec![("MemoryBytes", &mut self.processing.memory_bytes), ("Time", &mut self.processing.time)]
             }

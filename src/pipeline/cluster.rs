@@ -156,7 +156,7 @@ impl Cluster<'_> {
         self.tell_authority(&aggregator.authority().certificate_pem());
         let address =
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
-        let connections = connections(&self.config.limits.connections, self.definitions.len());
+        let connections = connections(&self.config.limits.connections);
         let server = Server::bind(&address)?.principal(plugin_of).limits(connections);
 
         let Some(owner) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {

@@ -123,7 +123,7 @@ impl Local<'_> {
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
         let identity = authority.server(&server.local_addr().to_string())?;
-        let connections = connections(&self.config.limits.connections, self.definitions.len());
+        let connections = connections(&self.config.limits.connections);
         let tls = open_server_config(&authority.certificate_pem(), &identity)?;
         let server = server.tls(tls).principal(plugin_of).limits(connections);
         let driver = driver::local::Local {

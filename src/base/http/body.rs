@@ -1,43 +1,78 @@
 //! The body of a request as a reader: by length or by chunks, within limits, never past its end.
 //!
-//! `Ok(0)` comes only at the true end. A body that is cut, malformed or too slow is an error for good, of which the
-//! connection makes the right answer.
+//! `Ok(0)` is returned only at the true end. A body that is truncated, malformed or too slow fails for good, and the
+//! connection responds accordingly.
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use super::Limits;
 use super::head::Framing;
-use super::wire::{Input, Wire};
+use super::wire::Input;
 
-/// The longest line that tells a chunk's length, and the longest line of a trailer.
-const LINE: usize = 1024;
-/// What all chunk extensions and trailers of one body may have together.
-const EXTRAS: usize = 64 * 1024;
+/// Maximum bytes of the line before a chunk, and of a trailer.
+const MAX_LINE_BYTES: usize = 1024;
+/// Maximum bytes of all chunk extensions and trailers of one body.
+const MAX_EXTRA_BYTES: usize = 64 * 1024;
+/// The connection goes on after a body of which no more than this was left unread.
+const MAX_SKIPPED_BYTES: u64 = 8 * 1024;
+
+/// Why a body could not be read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Malformed,
+    Slow,
+    Truncated,
+    /// Ended because other connections waited.
+    Evicted,
+}
+
+impl From<io::ErrorKind> for Failure {
+    fn from(kind: io::ErrorKind) -> Self {
+        match kind {
+            io::ErrorKind::InvalidData => Self::Malformed,
+            io::ErrorKind::TimedOut => Self::Slow,
+            io::ErrorKind::ConnectionAborted => Self::Evicted,
+            _ => Self::Truncated,
+        }
+    }
+}
+
+impl Failure {
+    /// What went wrong, for the peer and the log.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Malformed => "the body is malformed",
+            Self::Slow => "the body arrived too slowly",
+            Self::Truncated => "the connection ended inside the body",
+            Self::Evicted => "the body arrived too slowly while other connections waited; try again",
+        }
+    }
+}
 
 /// Reads the body of a request.
 pub struct Body<'a> {
     input: &'a mut Input,
     state: State,
     limits: &'a Limits,
-    /// The client waits for a go-ahead, which the first read gives.
+    /// The client waits for `100 Continue`, which the first read sends.
     waiting: bool,
-    /// How long the peer was waited for, and what came in that time.
+    /// Time for which the peer was waited for, and the bytes that came.
     waited: Duration,
     received: u64,
     extras: usize,
-    failure: Option<io::ErrorKind>,
+    failure: Option<Failure>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// So much is left.
+    /// The remaining bytes.
     Length(u64),
-    /// The line with a chunk's length comes next.
+    /// Before the line with the length of a chunk.
     ChunkLine,
-    /// So much of a chunk is left.
+    /// The remaining bytes of a chunk.
     Chunk(u64),
-    /// The end of line behind a chunk comes next.
+    /// Before the line break that follows a chunk.
     ChunkEnd,
     Trailers,
     Done,
@@ -54,32 +89,31 @@ impl<'a> Body<'a> {
         Self { input, state, limits, waiting, waited: Duration::ZERO, received: 0, extras: 0, failure: None }
     }
 
+    /// Makes reads fail when the body is not complete after `limit`.
+    pub fn finish_within(&mut self, limit: Duration) {
+        // A socket that refuses a timeout fails at its next read, too.
+        let _ = self.input.wire.set_deadline(Instant::now().checked_add(limit));
+    }
+
     /// Whether everything was read.
     pub(super) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
     /// Why reading failed, if it did.
-    pub(super) fn failure(&self) -> Option<io::ErrorKind> {
+    pub(super) fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// Skips the rest, if all of it is here; true when the end was reached.
+    /// Skips the rest if it is short; true when the end was reached.
     pub(super) fn skip(&mut self) -> bool {
-        if let State::Length(left) = self.state
+        if let State::Length(..=MAX_SKIPPED_BYTES) = self.state
             && !self.waiting
-            && self.failure.is_none()
-            && let Some(left) = usize::try_from(left).ok().filter(|left| *left <= self.input.pending().len())
         {
-            self.input.consume(left);
-            self.state = State::Done;
+            // A failure leaves the body unfinished.
+            let _ = io::copy(self, &mut io::sink());
         }
         self.is_done()
-    }
-
-    /// The wire below, to answer on.
-    pub(super) fn wire(&mut self) -> &mut dyn Wire {
-        &mut *self.input.wire
     }
 
     fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -140,7 +174,7 @@ impl<'a> Body<'a> {
             self.received = self.received.saturating_add(got as u64);
             return Ok(got);
         }
-        // Straight from the wire into the caller's memory.
+        // No copy through the input's buffer.
         self.timed(|input| input.wire.read(buffer))
     }
 
@@ -151,20 +185,21 @@ impl<'a> Body<'a> {
             let pending = self.input.pending();
             if let Some(at) = pending[seen..].iter().position(|&byte| byte == b'\n').map(|at| seen + at) {
                 let line = pending[..at].strip_suffix(b"\r").ok_or_else(malformed)?;
-                let clean = line.len() <= LINE && !line.iter().any(|&b| b.is_ascii_control() && b != b'\t');
+                let clean =
+                    line.len() <= MAX_LINE_BYTES && !line.iter().any(|&b| b.is_ascii_control() && b != b'\t');
                 let line = if clean { Ok(line.to_vec()) } else { Err(malformed()) };
                 self.input.consume(at + 1);
                 return line;
             }
             seen = pending.len();
-            if seen > LINE + 1 {
+            if seen > MAX_LINE_BYTES + 1 {
                 return Err(malformed());
             }
             self.timed(Input::fill)?;
         }
     }
 
-    /// One read from the wire, with the time it takes on the peer's account.
+    /// One read from the wire, which must keep the minimum rate.
     fn timed(&mut self, read: impl FnOnce(&mut Input) -> io::Result<usize>) -> io::Result<usize> {
         let before = Instant::now();
         let got = read(self.input)?;
@@ -185,32 +220,32 @@ impl<'a> Body<'a> {
 
     fn spend(&mut self, extra: usize) -> io::Result<()> {
         self.extras += extra;
-        if self.extras > EXTRAS { Err(malformed()) } else { Ok(()) }
+        if self.extras > MAX_EXTRA_BYTES { Err(malformed()) } else { Ok(()) }
     }
 }
 
 impl Read for Body<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(kind) = self.failure {
-            return Err(io::Error::new(kind, describe(kind)));
+        if let Some(failure) = self.failure {
+            return Err(failure.into());
         }
         if buffer.is_empty() {
             return Ok(0);
         }
         let result = self.step(buffer);
-        result.map_err(|error| {
-            self.failure = Some(error.kind());
-            io::Error::new(error.kind(), describe(error.kind()))
-        })
+        result.map_err(|error| self.failure.insert(error.kind().into()).to_owned().into())
     }
 }
 
-/// What went wrong with a body, for the peer and for the log.
-pub(super) fn describe(kind: io::ErrorKind) -> &'static str {
-    match kind {
-        io::ErrorKind::InvalidData => "the body is malformed",
-        io::ErrorKind::TimedOut => "the body arrived too slowly",
-        _ => "the connection ended inside the body",
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        let kind = match failure {
+            Failure::Malformed => io::ErrorKind::InvalidData,
+            Failure::Slow => io::ErrorKind::TimedOut,
+            Failure::Truncated => io::ErrorKind::UnexpectedEof,
+            Failure::Evicted => io::ErrorKind::ConnectionAborted,
+        };
+        Self::new(kind, failure.reason())
     }
 }
 
@@ -218,7 +253,7 @@ fn malformed() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// The size that a chunk's line tells, and how long its extension is.
+/// The size of a chunk, and the length of the extension, from the line before it.
 fn chunk_line(line: &[u8]) -> Option<(u64, usize)> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let (size, rest) = line.split_at(digits);

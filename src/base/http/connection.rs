@@ -1,179 +1,193 @@
-//! One connection: requests one after the other, each answered, until one side has enough.
+//! One connection on one thread: requests in order, each with its response, until one side ends it.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::body::{Body, describe};
-use super::guest::{Session, Stage};
+use super::body::{Body, Failure};
 use super::head::{self, Framing, Head, Refusal};
-use super::slots::{Job, READY_BODY_BYTES, Turn};
-use super::{Limits, Request, Response};
+use super::meter::Phase;
+use super::wire::Input;
+use super::{Handler, LONG_BODY, Limits, Peer, Request, Response};
 
-/// Whatever answers requests.
-pub(super) type Handler<'a> = dyn Fn(&mut Request<'_>) -> Response + Sync + 'a;
-
-/// What a connection says next.
-pub(super) enum Next {
-    /// A whole head, and the whole body if that is short.
-    Request(Box<Head>),
-    Refuse(Refusal),
-    /// There is nothing more here yet.
-    Wait,
-    End,
+/// A connection between handshake and end.
+pub(super) struct Connection {
+    pub(super) input: Input,
+    pub(super) peer: Peer,
+    /// A request that waits for its turn.
+    pub(super) head: Option<Box<Head>>,
 }
 
-/// Answers a request whose turn it is, and gives the connection back if it can go on, or has yet to hear that.
-pub(super) fn serve(job: Job, limits: &Limits, turn: &mut Turn<'_>, handler: &Handler<'_>) -> Option<Stage> {
-    let Job { mut session, head } = job;
-    let patient = session.input.wire.set_patient(Some(Arc::clone(&turn.meter)));
-    let answered = patient.and_then(|()| {
-        let after = answer(&mut session, *head, limits, turn, handler)?;
-        session.input.wire.set_patient(None)?;
-        Ok(after)
-    });
-    if !matches!(answered, Ok(After::GoesOn)) {
-        session.input.wire.close();
-    }
-    match answered {
-        Ok(After::GoesOn) => {
-            session.greeted = true;
-            Some(Stage::Session(Box::new(session)))
-        }
-        Ok(After::Sends) => Some(Stage::Farewell(session.socket)),
-        Ok(After::Ends) => None,
-        Err(error) => {
-            log::debug!("lost the connection from {} during an answer: {error}", session.peer.address);
-            None
-        }
-    }
+/// How serving a connection ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// The request in `head` is a long upload, which needs a permit.
+    Long,
+    /// The peer may still send what nothing reads.
+    Unread,
+    Ended,
 }
 
-/// What becomes of a connection whose request was answered.
-enum After {
-    GoesOn,
-    /// It is told good-bye, and may not have sent all of its body.
-    Sends,
-    Ends,
-}
+impl Connection {
+    pub(super) fn new(input: Input, peer: Peer) -> Self {
+        Self { input, peer, head: None }
+    }
 
-/// Reads on, as far as there is something: for a head, and behind it for a body that is short.
-pub(super) fn next(session: &mut Session, head_bytes: usize) -> Next {
-    loop {
-        let found = match session.head.take() {
-            None => find(session, head_bytes),
-            Some(head) => Ok(Some(head)),
-        };
-        match found {
-            Err(refusal) => return Next::Refuse(refusal),
-            Ok(Some(head)) if is_at_hand(&head, session.input.pending().len()) => return Next::Request(head),
-            Ok(head) => session.head = head,
-        }
-        match session.input.fill() {
-            Ok(1..) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Wait,
-            // A body that was cut is a request all the same.
-            _ => return session.head.take().map_or(Next::End, Next::Request),
+    /// Serves requests until the end, or until one is a long upload that `may_be_long` does not permit. Where `is_last`
+    /// says so, the connection ends after the response.
+    pub(super) fn serve(
+        &mut self,
+        limits: &Limits,
+        may_be_long: &mut dyn FnMut() -> bool,
+        is_last: &dyn Fn() -> bool,
+        handler: &Handler<'_>,
+    ) -> Served {
+        loop {
+            let served = match self.head(limits) {
+                Ok(Some(head)) if is_long(&head) && !may_be_long() => {
+                    self.head = Some(head);
+                    return Served::Long;
+                }
+                Ok(Some(head)) => self.respond(*head, limits, is_last, handler),
+                Ok(None) => Ok(Some(Served::Ended)),
+                Err(refusal) => return self.refuse(refusal),
+            };
+            match served {
+                Ok(None) => {}
+                Ok(Some(served)) => {
+                    self.input.wire.close();
+                    return served;
+                }
+                Err(error) => {
+                    log::debug!("lost the connection of {}: {error}", self.peer.address);
+                    self.input.wire.close();
+                    return Served::Ended;
+                }
+            }
         }
     }
-}
 
-/// Whether whoever answers a request would wait for nothing that is worth waiting for here.
-fn is_at_hand(head: &Head, pending: usize) -> bool {
-    match head.framing {
-        Framing::Length(length @ ..=READY_BODY_BYTES) if !head.expects_continue => pending as u64 >= length,
-        _ => true,
+    /// Sends a refusal, after which nothing more is read.
+    pub(super) fn refuse(&mut self, refusal: Refusal) -> Served {
+        log::debug!("refused a request from {}: {}", self.peer.address, refusal.reason);
+        let written = refusal.response().write(&mut *self.input.wire, true, true);
+        self.input.wire.close();
+        if written.is_ok() { Served::Unread } else { Served::Ended }
     }
-}
 
-/// The head, if all of it is here.
-fn find(session: &mut Session, head_bytes: usize) -> Result<Option<Box<Head>>, Refusal> {
-    let Session { input, seen, blank, .. } = session;
-    // An empty line or two before a request are left over from old clients.
-    while *blank < 2 && *seen == 0 && input.pending().starts_with(b"\r\n") {
-        input.consume(2);
-        *blank += 1;
-    }
-    if *blank < 2 && input.pending() == b"\r" {
-        return Ok(None);
-    }
-    // Not a byte beyond the limit is looked at, so that the verdict does not hang on how the bytes arrive.
-    let within = &input.pending()[..input.pending().len().min(head_bytes)];
-    match head::end(within, *seen)? {
-        Some(end) => {
-            let parsed = head::parse(&input.pending()[..end]);
-            input.consume(end);
-            (*seen, *blank) = (0, 0);
-            parsed.map(|head| Some(Box::new(head)))
+    /// The head of the next request; `None` at the end of the connection.
+    fn head(&mut self, limits: &Limits) -> Result<Option<Box<Head>>, Refusal> {
+        if let Some(head) = self.head.take() {
+            return Ok(Some(head));
         }
-        None if within.len() < head_bytes => {
-            *seen = within.len();
-            Ok(None)
+        let (mut seen, mut blank) = (0, 0);
+        self.enter(Phase::Idle, limits.idle);
+        loop {
+            // Old clients send an empty line or two between requests.
+            while blank < 2 && seen == 0 && self.input.pending().starts_with(b"\r\n") {
+                self.input.consume(2);
+                blank += 1;
+            }
+            let pending = self.input.pending();
+            if !(pending.is_empty() || blank < 2 && pending == b"\r") {
+                // Not a byte beyond the limit counts, so that the verdict is the same however the bytes arrive.
+                let within = &pending[..pending.len().min(limits.head_bytes)];
+                if let Some(end) = head::end(within, seen)? {
+                    let head = head::parse(&pending[..end]);
+                    self.input.consume(end);
+                    return head.map(|head| Some(Box::new(head)));
+                }
+                if within.len() == limits.head_bytes {
+                    return Err(Refusal { status: 431, reason: "the head is too long" });
+                }
+                if seen == 0 {
+                    self.enter(Phase::Request, limits.head);
+                }
+                seen = self.input.pending().len();
+            }
+            match self.input.fill() {
+                Ok(1..) => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && seen > 0 => {
+                    return Err(Refusal { status: 408, reason: "the head arrived too slowly" });
+                }
+                // The end of the connection looks the same to a read that was ended for others.
+                _ if seen > 0 && self.peer.meter.evicted() => {
+                    return Err(Refusal { status: 503, reason: "other connections wait; try again" });
+                }
+                _ => return Ok(None),
+            }
         }
-        None => Err(Refusal { status: 431, reason: "the head is too long" }),
     }
-}
 
-/// Answers one request.
-fn answer(
-    session: &mut Session,
-    head: Head,
-    limits: &Limits,
-    turn: &mut Turn<'_>,
-    handler: &Handler<'_>,
-) -> io::Result<After> {
-    let Session { input, peer, .. } = session;
-    let is_head = head.method == "HEAD";
-    let is_upload = head.method == "PUT";
-    let keep_alive = head.keep_alive;
-    let body = Body::new(input, head.framing, head.expects_continue, limits);
-    let mut request = Request {
-        length: match head.framing {
+    fn enter(&mut self, phase: Phase, limit: Duration) {
+        self.peer.meter.enter(phase);
+        // A socket that refuses a timeout fails at its next read, too.
+        let _ = self.input.wire.set_deadline(Instant::now().checked_add(limit));
+    }
+
+    /// Responds to one request; `None` if another may follow.
+    fn respond(
+        &mut self,
+        head: Head,
+        limits: &Limits,
+        is_last: &dyn Fn() -> bool,
+        handler: &Handler<'_>,
+    ) -> io::Result<Option<Served>> {
+        self.input.wire.set_deadline(None)?;
+        let (input, peer) = (&mut self.input, &self.peer);
+        peer.meter.enter(Phase::Request);
+        let is_head = head.method == "HEAD";
+        // A worker uploads once; its connection leaves the thread to the next.
+        let keep_alive = head.keep_alive && head.method != "PUT";
+        let length = match head.framing {
             Framing::Length(length) => Some(length),
             Framing::Chunked => None,
-        },
-        method: head.method,
-        path: head.path,
-        query: head.query,
-        headers: head.headers,
-        peer,
-        body,
-    };
-    let (mut response, sound) = match head::canonical(&request.path) {
-        Some(path) => {
-            let query = request.query.as_ref().map_or(String::new(), |query| format!("?{query}"));
-            (Response::empty(301).header("location", path + &query), true)
-        }
-        // Nothing of the handler's outlives its panic but what it shares, and that is behind its own locks.
-        None => match catch_unwind(AssertUnwindSafe(|| handler(&mut request))) {
-            Ok(response) => (response, true),
-            Err(_) => {
-                log::error!("a request from {} to `{}` ended in a panic", peer.address, request.path);
-                (Response::text(500, "internal error"), false)
+        };
+        let body = Body::new(input, head.framing, head.expects_continue, limits);
+        let Head { method, path, query, headers, .. } = head;
+        let mut request = Request { method, path, query, headers, peer, length, body };
+        let (mut response, sound) = match head::canonical(&request.path) {
+            Some(path) => {
+                let query = request.query.as_ref().map_or(String::new(), |query| format!("?{query}"));
+                (Response::empty(301).header("location", path + &query), true)
             }
-        },
-    };
-    let mut body = request.body;
-    if let Some(kind) = body.failure().filter(|_| response.status() >= 500) {
-        // The handler could not know that it was the peer's fault.
-        let status = if kind == io::ErrorKind::TimedOut { 408 } else { 400 };
-        response = Response::text(status, describe(kind));
+            // The handler shares only values that are behind locks.
+            None => match catch_unwind(AssertUnwindSafe(|| handler(&mut request))) {
+                Ok(response) => (response, true),
+                Err(_) => {
+                    log::error!("a request from {} to `{}` ended in a panic", peer.address, request.path);
+                    (Response::text(500, "internal error"), false)
+                }
+            },
+        };
+        let mut body = request.body;
+        if let Some(failure) = body.failure() {
+            let status = match failure {
+                Failure::Malformed => 400,
+                Failure::Slow | Failure::Truncated => 408,
+                Failure::Evicted => 503,
+            };
+            response = Refusal { status, reason: failure.reason() }.response();
+        }
+        let go_on = keep_alive && sound && body.skip() && !is_last();
+        let is_done = body.is_done();
+        self.input.wire.set_deadline(None)?;
+        response.write(&mut *self.input.wire, !is_head, !go_on)?;
+        Ok(match (go_on, is_done) {
+            (true, _) => None,
+            (false, true) => Some(Served::Ended),
+            (false, false) => Some(Served::Unread),
+        })
     }
-    if body.failure().is_some() && turn.meter.dismissed() {
-        turn.refused(peer, &request.path);
-        response = Response::text(503, "others were waiting and this one sent next to nothing; try again")
-            .header("retry-after", "5");
+}
+
+impl Refusal {
+    fn response(self) -> Response {
+        let response = Response::text(self.status, self.reason);
+        if self.status == 503 { response.header("retry-after", "5") } else { response }
     }
-    if response.is_file() && !turn.becomes_large() {
-        response = Response::text(503, "too many downloads at once; try again").header("retry-after", "5");
-    }
-    // A worker uploads once; its connection makes room for the next worker's.
-    let go_on = keep_alive && sound && !is_upload && body.skip() && !turn.closing();
-    response.write(body.wire(), !is_head, !go_on)?;
-    Ok(match (go_on, body.is_done()) {
-        (true, _) => After::GoesOn,
-        (false, true) => After::Ends,
-        // What it sends is to be thrown away for a while, or the answer could be lost to a reset.
-        (false, false) => After::Sends,
-    })
+}
+
+fn is_long(head: &Head) -> bool {
+    !matches!(head.framing, Framing::Length(..=LONG_BODY))
 }

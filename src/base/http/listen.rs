@@ -1,7 +1,7 @@
-//! A socket that listens: at one address, or for a wildcard at all of this machine, of IPv4 and IPv6 alike.
+//! A listening socket: at one address, or for a wildcard at all of IPv4 and IPv6.
 //!
-//! Pods of a network that has IPv6 alone could not reach a server at `0.0.0.0`, and those of one that has IPv4 alone
-//! must not be shut out by the lack of the other family. Starts no thread.
+//! Pods in a network with IPv6 alone could not reach a server at `0.0.0.0`, and a machine with IPv4 alone must not
+//! fail for lack of the other family. Starts no thread.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -13,7 +13,7 @@ pub(super) fn listen(address: &str) -> io::Result<TcpListener> {
     let Some(port) = wildcard(address) else { return TcpListener::bind(address) };
     match sys::listen_at_all(port) {
         Ok(listener) => Ok(listener),
-        // A kernel without IPv6, or one whose half of the port is somebody else's.
+        // The kernel lacks IPv6, or another program has the port there.
         Err(error) => {
             let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
             log::info!("port {port} is open over IPv4 only: {error}");
@@ -22,7 +22,7 @@ pub(super) fn listen(address: &str) -> io::Result<TcpListener> {
     }
 }
 
-/// Where somebody is, without the disguise that IPv4 has in a socket of both families.
+/// The address of a peer; a socket of both families maps IPv4 into IPv6.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wildcard_of_either_family_is_open_to_both() {
+    fn wildcard_of_either_family_accepts_both() {
         let families: [std::net::IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         for host in families {
             if TcpListener::bind((host, 0)).is_err() {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_address_is_one_alone() {
+    fn other_addresses_are_taken_literally() {
         for address in ["127.0.0.1:0", "localhost:8080", "[::1]:1", "0.0.0.0", "::"] {
             assert_eq!(wildcard(address), None, "{address}");
         }

@@ -1,4 +1,4 @@
-//! What a handler answers, and how it goes over the wire.
+//! The response of a handler, and how it is written.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
@@ -7,10 +7,10 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-/// How much of a file is in memory while it is sent.
-const PIECE: usize = 32 * 1024;
+/// Bytes of a file in memory while it is sent.
+const PIECE_BYTES: usize = 32 * 1024;
 
-/// An answer to one request.
+/// A response to one request.
 pub struct Response {
     status: u16,
     headers: Vec<(&'static str, String)>,
@@ -23,12 +23,12 @@ enum Payload {
 }
 
 impl Response {
-    /// An answer without a body.
+    /// A response without a body.
     pub fn empty(status: u16) -> Self {
         Self { status, headers: Vec::new(), payload: Payload::Bytes(Vec::new()) }
     }
 
-    /// One line for people.
+    /// One line of text.
     pub fn text(status: u16, message: impl std::fmt::Display) -> Self {
         Self::bytes(status, "text/plain; charset=utf-8", format!("{message}\n"))
             .header("x-content-type-options", "nosniff")
@@ -38,7 +38,7 @@ impl Response {
     pub fn json(status: u16, document: &impl Serialize) -> Self {
         match serde_json::to_vec(document) {
             Ok(bytes) => Self::bytes(status, "application/json", bytes),
-            Err(error) => Self::text(500, format_args!("the answer cannot be written as JSON: {error}")),
+            Err(error) => Self::text(500, format_args!("the response cannot be written as JSON: {error}")),
         }
     }
 
@@ -71,7 +71,7 @@ impl Response {
         Ok(response)
     }
 
-    /// Adds a header, its name in lower case. What must not stand in a value becomes a space.
+    /// Adds a header, its name in lower case. Control characters in the value become spaces.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         let value = value.into().replace(|c: char| c.is_control() && c != '\t', " ");
@@ -84,7 +84,7 @@ impl Response {
         self.status
     }
 
-    /// What it says to people.
+    /// The text of the body, if it is in memory.
     pub fn message(&self) -> &str {
         match &self.payload {
             Payload::Bytes(bytes) => std::str::from_utf8(bytes).unwrap_or_default().trim_end(),
@@ -92,13 +92,8 @@ impl Response {
         }
     }
 
-    /// Whether it is read from a file while it is sent, which takes as long as the peer likes.
-    pub(super) fn is_file(&self) -> bool {
-        matches!(self.payload, Payload::File { .. })
-    }
-
-    /// Writes everything; `body` is false in the answer to a HEAD.
-    pub(super) fn write(self, out: &mut dyn Write, body: bool, close: bool) -> io::Result<()> {
+    /// Writes everything; `body` is false in the response to a HEAD.
+    pub(super) fn write(&self, out: &mut dyn Write, body: bool, close: bool) -> io::Result<()> {
         let length = match &self.payload {
             Payload::Bytes(bytes) => bytes.len() as u64,
             Payload::File { range, .. } => range.end - range.start,
@@ -112,21 +107,22 @@ impl Response {
         for (name, value) in &self.headers {
             text.extend([name, ": ", value, "\r\n"]);
         }
-        // These two have no body, and say nothing about its length.
+        // These two have neither a body nor a length.
         if self.status != 204 && self.status != 304 {
             text.push_str(&format!("content-length: {length}\r\n"));
         }
         text.push_str(if close { "connection: close\r\n\r\n" } else { "\r\n" });
-        match self.payload {
+        match &self.payload {
             Payload::Bytes(bytes) if body => {
-                // One write: one TLS record and one packet for a small answer.
-                out.write_all(&[text.as_bytes(), &bytes].concat())?;
+                // One write makes one TLS record and one packet of a small response.
+                out.write_all(&[text.as_bytes(), bytes].concat())?;
             }
-            Payload::File { mut file, range } if body => {
+            Payload::File { file, range } if body => {
+                let mut file: &File = file;
                 out.write_all(text.as_bytes())?;
                 file.seek(SeekFrom::Start(range.start))?;
                 let mut left = length;
-                let mut piece = vec![0; PIECE];
+                let mut piece = vec![0; PIECE_BYTES];
                 while left > 0 {
                     let want = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                     let got = file.read(&mut piece[..want])?;
@@ -164,7 +160,7 @@ fn parse_range(text: &str, length: u64) -> Option<Option<Range<u64>>> {
     Some((range.start < range.end).then_some(range))
 }
 
-/// The date as HTTP writes it.
+/// The date in the format of HTTP.
 fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let [year, month, day, hour, minute, second] = crate::clock::civil(seconds);
@@ -236,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_written_with_its_length_and_nothing_injected() {
+    fn response_has_its_length_and_nothing_injected() {
         let write = |response: Response, body| {
             let mut out = Vec::new();
             response.write(&mut out, body, true).unwrap();

@@ -1,86 +1,71 @@
-//! Bytes in and out of one connection, within time limits: plain TCP, or TLS over it.
+//! Bytes in and out of one connection, within deadlines: plain TCP, or TLS over it.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustls::ServerConnection;
+use rustls::pki_types::CertificateDer;
+use rustls::{ServerConnection, StreamOwned};
 
 use super::meter::Meter;
 
-/// How much is asked of the wire when a head or a chunk's length is looked for.
+/// Bytes read at a time while a head or the length of a chunk is looked for.
 const FILL: usize = 4 * 1024;
-/// How much is read at most from the wire of TLS at once.
-const MAX_AHEAD: usize = 64 * 1024;
-/// What the system keeps of a peer on the same machine: there is no distance to bridge, and what lies in a long queue
-/// has left the processor's cache when it is read.
-const NEAR: usize = 256 * 1024;
-/// One connection, whatever it stands on.
+/// Bytes of TLS read in one system call; rustls alone asks for 4 KiB.
+const READ_BYTES: usize = 64 * 1024;
+
+/// One connection, plain or encrypted.
 pub(super) trait Wire: Read + Write + Send {
-    /// From now on reads and writes wait for the peer, which is timed; without a meter they wait for nobody.
-    fn set_patient(&mut self, meter: Option<Arc<Meter>>) -> io::Result<()>;
-    /// Says good-bye, and nothing more.
+    /// Fails reads after `deadline`; without one, after the stall timeout of each.
+    fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()>;
+    /// Announces the end and sends nothing more.
     fn close(&mut self);
 }
 
-/// A TCP connection of which every read and write is limited.
+/// A TCP connection with timeouts.
 pub(super) struct Socket {
     tcp: Arc<TcpStream>,
-    /// Who counts the time; without one nobody is waited for.
-    meter: Option<Arc<Meter>>,
-    /// How much may be read of a handshake.
-    greeting: Option<usize>,
+    meter: Arc<Meter>,
+    deadline: Option<Instant>,
+    stall: Duration,
 }
 
 impl Socket {
-    pub(super) fn new(tcp: Arc<TcpStream>, stall: Duration) -> io::Result<Self> {
-        // The system takes zero for no limit at all.
+    pub(super) fn new(meter: Arc<Meter>, stall: Duration) -> io::Result<Self> {
+        let tcp = Arc::clone(meter.socket().ok_or(io::ErrorKind::NotConnected)?);
+        // Zero would mean no timeout.
         let stall = stall.max(Duration::from_millis(1));
         tcp.set_nodelay(true)?;
         tcp.set_write_timeout(Some(stall))?;
         tcp.set_read_timeout(Some(stall))?;
-        if tcp.local_addr()?.ip() == tcp.peer_addr()?.ip() {
-            // Only speed is lost if it cannot be.
-            let _ = crate::sys::receive_buffer(&tcp, NEAR);
-        }
-        Ok(Self { tcp, meter: None, greeting: None })
+        Ok(Self { tcp, meter, deadline: None, stall })
     }
 
-    /// Bounds what is read until hands are shaken: whoever has no certificate decides how much of it there is.
-    pub(super) fn bound_greeting(&mut self, bytes: Option<usize>) {
-        self.greeting = bytes;
-    }
-
-    /// The connection itself.
-    pub(super) fn shared(&self) -> Arc<TcpStream> {
-        Arc::clone(&self.tcp)
+    fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        self.deadline = deadline;
+        if deadline.is_none() { self.tcp.set_read_timeout(Some(self.stall)) } else { Ok(()) }
     }
 }
 
+/// Reports the system's word for an expired timeout as what it is.
 fn timed_out(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
-    }
+    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            let read = match &self.meter {
-                None => {
-                    let read = (&*self.tcp).read(buffer);
-                    if let (Some(left), Ok(got)) = (&mut self.greeting, &read) {
-                        *left = left.checked_sub(*got).ok_or(io::ErrorKind::InvalidData)?;
-                    }
-                    read
+            if let Some(deadline) = self.deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(io::ErrorKind::TimedOut.into());
                 }
-                Some(meter) => meter.time(false, || (&*self.tcp).read(buffer)).map_err(timed_out),
-            };
-            match read {
+                self.tcp.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+            }
+            match self.meter.time(false, || (&*self.tcp).read(buffer)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => return other,
+                read => return read.map_err(timed_out),
             }
         }
     }
@@ -88,10 +73,7 @@ impl Read for Socket {
 
 impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        match &self.meter {
-            None => (&*self.tcp).write(buffer),
-            Some(meter) => meter.time(true, || (&*self.tcp).write(buffer)).map_err(timed_out),
-        }
+        self.meter.time(true, || (&*self.tcp).write(buffer)).map_err(timed_out)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -100,123 +82,98 @@ impl Write for Socket {
 }
 
 impl Wire for Socket {
-    fn set_patient(&mut self, meter: Option<Arc<Meter>>) -> io::Result<()> {
-        self.tcp.set_nonblocking(meter.is_none())?;
-        self.meter = meter;
-        Ok(())
+    fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        self.set_deadline(deadline)
     }
 
     fn close(&mut self) {
-        // The peer may be gone already; there is nobody to tell.
+        // The peer may have gone by itself.
         let _ = self.tcp.shutdown(Shutdown::Write);
     }
 }
 
-/// A socket of which more is read at once than is asked for: TLS asks for 4 KiB each time, and every call of the system costs
-/// about as much as deciphering that.
-struct Ahead {
-    socket: Socket,
-    /// What was read, of which the first `used` bytes were given away.
-    buffer: Vec<u8>,
-    used: usize,
-    /// How much the next read asks for: ever more, while as much is there.
-    size: usize,
-}
+/// A socket with a buffer for reading.
+pub(super) struct Buffered(BufReader<Socket>);
 
-impl Read for Ahead {
+impl Read for Buffered {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.used == self.buffer.len() {
-            self.used = 0;
-            self.buffer.truncate(self.size);
-            self.buffer.shrink_to(self.size);
-            self.buffer.resize(self.size, 0);
-            let read = self.socket.read(&mut self.buffer);
-            match read.as_ref().map_or(0, |&got| got) {
-                // One who is silent keeps no memory.
-                0 => self.buffer = Vec::new(),
-                got => self.buffer.truncate(got),
-            }
-            if read? == self.size {
-                self.size = (self.size * 2).min(MAX_AHEAD);
-            }
-        }
-        let got = (&self.buffer[self.used..]).read(buffer)?;
-        self.used += got;
+        let got = self.0.fill_buf()?.read(buffer)?;
+        self.0.consume(got);
         Ok(got)
     }
 }
 
-impl Write for Ahead {
+impl Write for Buffered {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.socket.write(buffer)
+        self.0.get_mut().write(buffer)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.socket.flush()
+        self.0.get_mut().flush()
     }
 }
 
 /// TLS over a socket.
-pub(super) struct Tls {
-    connection: ServerConnection,
-    socket: Ahead,
+pub(super) struct Tls(StreamOwned<ServerConnection, Buffered>);
+
+/// Performs the handshake until `deadline`. A refusal is sent to the peer before it is returned.
+pub(super) fn handshake(
+    config: Arc<rustls::ServerConfig>,
+    mut socket: Socket,
+    deadline: Instant,
+) -> io::Result<Tls> {
+    socket.set_deadline(Some(deadline))?;
+    let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
+    // Responses are written in pieces, each of which waits for the peer.
+    connection.set_buffer_limit(Some(READ_BYTES));
+    let buffered = Buffered(BufReader::with_capacity(READ_BYTES, socket));
+    let mut tls = Tls(StreamOwned::new(connection, buffered));
+    while tls.0.conn.is_handshaking() {
+        // On an error this has sent the alert already.
+        if tls.0.conn.complete_io(&mut tls.0.sock)? == (0, 0) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(tls)
 }
 
 impl Tls {
-    /// A connection whose hands are to be shaken.
-    pub(super) fn begin(config: Arc<rustls::ServerConfig>) -> io::Result<ServerConnection> {
-        let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
-        // What waits to be sent is bounded: answers are written in pieces, and each waits for the wire.
-        connection.set_buffer_limit(Some(64 * 1024));
-        Ok(connection)
-    }
-
-    /// A connection whose hands were shaken.
-    pub(super) fn new(connection: ServerConnection, mut socket: Socket) -> Self {
-        socket.bound_greeting(None);
-        Self { connection, socket: Ahead { socket, buffer: Vec::new(), used: 0, size: FILL } }
-    }
-
     /// The certificate that the peer has shown.
-    pub(super) fn certificate(&self) -> Option<rustls::pki_types::CertificateDer<'static>> {
-        Some(self.connection.peer_certificates()?.first()?.clone().into_owned())
+    pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
+        Some(self.0.conn.peer_certificates()?.first()?.clone().into_owned())
     }
 }
 
 impl Read for Tls {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if buffer.len() <= FILL {
-            // A head, of which there is no more.
-            self.socket.size = FILL;
-        }
-        rustls::Stream::new(&mut self.connection, &mut self.socket).read(buffer)
+        self.0.read(buffer)
     }
 }
 
 impl Write for Tls {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        rustls::Stream::new(&mut self.connection, &mut self.socket).write(buffer)
+        self.0.write(buffer)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        rustls::Stream::new(&mut self.connection, &mut self.socket).flush()
+        self.0.flush()
     }
 }
 
 impl Wire for Tls {
-    fn set_patient(&mut self, meter: Option<Arc<Meter>>) -> io::Result<()> {
-        self.socket.socket.set_patient(meter)
+    fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        self.0.sock.0.get_mut().set_deadline(deadline)
     }
 
     fn close(&mut self) {
-        self.connection.send_close_notify();
-        // As above: a peer that is gone needs no farewell.
-        let _ = self.flush();
-        self.socket.socket.close();
+        self.0.conn.send_close_notify();
+        // The peer may have gone by itself.
+        let _ = self.0.flush();
+        self.0.sock.0.get_mut().close();
     }
 }
 
-/// A wire with what was read from it too early.
+/// A wire, and bytes that were read from it and not used yet.
 pub(super) struct Input {
     pub(super) wire: Box<dyn Wire>,
     buffer: Vec<u8>,
@@ -228,22 +185,22 @@ impl Input {
         Self { wire, buffer: Vec::new(), start: 0 }
     }
 
-    /// What was read and not used yet.
+    /// The bytes that were read and not used yet.
     pub(super) fn pending(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 
-    /// Marks the first bytes of what is pending as used.
+    /// Marks the first pending bytes as used.
     pub(super) fn consume(&mut self, count: usize) {
         self.start = (self.start + count).min(self.buffer.len());
     }
 
-    /// Reads some more behind what is pending; 0 at the end.
+    /// Reads more behind the pending bytes; 0 at the end.
     pub(super) fn fill(&mut self) -> io::Result<usize> {
         self.buffer.drain(..self.start);
         self.start = 0;
         if self.buffer.is_empty() {
-            // The room that one large head took is not kept for the life of the connection.
+            // One large head must not cost memory for the rest of the connection.
             self.buffer.shrink_to(FILL);
         }
         let old = self.buffer.len();

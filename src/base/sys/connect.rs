@@ -3,7 +3,7 @@
 //! Starts no thread. Where shutting the socket does not end the wait, looking whether to stop does.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,17 +13,10 @@ use rustix::io::Errno;
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How many connections may wait to be accepted until that is set.
 pub(super) const BACKLOG: i32 = 128;
-/// How long connecting to this machine may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Lets this many connections wait to be accepted.
 pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
     rustix::net::listen(listener, backlog).map_err(io::Error::from)
-}
-
-/// How much the system keeps of what was received.
-pub fn receive_buffer(tcp: &TcpStream, bytes: usize) -> io::Result<()> {
-    rustix::net::sockopt::set_socket_recv_buffer_size(tcp, bytes).map_err(io::Error::from)
 }
 
 /// Connects a socket of [`super::socket`] within `limit`, unless `stopped` says that nobody wants it any more.
@@ -61,30 +54,9 @@ fn wait(tcp: &TcpStream, end: Instant, stopped: impl Fn() -> bool) -> io::Result
     }
 }
 
-/// A connection to a listening socket of our own, which wakes whoever waits for one.
-#[cfg_attr(target_os = "linux", allow(dead_code, reason = "shutting the socket is enough there"))]
-pub(super) fn knock(listener: &TcpListener) -> io::Result<()> {
-    let mut address = listener.local_addr()?;
-    if address.ip().is_unspecified() {
-        let own: IpAddr =
-            if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
-        address.set_ip(own);
-    }
-    TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map(drop)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_knock_is_heard() {
-        for address in ["127.0.0.1:0", "0.0.0.0:0"] {
-            let listener = TcpListener::bind(address).unwrap();
-            knock(&listener).unwrap();
-            listener.accept().unwrap();
-        }
-    }
 
     #[test]
     fn it_connects_is_refused_or_stops() {

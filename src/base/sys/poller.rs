@@ -1,7 +1,7 @@
-//! Which of thousands of sockets have something to say, without a thread for each.
+//! Which of thousands of sockets are readable, without a thread for each.
 //!
-//! On Linux the system tells, once each time something arrives. Elsewhere everybody is named every few moments; whoever
-//! asks looks at each socket anyway, and most machines that are not Linux serve a handful.
+//! On Linux the system reports each change once. Elsewhere the caller tries all sockets every few milliseconds: machines
+//! that are not Linux serve a handful.
 
 #[cfg(not(target_os = "linux"))]
 pub use everywhere::Poller;
@@ -11,10 +11,10 @@ pub use linux::Poller;
 /// What [`Poller::wait`] found.
 #[derive(Debug)]
 pub enum Found {
-    /// These have something to say, or have gone.
+    /// These are readable or have ended.
     These(Vec<u64>),
-    /// Nobody knows; all shall be looked at.
-    #[cfg_attr(target_os = "linux", allow(dead_code, reason = "Linux knows"))]
+    /// Unknown: try all sockets.
+    #[cfg_attr(target_os = "linux", allow(dead_code, reason = "never on Linux"))]
     Anybody,
 }
 
@@ -30,33 +30,28 @@ mod linux {
 
     use super::Found;
 
-    /// Sockets that are told of.
+    /// The watched sockets.
     #[derive(Debug)]
     pub struct Poller(OwnedFd);
 
     impl Poller {
-        /// Without any socket.
+        /// Watches no socket yet.
         pub fn new() -> io::Result<Self> {
             Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
         }
 
-        /// From now on `socket` is told of as `id`.
+        /// Watches `socket` under the number `id`.
         pub fn add(&self, socket: impl AsFd, id: u64) -> io::Result<()> {
             Ok(epoll::add(&self.0, socket, EventData::new_u64(id), flags())?)
         }
 
-        /// `socket` is told of again if there is something that was not read yet.
-        pub fn again(&self, socket: impl AsFd, id: u64) -> io::Result<()> {
-            Ok(epoll::modify(&self.0, socket, EventData::new_u64(id), flags())?)
-        }
-
-        /// `socket` is not told of any more.
+        /// Watches `socket` no longer.
         pub fn remove(&self, socket: impl AsFd) {
-            // One that was never added needs no removal.
+            // A socket that was never added needs no removal.
             let _ = epoll::delete(&self.0, socket);
         }
 
-        /// Waits until somebody has something to say, or `limit` is over.
+        /// Waits up to `limit` until a socket is readable.
         pub fn wait(&self, limit: Duration) -> io::Result<Found> {
             let mut events = Vec::with_capacity(256);
             let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
@@ -81,36 +76,30 @@ mod everywhere {
 
     use super::Found;
 
-    /// How often everybody is looked at.
-    const LOOK: Duration = Duration::from_millis(10);
+    /// How often sockets are tried.
+    const INTERVAL: Duration = Duration::from_millis(10);
 
-    /// Sockets that are looked at.
+    /// Watches nothing.
     #[derive(Debug)]
     pub struct Poller;
 
     impl Poller {
-        /// Without any socket.
+        /// Watches no socket yet.
         pub fn new() -> io::Result<Self> {
             Ok(Self)
         }
 
-        /// From now on `socket` is told of as `id`.
+        /// Watches `socket` under the number `id`.
         pub fn add<S>(&self, _: &S, _: u64) -> io::Result<()> {
             Ok(())
         }
 
-        /// Nobody forgets it meanwhile.
-        pub fn again<S>(&self, _: &S, _: u64) -> io::Result<()> {
-            Ok(())
-        }
-
-        /// `socket` is not told of any more.
+        /// Watches `socket` no longer.
         pub fn remove<S>(&self, _: &S) {}
 
-        /// Waits a moment.
+        /// Waits for a few milliseconds.
         pub fn wait(&self, limit: Duration) -> io::Result<Found> {
-            // It is woken by nothing, so it sleeps as little as it can bear.
-            std::thread::park_timeout(limit.min(LOOK));
+            std::thread::park_timeout(limit.min(INTERVAL));
             Ok(Found::Anybody)
         }
     }

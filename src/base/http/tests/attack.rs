@@ -13,6 +13,7 @@ use rustls::{
 
 use super::super::*;
 use super::{echo, exchange, with_server};
+use std::io;
 
 const SHORT: Duration = Duration::from_millis(400);
 /// Much longer than anything here takes, so that only a hang reaches it.
@@ -74,6 +75,7 @@ impl Stranger {
 
     pub(super) fn server(&self) -> Server {
         let limits = Limits {
+            silent: SHORT,
             handshake: SHORT,
             head: SHORT,
             idle: SHORT,
@@ -185,7 +187,7 @@ fn the_certificate_reaches_the_handler() {
 }
 
 #[test]
-fn those_who_do_not_shake_hands_are_cut_off() {
+fn connection_without_a_handshake_is_closed() {
     let ours = Stranger::new();
     with_server(&ours.server(), echo, |address| {
         let before = Instant::now();
@@ -273,7 +275,7 @@ fn a_body_that_is_cut_is_never_complete() {
                 stream.flush().unwrap();
                 stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
                 let answer = rest(&mut stream);
-                assert!(answer.starts_with("HTTP/1.1 400 "), "{start:?}: {answer}");
+                assert!(answer.starts_with("HTTP/1.1 408 "), "{start:?}: {answer}");
             }
         }
     });
@@ -281,169 +283,173 @@ fn a_body_that_is_cut_is_never_complete() {
 }
 
 #[test]
-fn two_hundred_that_only_hold_the_line_keep_nobody_out() {
+fn silent_and_idle_connections_hold_no_thread_that_others_need() {
     let ours = Stranger::new();
     let mut server = ours.server();
-    (server.limits.idle, server.limits.handshake) = (LONG, LONG);
+    (server.limits.silent, server.limits.idle, server.limits.threads) = (LONG, LONG, 5);
     with_server(&server, echo, |address| {
         let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
-        let idle: Vec<_> = (0..100)
+        let mut idle: Vec<_> = (0..5)
             .map(|_| {
                 let mut stream = ours.worker(address);
                 stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-                let mut first = [0; 15];
-                stream.read_exact(&mut first).unwrap();
-                stream
-            })
-            .collect();
-        ours.is_served(address);
-        drop((silent, idle));
-    });
-}
-
-#[test]
-fn when_all_places_are_taken_the_idle_make_room() {
-    let mut server = Server::bind("127.0.0.1:0").unwrap();
-    server.limits = Limits { known: 5, idle: LONG, ..Limits::default() };
-    with_server(&server, echo, |address| {
-        let mut idle: Vec<_> = (0..5)
-            .map(|_| {
-                let mut stream = TcpStream::connect(address).unwrap();
-                stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-                let mut first = [0; 15];
-                stream.read_exact(&mut first).unwrap();
+                stream.read_exact(&mut [0; 15]).unwrap();
                 stream
             })
             .collect();
         let before = Instant::now();
-        assert!(exchange(address, HELLO).starts_with(OK));
-        assert!(before.elapsed() < LONG / 2, "the idle limit was not waited for");
-        assert!(rest(&mut idle[0]).contains("\r\n"), "the first of them was let go");
+        ours.is_served(address);
+        assert!(before.elapsed() < LONG / 2, "the idle timeout was not waited for");
+        let ended = idle.iter_mut().map(|stream| {
+            stream.sock.set_read_timeout(Some(SHORT)).unwrap();
+            stream.read_to_end(&mut Vec::new()).is_ok()
+        });
+        assert!(ended.filter(|ended| *ended).count() >= 1, "an idle connection was ended");
+        drop((silent, idle));
     });
 }
 
+/// Connects from another address of the loopback network.
+#[cfg(target_os = "linux")]
+fn connect_from(last: u8, address: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 1, last], 0))).unwrap();
+    connect(&socket, &address).unwrap();
+    let socket = TcpStream::from(socket);
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
 #[test]
-fn strangers_make_room_for_each_other_however_far_they_got() {
+#[cfg(target_os = "linux")]
+fn handshakes_that_stall_delay_no_other_address() {
     let ours = Stranger::new();
     let mut hello = Vec::new();
     ours.client(None, rustls::DEFAULT_VERSIONS).write_tls(&mut hello).unwrap();
     let mut server = ours.server();
-    server.limits = Limits { strangers: 5, handshakes: 5, handshake: LONG, ..Limits::default() };
-    server.limits.handshake_yields = SHORT;
+    (server.limits.threads, server.limits.handshake) = (8, SHORT);
     with_server(&server, echo, |address| {
-        for said in [&[][..], &[0x16], &hello[..4], &hello[..hello.len() - 1], &hello] {
-            let held: Vec<_> = (0..12)
-                .map(|_| {
-                    let mut socket = TcpStream::connect(address).unwrap();
-                    // It may have had to make room already.
-                    let _ = socket.write_all(said);
+        for sent in [&[0x16][..], &hello[..4], &hello[..hello.len() - 1], &hello] {
+            let held: Vec<_> = (0..64)
+                .map(|number| {
+                    let mut socket = connect_from(number % 4, address);
+                    socket.write_all(sent).unwrap();
                     socket
                 })
                 .collect();
             let before = Instant::now();
-            ours.is_served(address);
-            assert!(before.elapsed() < LONG / 2, "{} bytes: no limit was waited for", said.len());
+            let client = ours.client(Some(ours.worker_pair()), rustls::DEFAULT_VERSIONS);
+            let mut honest = StreamOwned::new(client, connect_from(200, address));
+            assert!(talk(&mut honest, HELLO).unwrap().starts_with(OK));
+            // All handshakes before it would take eight timeouts; four addresses hold two threads each.
+            assert!(before.elapsed() < SHORT * 4, "{} bytes: {:?}", sent.len(), before.elapsed());
             drop(held);
         }
     });
 }
 
-pub(super) fn principal(certificate: &CertificateDer<'static>) -> Option<String> {
-    // Each certificate is somebody's of its own.
+fn principal(certificate: &CertificateDer<'static>) -> Option<String> {
+    // Each certificate is a principal.
     Some(format!("{:?}", ring::digest::digest(&ring::digest::SHA256, certificate)))
 }
 
+/// A worker that has begun an upload with this certificate.
+fn begin(
+    ours: &Stranger,
+    pair: &Pair,
+    address: SocketAddr,
+    length: u64,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut stream = ours.connect(address, Some((pair.0.clone(), pair.1.clone_key())));
+    let head = format!("PUT /slow HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\nabc");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream
+}
+
 #[test]
-fn uploads_that_bring_next_to_nothing_keep_nobody_out() {
+fn slow_requests_yield_to_connections_that_wait() {
     let ours = Stranger::new();
-    let limits =
-        Limits { ready: 1, small: 4, large: 4, yields: SHORT, pressed_rate: 10_000, ..Limits::default() };
+    let limits = Limits { threads: 4, ..Limits::default() };
     let server = ours.server().limits(limits).principal(principal);
     with_server(&server, echo, |address| {
         let (evil, honest) = (ours.worker_pair(), ours.worker_pair());
-        let connect = |pair: &Pair| ours.connect(address, Some((pair.0.clone(), pair.1.clone_key())));
-        let begin = |pair: &Pair, length: u32| {
-            let mut stream = connect(pair);
-            let head = format!("PUT /slow HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\nabc");
-            stream.write_all(head.as_bytes()).unwrap();
-            stream
-        };
-        for length in [20_000, 1_000_000] {
-            // Three of four have their turn, the others wait for it.
-            let slow: Vec<_> = (0..6).map(|_| begin(&evil, length)).collect();
-            let before = Instant::now();
-            for pair in [&evil, &honest] {
-                assert!(talk(&mut connect(pair), HELLO).unwrap().starts_with(OK));
-            }
-            // There is a place that the evil one cannot have.
-            let body = vec![b'x'; usize::try_from(length).unwrap()];
-            let head = format!("PUT /whole HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
-            let answer = talk(&mut connect(&honest), &[head.as_bytes(), &body].concat()).unwrap();
-            assert!(answer.starts_with(OK), "{answer}");
-            assert!(before.elapsed() < LONG / 2, "{length}");
-            // Those in whose place others waited are told so; the last ones hold theirs until they are done.
-            let sockets: Vec<_> = slow.iter().map(|stream| stream.sock.try_clone().unwrap()).collect();
-            std::thread::scope(|scope| {
-                let (told, answers) = std::sync::mpsc::channel();
-                for mut stream in slow {
-                    let told = told.clone();
-                    scope.spawn(move || told.send(rest(&mut stream)));
-                }
-                for answer in answers.iter().take(3) {
-                    assert!(
-                        answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nretry-after: 5\r\n"),
-                        "{answer}"
-                    );
-                }
-                for socket in sockets {
-                    let _ = socket.shutdown(std::net::Shutdown::Both);
-                }
-            });
+        let mut slow: Vec<_> = (0..4).map(|_| begin(&ours, &evil, address, 20_000)).collect();
+        let before = Instant::now();
+        let honest = || ours.connect(address, Some((honest.0.clone(), honest.1.clone_key())));
+        for _ in 0..3 {
+            assert!(talk(&mut honest(), HELLO).unwrap().starts_with(OK));
+        }
+        assert!(before.elapsed() < LONG / 2, "no stall timeout was waited for");
+        let ended = slow.iter_mut().map(|stream| {
+            stream.sock.set_read_timeout(Some(SHORT)).unwrap();
+            rest(stream)
+        });
+        let ended: Vec<_> = ended.filter(|answer| !answer.is_empty()).collect();
+        assert!(!ended.is_empty());
+        for answer in ended {
+            assert!(
+                answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nretry-after: 5\r\n"),
+                "{answer}"
+            );
         }
     });
 }
 
 #[test]
-fn who_is_one_too_many_is_told_to_come_again() {
+fn long_uploads_of_one_principal_wait_without_a_thread() {
+    const LENGTH: u64 = LONG_BODY + 1;
     let ours = Stranger::new();
-    let (begun, begins) = std::sync::mpsc::channel();
-    let handler = move |request: &mut Request<'_>| {
-        begun.send(()).unwrap();
-        echo(request)
-    };
-    let limits = Limits { large: 1, parked: 2, yields: LONG, ..Limits::default() };
-    with_server(&ours.server().limits(limits), handler, |address| {
-        let begin = || {
-            let mut stream = ours.worker(address);
-            stream.write_all(b"PUT /big HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n").unwrap();
-            stream
-        };
-        let mut first = begin();
-        begins.recv().unwrap();
-        let mut waiting = vec![begin(), begin()];
-        // Which of these three is the one too many, nobody can say from here: one of them is told.
-        waiting.push(begin());
-        let told = waiting.iter_mut().map(|stream| {
-            stream.sock.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-            let mut start = [0; 12];
-            stream.read_exact(&mut start).is_ok() && &start == b"HTTP/1.1 503"
+    // Two long uploads of one principal at a time, three in all; six may wait, of one principal four.
+    let limits = Limits { threads: 4, waiting_uploads: 6, ..Limits::default() };
+    let server = ours.server().limits(limits).principal(principal);
+    with_server(&server, echo, |address| {
+        let (evil, honest) = (ours.worker_pair(), ours.worker_pair());
+        let mut held: Vec<_> = (0..7).map(|_| begin(&ours, &evil, address, LENGTH)).collect();
+        // The seventh is one too many, whichever of them that is.
+        let refused = held.extract_if(.., |stream| {
+            stream.sock.set_read_timeout(Some(SHORT)).unwrap();
+            rest(stream).starts_with("HTTP/1.1 503 ")
         });
-        assert_eq!(told.filter(|told| *told).count(), 1);
-        assert!(talk(&mut first, &[7; 100_000]).unwrap().starts_with(OK), "nobody else was disturbed");
-        ours.is_served(address);
+        assert_eq!(refused.count(), 1);
+        let body = vec![7; usize::try_from(LENGTH).unwrap() - 3];
+        let mut other = begin(&ours, &honest, address, LENGTH);
+        assert!(talk(&mut other, &body).unwrap().starts_with(OK), "another principal is not disturbed");
+        std::thread::scope(|scope| {
+            for mut stream in held {
+                let body = &body;
+                stream.sock.set_read_timeout(Some(LONG)).unwrap();
+                scope.spawn(move || assert!(talk(&mut stream, body).unwrap().starts_with(OK)));
+            }
+        });
     });
 }
 
 #[test]
-fn a_crowd_that_comes_at_once_is_answered_to_the_last() {
+fn crowd_that_comes_at_once_is_served_to_the_last() {
     let ours = Stranger::new();
-    let limits = Limits { handshakes: 8, known: 16, ready: 2, small: 2, ..Limits::default() };
+    let limits = Limits { threads: 4, ..Limits::default() };
     with_server(&ours.server().limits(limits), echo, |address| {
         std::thread::scope(|scope| {
             for _ in 0..100 {
                 scope.spawn(|| ours.is_served(address));
             }
         });
+    });
+}
+
+#[test]
+fn refusal_of_a_large_body_arrives() {
+    let server = Server::bind("127.0.0.1:0").unwrap();
+    let refuse = |_: &mut Request<'_>| Response::text(413, "no");
+    with_server(&server, refuse, |address| {
+        let body = vec![b'x'; 16 << 20];
+        for _ in 0..8 {
+            let mut socket = TcpStream::connect(address).unwrap();
+            let head = format!("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", body.len());
+            let answer = talk(&mut socket, &[head.as_bytes(), &body].concat());
+            assert!(answer.unwrap().starts_with("HTTP/1.1 413 "));
+        }
     });
 }
 

@@ -1,64 +1,73 @@
-//! The server over real sockets.
+//! The server over real sockets, and over scripts of bytes.
 
+#[cfg(test)]
 mod attack;
+#[cfg(test)]
 mod framing;
-mod share;
+pub(super) mod script;
+#[cfg(test)]
 mod tls;
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+#[cfg(test)]
+pub(super) use live::{echo, exchange, with_server};
 
-use super::*;
-use crate::stop::StopOnDrop;
+#[cfg(test)]
+mod live {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
 
-/// Runs a server while `client` talks to it, and stops it.
-fn with_server<T>(
-    server: &Server,
-    handler: impl Fn(&mut Request<'_>) -> Response + Sync,
-    client: impl FnOnce(SocketAddr) -> T,
-) -> T {
-    let stop = Stop::new();
-    std::thread::scope(|scope| {
-        let running = scope.spawn(|| server.run(&stop, &handler));
-        // A failed assertion in the client must not leave the server running, or the test hangs.
-        let ends = StopOnDrop(&stop);
-        let result = client(server.local_addr());
-        drop(ends);
-        running.join().unwrap().unwrap();
-        result
-    })
-}
+    use super::super::*;
+    use crate::stop::StopOnDrop;
 
-/// Reads the body and tells what it got.
-fn echo(request: &mut Request<'_>) -> Response {
-    let mut body = Vec::new();
-    match request.body().read_to_end(&mut body) {
-        Ok(_) => Response::text(200, format_args!("{} {} {}", request.method, request.path, body.len())),
-        Err(error) => Response::text(500, error),
+    /// Runs a server while `client` talks to it, and stops it.
+    pub(in super::super) fn with_server<T>(
+        server: &Server,
+        handler: impl Fn(&mut Request<'_>) -> Response + Sync,
+        client: impl FnOnce(SocketAddr) -> T,
+    ) -> T {
+        let stop = Stop::new();
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| server.run(&stop, &handler));
+            // A failed assertion in the client must not leave the server running, or the test hangs.
+            let ends = StopOnDrop(&stop);
+            let result = client(server.local_addr());
+            drop(ends);
+            running.join().unwrap().unwrap();
+            result
+        })
     }
-}
 
-/// Sends all of it, and returns all that comes until the end.
-fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
-    let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    socket.write_all(bytes).unwrap();
-    let mut answer = Vec::new();
-    socket.read_to_end(&mut answer).unwrap();
-    String::from_utf8(answer).unwrap()
-}
+    /// Reads the body and tells what it got.
+    pub(in super::super) fn echo(request: &mut Request<'_>) -> Response {
+        let mut body = Vec::new();
+        match request.body().read_to_end(&mut body) {
+            Ok(_) => Response::text(200, format_args!("{} {} {}", request.method, request.path, body.len())),
+            Err(error) => Response::text(500, error),
+        }
+    }
 
-#[test]
-fn requests_on_one_connection_are_answered_in_order() {
-    let server = Server::bind("127.0.0.1:0").unwrap();
-    let text = with_server(&server, echo, |address| {
-        exchange(
-            address,
-            b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\r\n\
-              POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n0\r\nT: v\r\n\r\n\
-              PUT /c HTTP/1.1\r\nHost: h\r\n\r\n",
-        )
-    });
-    let bodies: Vec<&str> = text.lines().filter(|line| line.starts_with(['P'])).collect();
-    assert_eq!(bodies, ["POST /a 3", "POST /b 2", "PUT /c 0"], "{text}");
+    /// Sends all of it, and returns all that comes until the end.
+    pub(in super::super) fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.write_all(bytes).unwrap();
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).unwrap();
+        String::from_utf8(answer).unwrap()
+    }
+
+    #[test]
+    fn requests_on_one_connection_are_answered_in_order() {
+        let server = Server::bind("127.0.0.1:0").unwrap();
+        let text = with_server(&server, echo, |address| {
+            exchange(
+                address,
+                b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\r\n\
+                  POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n0\r\nT: v\r\n\r\n\
+                  PUT /c HTTP/1.1\r\nHost: h\r\n\r\n",
+            )
+        });
+        let bodies: Vec<&str> = text.lines().filter(|line| line.starts_with(['P'])).collect();
+        assert_eq!(bodies, ["POST /a 3", "POST /b 2", "PUT /c 0"], "{text}");
+    }
 }

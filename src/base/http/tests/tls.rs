@@ -3,12 +3,13 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, SupportedProtocolVersion};
 
-use super::super::wire::{Socket, Tls, Wire as _};
+use super::super::meter::Meter;
+use super::super::wire::{Socket, Wire as _, handshake};
 use super::attack::{Stranger, talk};
 use super::{echo, with_server};
 
@@ -36,13 +37,9 @@ fn mirror(
     let address = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         let server = scope.spawn(move || -> io::Result<Vec<u8>> {
-            let socket = Arc::new(listener.accept()?.0);
-            let (mut connection, mut socket) = (Tls::begin(config)?, Socket::new(socket, LONG)?);
-            socket.set_patient(Some(Arc::default()))?;
-            while connection.is_handshaking() {
-                connection.complete_io(&mut socket)?;
-            }
-            let mut tls = Tls::new(connection, socket);
+            let meter = Arc::new(Meter::new(Arc::new(listener.accept()?.0)));
+            let mut tls = handshake(config, Socket::new(meter, LONG)?, Instant::now() + LONG)?;
+            tls.set_deadline(None)?;
             let (mut seen, mut piece) = (Vec::new(), vec![0; pieces]);
             loop {
                 match tls.read(&mut piece)? {

@@ -11,16 +11,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// More than macOS ever allows a process is refused, not cut.
 const MAX_FILES_ON_MACOS: u64 = 10_240;
 
-/// Wakes the thread that accepts from `listener`.
+/// Makes the system refuse further connections.
 #[cfg(target_os = "linux")]
-pub fn wake(listener: &TcpListener) -> io::Result<()> {
+pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
     rustix::net::shutdown(listener, rustix::net::Shutdown::Both).map_err(io::Error::from)
 }
 
-/// Wakes the thread that accepts from `listener`, by a connection.
+/// Elsewhere a listening socket cannot be shut down: connections wait until it is dropped.
 #[cfg(not(target_os = "linux"))]
-pub fn wake(listener: &TcpListener) -> io::Result<()> {
-    crate::sys::connect::knock(listener)
+pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
+    Ok(())
 }
 
 /// Asks a silent peer for life after `pause`, so many times as often.

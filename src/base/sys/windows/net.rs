@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
-/// Wakes the thread that accepts from `listener`, by a connection.
-pub fn wake(listener: &TcpListener) -> io::Result<()> {
-    crate::sys::connect::knock(listener)
+/// A listening socket cannot be shut down here: connections wait until it is dropped.
+pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
+    Ok(())
 }
 
 /// Asks a silent peer for life after `pause`, so many times as often.

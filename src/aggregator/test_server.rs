@@ -41,7 +41,7 @@ pub fn serve_shared(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     let aggregator = open(run_dir, plugins, nodes)?;
-    let limits = super::connections(&config::Connections::default(), plugins.len());
+    let limits = super::connections(&config::Connections::default());
     let server = server(&aggregator)?.limits(limits);
     ready(plugins.iter().map(|plugin| access(&aggregator, &server, plugin)).collect::<Result<_, _>>()?);
     let (_failures, receiver) = sync_channel(1);

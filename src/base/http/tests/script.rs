@@ -1,15 +1,13 @@
-//! Connections played from memory, for tests and fuzzing: whatever comes, however it is split, means one thing.
+//! Connections played from memory, for tests and fuzzing: bytes mean the same however they are split.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use super::connection::{self, Next};
-use super::guest::{Session, Stage};
-use super::meter::Meter;
-use super::slots::{Job, Slots};
-use super::wire::{Input, Wire};
-use super::{Limits, Peer, Refused, Request, Response};
+use super::super::connection::Connection;
+use super::super::wire::{Input, Wire};
+use super::super::{Limits, Peer, Request, Response};
 
 /// What a handler saw of one request: method, path, body, and whether the body was complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +18,7 @@ pub(super) struct Seen {
     pub complete: bool,
 }
 
-/// A peer that says `bytes` in pieces of the given sizes, over and over, and then goes away.
+/// A peer that sends `bytes` in pieces of the given sizes, in turn, and then goes away.
 struct Script {
     bytes: io::Cursor<Vec<u8>>,
     pieces: Vec<usize>,
@@ -48,22 +46,21 @@ impl Write for Script {
 }
 
 impl Wire for Script {
-    fn set_patient(&mut self, _: Option<Arc<Meter>>) -> io::Result<()> {
+    fn set_deadline(&mut self, _: Option<Instant>) -> io::Result<()> {
         Ok(())
     }
 
     fn close(&mut self) {}
 }
 
-/// Plays a connection; returns what the handler saw and what was answered, without dates.
+/// Plays a connection; returns what the handler saw and the responses without their dates.
 pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
-    static SOCKET: OnceLock<Arc<TcpStream>> = OnceLock::new();
-    let socket = SOCKET.get_or_init(|| {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen for a stand-in");
-        Arc::new(TcpStream::connect(listener.local_addr().expect("its port")).expect("a stand-in"))
-    });
-    let peer =
-        Peer { address: (Ipv4Addr::LOCALHOST, 1).into(), certificate: None, open: std::sync::Arc::default() };
+    let peer = Peer {
+        address: (Ipv4Addr::LOCALHOST, 1).into(),
+        certificate: None,
+        meter: Arc::default(),
+        open: Arc::default(),
+    };
     let seen = Mutex::new(Vec::new());
     let answers = Arc::<Mutex<Vec<u8>>>::default();
     let bytes = io::Cursor::new(bytes.to_vec());
@@ -81,31 +78,8 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
         seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { method, path, body, complete });
         answer
     };
-    let refused = Refused::default();
-    let slots = Slots::new(&limits, &refused);
-    let mut session = Session::new(Arc::clone(socket), Input::new(Box::new(script)), peer, None);
-    loop {
-        match connection::next(&mut session, limits.head_bytes) {
-            Next::Request(head) => {
-                let submitted = slots.submit(Job { session, head });
-                assert!(submitted.is_ok(), "it is alone");
-                let class = slots.wants_thread().expect("its turn");
-                let (job, mut turn) = slots.take(class).expect("its turn");
-                let Some(Stage::Session(same)) = connection::serve(job, &limits, &mut turn, &handler) else {
-                    break;
-                };
-                drop(turn);
-                slots.without(class);
-                session = *same;
-            }
-            Next::Refuse(refusal) => {
-                let answer = Response::text(refusal.status, refusal.reason);
-                answer.write(&mut *session.input.wire, true, true).expect("it is in memory");
-                break;
-            }
-            Next::Wait | Next::End => break,
-        }
-    }
+    let mut connection = Connection::new(Input::new(Box::new(script)), peer);
+    connection.serve(&limits, &mut || true, &|| false, &handler);
     let text = String::from_utf8_lossy(&answers.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
     let undated: Vec<&str> = text.split("\r\n").filter(|line| !line.starts_with("date: ")).collect();
     (seen.into_inner().unwrap_or_else(PoisonError::into_inner), undated.join("\r\n"))

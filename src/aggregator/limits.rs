@@ -1,0 +1,316 @@
+//! The limits on peers in one table, and every refusal with its status code.
+//!
+//! | resource | total | part of one | beyond that |
+//! | --- | --- | --- | --- |
+//! | connections that have said nothing | descriptors, at most 65,536 | | wait in the system's backlog |
+//! | threads, one per connection | `Connections.Threads` | a quarter for an address without certificate | wait, see `base::http` |
+//! | uploads over 1 MiB at a time | three quarters of the threads | half of them for a plugin | wait without a thread |
+//! | uploads that wait so | 2,048 | three quarters for a plugin | 503 |
+//! | uploads of one result | | one | a slow one is ended for the next; else [`LimitExceeded::Uploading`] |
+//! | bytes of bodies over 64 KiB in memory | `Progress.ReadingBytes` | a quarter for a plugin | [`LimitExceeded::Memory`] |
+//! | bytes of a progress update | | `Progress.Bytes` | [`LimitExceeded::Update`] |
+//! | bytes of progress kept | `Progress.KeptBytes` | an equal part for a result | the list ends with a mark |
+//! | bytes of an error report | | [`MAX_REPORT_BYTES`] | cut |
+//! | token reviews: at a time, in a second, failed in five minutes | see `certify` | an address | 429 |
+//! | certificates in five minutes | | a pod, see `certify` | 429 |
+//! | bytes and entries of a result, sent and unpacked | | `Results` | [`LimitExceeded::Sent`], [`LimitExceeded::Unpacked`]: the result fails |
+//! | bytes and inodes of results on disk | half of `Run.Bytes` | `Plugin`, see `share` | [`LimitExceeded::Run`], [`LimitExceeded::Plugin`], [`LimitExceeded::Share`] |
+//! | bytes and inodes kept free | `Results.FreeBytes`, `Results.FreeInodes` | | [`LimitExceeded::Disk`] |
+//!
+//! Names in code without a path are those of `Limits` in the configuration.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+
+use super::intake::Trouble;
+use super::state::Taken;
+use crate::config;
+use base::archive;
+use base::http::{self, Response};
+use base::quota::Quota;
+use client::protocol::FINAL_HEADER;
+
+/// Maximum bytes of one text of a progress update.
+pub(super) const MAX_TEXT_BYTES: usize = 2 << 10;
+/// Maximum bytes that are kept of the progress of one result.
+pub(super) const MAX_PROGRESS_BYTES: usize = 1 << 20;
+/// Bytes that are kept of the progress of one result however many results there are.
+const MIN_PROGRESS_BYTES: usize = 1 << 10;
+/// Maximum bytes of an error report; a pod description has some tens of KiB.
+pub(super) const MAX_REPORT_BYTES: u64 = 1 << 20;
+/// Maximum bytes of the sentence in a report that are kept in memory.
+pub(super) const MAX_SENTENCE_BYTES: usize = 4 << 10;
+/// Shorter bodies need no permit: there are no more of them than threads.
+pub(super) const SMALL_BODY_BYTES: u64 = 64 << 10;
+
+/// Memory for bodies, by plugin.
+pub(super) fn body_memory(limits: &config::Limits) -> Quota<String> {
+    let total = limits.progress.reading_bytes;
+    Quota::new(total, (total / 4).max(limits.progress.bytes).max(MAX_REPORT_BYTES).min(total))
+}
+
+/// The limits of the server of a run.
+pub(crate) fn connections(limits: &config::Connections) -> http::Limits {
+    let threads = usize::try_from(limits.threads).unwrap_or(usize::MAX).max(4);
+    http::Limits { threads, ..http::Limits::default() }
+}
+
+/// A limit that a sender exceeded.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum LimitExceeded {
+    /// Another upload of the same result is under way.
+    Uploading,
+    /// The maximum bytes of a progress update.
+    Update(u64),
+    /// Too many bytes are in memory.
+    Memory,
+    /// The bytes that are kept of the progress of one result.
+    Kept(usize),
+    /// The maximum bytes of a result.
+    Sent(u64),
+    /// The archive is too large, in words.
+    Unpacked(String),
+    /// The configured limit of the plugin.
+    Plugin(u64, Unit),
+    /// The plugin's equal part of the disk; other plugins may need the rest.
+    Share(u64, Unit),
+    /// The maximum bytes of all results.
+    Run(u64),
+    /// What is free on the disk, and the reserve.
+    Disk(u64, u64, Unit),
+}
+
+/// A resource of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Bytes,
+    Inodes,
+}
+
+impl LimitExceeded {
+    /// The status code of the response.
+    fn code(&self) -> u16 {
+        match self {
+            Self::Uploading | Self::Memory => 503,
+            Self::Update(_) | Self::Sent(_) | Self::Unpacked(_) | Self::Plugin(..) => 413,
+            Self::Share(..) | Self::Run(_) | Self::Disk(..) => 507,
+            Self::Kept(_) => 200,
+        }
+    }
+
+    /// Whether a retry is useless.
+    pub(super) fn is_final(&self) -> bool {
+        self.code() == 413
+    }
+}
+
+impl fmt::Display for LimitExceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uploading => f.write_str("another upload of this result is under way; try again"),
+            Self::Update(max) => write!(f, "progress is larger than {max} bytes (`Limits.Progress.Bytes`)"),
+            Self::Memory => {
+                f.write_str("too many large reports at once (`Limits.Progress.ReadingBytes`); try again")
+            }
+            Self::Kept(share) => write!(
+                f,
+                "its progress is shown in part: {share} bytes are kept for each result (`Limits.Progress.KeptBytes`)"
+            ),
+            Self::Sent(max) => {
+                write!(f, "the result is too large: more than {max} bytes (`Limits.Results.Bytes`)")
+            }
+            Self::Unpacked(what) => write!(f, "the result is too large: {what} (`Limits.Results`)"),
+            Self::Plugin(max, unit) => {
+                write!(f, "the results of its plugin are too large: more than {max} {unit} (`Limits.Plugin`)")
+            }
+            Self::Share(share, unit) => write!(
+                f,
+                "the results disk is full: its plugin has used its share of {share} {unit}, and others may need the rest (`Limits.Plugin`)"
+            ),
+            Self::Run(max) => write!(
+                f,
+                "the results disk is full: the results of the run may take {max} bytes (half of `Limits.Run.Bytes`)"
+            ),
+            Self::Disk(left, reserve, unit) => {
+                write!(
+                    f,
+                    "the results disk is full: {left} {unit} are left, of which {reserve} stay in reserve"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bytes => "bytes",
+            Self::Inodes => "inodes",
+        })
+    }
+}
+
+/// Why a body was refused.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// No such result is expected.
+    Unexpected,
+    /// The result is there already.
+    Duplicate,
+    /// A limit was exceeded.
+    Limit(LimitExceeded),
+    /// The body does not match its digest.
+    Digest,
+    /// The connection ended inside the body, or the framing was broken.
+    Cut(io::Error),
+    /// The body stopped arriving.
+    Stalled,
+    /// Declared as gzip tar, but invalid.
+    Malformed(String),
+    /// The disk is full.
+    DiskFull(String),
+    /// The result could not be stored.
+    Broken(anyhow::Error),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unexpected => f.write_str("no such result is expected"),
+            Self::Duplicate => f.write_str("the result is already there"),
+            Self::Limit(limit) => limit.fmt(f),
+            Self::Digest => f.write_str("the body does not match its digest"),
+            Self::Cut(error) => write!(f, "the body was truncated: {error}"),
+            Self::Stalled => f.write_str("the body stopped arriving"),
+            Self::Malformed(reason) => write!(f, "the gzip tar is damaged: {reason}"),
+            Self::DiskFull(reason) => write!(f, "the results disk is full: {reason}"),
+            Self::Broken(error) => write!(f, "the result could not be stored: {error:#}"),
+        }
+    }
+}
+
+impl Refusal {
+    /// The status code of the response.
+    pub(super) fn code(&self) -> u16 {
+        match self {
+            Self::Digest => 400,
+            Self::Unexpected => 403,
+            Self::Cut(_) | Self::Stalled => 408,
+            Self::Duplicate => 409,
+            Self::Limit(limit) => limit.code(),
+            Self::Malformed(_) | Self::Broken(_) => 500,
+            Self::DiskFull(_) => 507,
+        }
+    }
+
+    /// The response to the sender of `what`.
+    pub(super) fn response(&self, what: &impl fmt::Display) -> Response {
+        let response = Response::text(self.code(), format_args!("`{what}`: {self}"));
+        match self {
+            Self::Malformed(_) => response.header(FINAL_HEADER, "true"),
+            Self::Limit(limit) if !limit.is_final() => response.header("retry-after", "1"),
+            _ => response,
+        }
+    }
+}
+
+impl From<Taken> for Refusal {
+    fn from(taken: Taken) -> Self {
+        match taken {
+            Taken::Unexpected => Self::Unexpected,
+            Taken::Duplicate | Taken::Busy => Self::Duplicate,
+            Taken::Uploading => Self::Limit(LimitExceeded::Uploading),
+        }
+    }
+}
+
+impl From<LimitExceeded> for Refusal {
+    fn from(limit: LimitExceeded) -> Self {
+        Self::Limit(limit)
+    }
+}
+
+impl From<anyhow::Error> for Refusal {
+    fn from(error: anyhow::Error) -> Self {
+        let full = |cause: &(dyn std::error::Error + 'static)| {
+            cause.downcast_ref::<io::Error>().is_some_and(|error| {
+                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            })
+        };
+        if error.chain().any(full) { Self::DiskFull(format!("{error:#}")) } else { Self::Broken(error) }
+    }
+}
+
+impl From<archive::Error> for Refusal {
+    fn from(error: archive::Error) -> Self {
+        match error {
+            archive::Error::Malformed(reason) => Self::Malformed(reason),
+            archive::Error::TooLarge(reason) => Self::Limit(LimitExceeded::Unpacked(reason)),
+            archive::Error::Input(error) | archive::Error::Output(error) => anyhow::Error::from(error).into(),
+        }
+    }
+}
+
+/// Maps a body error to a refusal, where a body may have `max` bytes.
+pub(super) fn refusal(trouble: Trouble, max: u64) -> Refusal {
+    match trouble {
+        Trouble::TooLarge => LimitExceeded::Sent(max).into(),
+        Trouble::NoRoom => LimitExceeded::Memory.into(),
+        // Another upload of the result took over.
+        Trouble::Sender(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
+            LimitExceeded::Uploading.into()
+        }
+        Trouble::Sender(error)
+            if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) =>
+        {
+            Refusal::Stalled
+        }
+        Trouble::Sender(error) => Refusal::Cut(error),
+    }
+}
+
+/// The bytes of `kept` for the progress of one of `results` of a plugin, where `plugins` have equal parts.
+pub(super) fn progress_share(kept: u64, plugins: usize, results: usize) -> usize {
+    let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+    (kept / plugins.max(1) / results.max(1)).clamp(MIN_PROGRESS_BYTES, MAX_PROGRESS_BYTES)
+}
+
+/// `text` cut after `max` bytes at a character, with a mark.
+pub(super) fn cut(text: String, max: usize) -> String {
+    if text.len() <= max { text } else { beginning(&text, max).into_owned() }
+}
+
+/// As above, of a borrowed text.
+pub(super) fn beginning(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return text.into();
+    }
+    let at = (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    Cow::Owned([&text[..at], "…"].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_to_no_more_than_the_total() {
+        const KEPT: u64 = 24 << 20;
+        for (plugins, results) in [(1, 1), (2, 1), (2, 5_000), (40, 100), (1, 20_000)] {
+            let share = progress_share(KEPT, plugins, results);
+            assert!((share * plugins * results) as u64 <= KEPT, "{plugins} {results}: {share}");
+        }
+        assert_eq!(
+            progress_share(KEPT, 2, 1),
+            MAX_PROGRESS_BYTES,
+            "a suite beside a plugin of many nodes is kept whole"
+        );
+    }
+
+    #[test]
+    fn text_is_cut_at_a_character() {
+        assert_eq!(cut("äöü".into(), 6), "äöü");
+        assert_eq!(cut("äöü".into(), 5), "äö…");
+    }
+}

@@ -1,0 +1,320 @@
+//! Which connection gets the next thread.
+//!
+//! The next thread serves the party that occupies the fewest threads, and among equals the one that has waited
+//! longest. A party is a source address (of IPv6 its /64), or for a connection with a long upload the principal of its
+//! certificate. [`Limits`] bounds the threads, the part of them for connections of one address that have shown no
+//! certificate, and the long uploads in total and of one principal. When a thread is needed and none is free, the
+//! slowest requests of the party with most threads are ended.
+//!
+//! Knows neither sockets nor TLS; starts no thread.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Limits;
+use super::meter::Meter;
+use crate::quota::{Permit, Quota};
+
+/// A thread that finds no work for this long ends.
+const IDLE_THREAD: Duration = Duration::from_secs(5);
+
+/// Among whom threads are shared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Party {
+    Address(IpAddr),
+    Principal(Arc<str>),
+}
+
+impl Party {
+    /// The party of a source address. A host with IPv6 has 2^64 addresses of one network.
+    pub(super) fn of(address: IpAddr) -> Self {
+        Self::Address(match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
+        })
+    }
+}
+
+/// Connections that wait for a thread, and those that have one.
+pub(super) struct Queue<A, U> {
+    limits: Limits,
+    /// Threads in use, by party.
+    busy: Quota<Party>,
+    /// Connections with a thread that have shown no certificate, by source address.
+    unknown: Quota<Party>,
+    /// Long uploads with a thread, by principal.
+    uploads: Quota<Party>,
+    waiting_uploads: Quota<Party>,
+    state: Mutex<State<A, U>>,
+    changed: Condvar,
+}
+
+struct State<A, U> {
+    /// Each party's connections in the order in which they came, with their numbers.
+    lines: HashMap<Party, VecDeque<(u64, Waiting<A, U>)>>,
+    /// The number of the first in each line.
+    fronts: BTreeMap<u64, Party>,
+    waiting: usize,
+    next: u64,
+    threads: usize,
+    idle: usize,
+    active: HashMap<u64, (Party, Arc<Meter>)>,
+    closing: bool,
+}
+
+enum Waiting<A, U> {
+    Arrival(A),
+    Upload(U, Permit<Party>),
+}
+
+/// Work for a thread, with the permits that it holds meanwhile.
+pub(super) enum Job<A, U> {
+    /// A new connection; the second permit counts until it has shown a certificate.
+    Arrival(A, Permit<Party>, Permit<Party>),
+    /// A long upload.
+    Upload(U, Permit<Party>, Permit<Party>),
+}
+
+/// Registers a connection as one that may be ended for others; over when it is dropped.
+pub(super) struct Active<'a, A, U> {
+    queue: &'a Queue<A, U>,
+    id: u64,
+}
+
+impl<A, U> Queue<A, U> {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let threads = limits.threads as u64;
+        let part = |numerator: u64| (threads * numerator / 4).max(1);
+        let state = State {
+            lines: HashMap::new(),
+            fronts: BTreeMap::new(),
+            waiting: 0,
+            next: 0,
+            threads: 0,
+            idle: 0,
+            active: HashMap::new(),
+            closing: false,
+        };
+        Self {
+            busy: Quota::new(threads, threads),
+            unknown: Quota::new(threads, part(1)),
+            uploads: Quota::new(part(3), part(2)),
+            waiting_uploads: Quota::new(limits.waiting_uploads, limits.waiting_uploads * 3 / 4),
+            limits: limits.clone(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Lets a connection wait for a thread.
+    pub(super) fn arrive(&self, source: Party, arrival: A) {
+        let mut state = self.lock();
+        if !state.closing {
+            state.push(source, Waiting::Arrival(arrival));
+            self.changed.notify_one();
+        }
+    }
+
+    /// Permits a long upload of `principal` at once, unless others of it wait or too many run.
+    pub(super) fn begin_upload(&self, principal: &Party) -> Option<Permit<Party>> {
+        let state = self.lock();
+        if state.lines.contains_key(principal) { None } else { self.uploads.take(principal, 1) }
+    }
+
+    /// Lets a long upload of `principal` wait without a thread; returns it when too many wait already.
+    pub(super) fn postpone(&self, principal: &Party, upload: U) -> Result<(), U> {
+        let mut state = self.lock();
+        let permit = if state.closing { None } else { self.waiting_uploads.take(principal, 1) };
+        let Some(permit) = permit else { return Err(upload) };
+        state.push(principal.clone(), Waiting::Upload(upload, permit));
+        Ok(())
+    }
+
+    /// Notes that a connection has shown its certificate: another of its address may begin.
+    pub(super) fn identified(&self, unknown: Permit<Party>) {
+        drop(unknown);
+        self.changed.notify_one();
+    }
+
+    /// Counts one more thread, if work waits for one and it may be started.
+    pub(super) fn wants_thread(&self) -> bool {
+        let mut state = self.lock();
+        let wants = state.waiting > state.idle && state.threads < self.limits.threads;
+        if wants {
+            state.threads += 1;
+        }
+        wants
+    }
+
+    /// Counts a thread as ended that could not be started.
+    pub(super) fn without_thread(&self) {
+        self.lock().threads -= 1;
+    }
+
+    /// The next work for a thread; `None` ends the thread.
+    pub(super) fn next(&self) -> Option<Job<A, U>> {
+        let mut state = self.lock();
+        let job = loop {
+            let job = self.pick(&mut state);
+            if job.is_some() || state.closing {
+                break job;
+            }
+            state.idle += 1;
+            let (after, waited) =
+                self.changed.wait_timeout(state, IDLE_THREAD).unwrap_or_else(PoisonError::into_inner);
+            state = after;
+            state.idle -= 1;
+            if waited.timed_out() && state.waiting == 0 {
+                break None;
+            }
+        };
+        if job.is_none() {
+            state.threads -= 1;
+            self.changed.notify_all();
+        }
+        job
+    }
+
+    fn pick(&self, state: &mut State<A, U>) -> Option<Job<A, U>> {
+        let mut best: Option<(u64, &Party)> = None;
+        for party in state.fronts.values() {
+            let quota = if matches!(party, Party::Address(_)) { &self.unknown } else { &self.uploads };
+            let busy = self.busy.held(party);
+            if quota.has(party, 1) && best.is_none_or(|(least, _)| busy < least) {
+                best = Some((busy, party));
+                if busy == 0 {
+                    break;
+                }
+            }
+        }
+        let party = best?.1.clone();
+        let busy = self.busy.take(&party, 1)?;
+        Some(match state.pop(&party)? {
+            Waiting::Arrival(arrival) => Job::Arrival(arrival, busy, self.unknown.take(&party, 1)?),
+            Waiting::Upload(upload, waited) => {
+                drop(waited);
+                Job::Upload(upload, busy, self.uploads.take(&party, 1)?)
+            }
+        })
+    }
+
+    /// Whether a connection waits for a thread and none is free.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.lock().is_pressed(&self.limits)
+    }
+
+    /// Ends the slowest requests of the party with most threads, one for each connection that waits.
+    pub(super) fn press(&self) {
+        let state = self.lock();
+        if !state.is_pressed(&self.limits) {
+            return;
+        }
+        let mut held: HashMap<&Party, usize> = HashMap::new();
+        state.active.values().for_each(|(party, _)| *held.entry(party).or_default() += 1);
+        let slow = state.active.values().filter_map(|active| Some((active.1.slowness()?, active)));
+        let mut slow: Vec<_> = slow.collect();
+        slow.sort_by_key(|(rate, (party, _))| (std::cmp::Reverse(held[party]), *rate));
+        for (rate, (party, meter)) in slow.into_iter().take(state.waiting) {
+            log::debug!("ended a request of {party:?}: {rate} bytes a second while others waited");
+            meter.evict();
+        }
+    }
+
+    /// Makes the connection of `party` one that [`Queue::press`] may end.
+    pub(super) fn activate(&self, party: Party, meter: Arc<Meter>) -> Active<'_, A, U> {
+        let mut state = self.lock();
+        let id = state.number();
+        if state.closing && meter.slowness() == Some(0) {
+            meter.evict();
+        }
+        state.active.insert(id, (party, meter));
+        Active { queue: self, id }
+    }
+
+    /// Drops all that waits, ends idle connections, and lets threads end after their request.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closing = true;
+        state.waiting = 0;
+        // Dropped after the lock is released: permits and sockets go with them.
+        let dropped = std::mem::take(&mut state.lines);
+        state.fronts.clear();
+        state.active.values().filter(|(_, meter)| meter.slowness() == Some(0)).for_each(|(_, m)| m.evict());
+        drop(state);
+        drop(dropped);
+        self.changed.notify_all();
+    }
+
+    /// Whether [`Queue::close`] was called.
+    pub(super) fn is_closing(&self) -> bool {
+        self.lock().closing
+    }
+
+    /// Ends every connection.
+    pub(super) fn abort(&self) {
+        self.lock().active.values().for_each(|(_, meter)| meter.abort());
+    }
+
+    /// Waits up to `limit` until every thread has ended.
+    pub(super) fn is_empty_within(&self, limit: Duration) -> bool {
+        let busy = |state: &mut State<A, U>| state.threads > 0;
+        let waited = self.changed.wait_timeout_while(self.lock(), limit, busy);
+        waited.unwrap_or_else(PoisonError::into_inner).0.threads == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<A, U>> {
+        // Every change is complete before anything that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<A, U> State<A, U> {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn push(&mut self, party: Party, waiting: Waiting<A, U>) {
+        let number = self.number();
+        let line = self.lines.entry(party.clone()).or_default();
+        if line.is_empty() {
+            self.fronts.insert(number, party);
+        }
+        line.push_back((number, waiting));
+        self.waiting += 1;
+    }
+
+    /// Takes the first of a party's line.
+    fn pop(&mut self, party: &Party) -> Option<Waiting<A, U>> {
+        let line = self.lines.get_mut(party)?;
+        let (number, first) = line.pop_front()?;
+        self.fronts.remove(&number);
+        match line.front() {
+            Some((number, _)) => drop(self.fronts.insert(*number, party.clone())),
+            None => drop(self.lines.remove(party)),
+        }
+        self.waiting -= 1;
+        Some(first)
+    }
+
+    fn is_pressed(&self, limits: &Limits) -> bool {
+        self.waiting > 0 && self.idle == 0 && self.threads >= limits.threads
+    }
+}
+
+impl<A, U> Active<'_, A, U> {
+    /// Counts the connection as one of `party` from now on.
+    pub(super) fn belongs_to(&self, party: &Party) {
+        if let Some(active) = self.queue.lock().active.get_mut(&self.id) {
+            active.0.clone_from(party);
+        }
+    }
+}
+
+impl<A, U> Drop for Active<'_, A, U> {
+    fn drop(&mut self) {
+        self.queue.lock().active.remove(&self.id);
+    }
+}

@@ -1,0 +1,108 @@
+//! A resource of which each key may hold a part: connections of an address, memory of a plugin, reviews of a pod.
+//!
+//! Pure arithmetic behind a lock. Who is refused, and in which words, is the caller's.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A total, and the part of it that one key may hold. Clones share what is held.
+pub struct Quota<K>(Arc<Inner<K>>);
+
+struct Inner<K> {
+    total: u64,
+    per_key: u64,
+    held: Mutex<Held<K>>,
+}
+
+struct Held<K> {
+    sum: u64,
+    by_key: HashMap<K, u64>,
+}
+
+/// An amount that a key holds; dropping the permit releases it.
+#[must_use = "a dropped permit is released"]
+pub struct Permit<K: Eq + Hash> {
+    quota: Arc<Inner<K>>,
+    key: K,
+    amount: u64,
+}
+
+impl<K> Clone for Quota<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Eq + Hash + Clone> Quota<K> {
+    /// A quota of which nothing is held.
+    pub fn new(total: u64, per_key: u64) -> Self {
+        let held = Mutex::new(Held { sum: 0, by_key: HashMap::new() });
+        Self(Arc::new(Inner { total, per_key, held }))
+    }
+
+    /// Takes `amount` for `key`, unless the total or the part of `key` would be exceeded.
+    pub fn take(&self, key: &K, amount: u64) -> Option<Permit<K>> {
+        let mut held = self.0.lock();
+        let sum = held.sum.checked_add(amount).filter(|sum| *sum <= self.0.total)?;
+        let own = held.by_key.get(key).copied().unwrap_or(0);
+        let own = own.checked_add(amount).filter(|own| *own <= self.0.per_key)?;
+        held.sum = sum;
+        held.by_key.insert(key.clone(), own);
+        Some(Permit { quota: Arc::clone(&self.0), key: key.clone(), amount })
+    }
+
+    /// The amount that `key` holds.
+    pub fn held(&self, key: &K) -> u64 {
+        self.0.lock().by_key.get(key).copied().unwrap_or(0)
+    }
+
+    /// Whether `key` could take `amount` now.
+    pub fn has(&self, key: &K, amount: u64) -> bool {
+        let held = self.0.lock();
+        let own = held.by_key.get(key).copied().unwrap_or(0);
+        held.sum.saturating_add(amount) <= self.0.total && own.saturating_add(amount) <= self.0.per_key
+    }
+}
+
+impl<K> Inner<K> {
+    fn lock(&self) -> MutexGuard<'_, Held<K>> {
+        // A panic elsewhere leaves numbers, which stay valid.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Eq + Hash> Drop for Permit<K> {
+    fn drop(&mut self) {
+        let mut held = self.quota.lock();
+        held.sum -= self.amount;
+        let own = held.by_key.get(&self.key).copied().unwrap_or(0);
+        // Keys come from the network: one that holds nothing is forgotten.
+        if own > self.amount {
+            if let Some(left) = held.by_key.get_mut(&self.key) {
+                *left = own - self.amount;
+            }
+        } else {
+            held.by_key.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn total_and_part_hold_and_drops_release() {
+        let quota = Quota::new(10, 6);
+        let first = quota.take(&"a", 6).unwrap();
+        assert!(quota.take(&"a", 1).is_none() && !quota.has(&"a", 1), "the part of one key");
+        let second = quota.take(&"b", 4).unwrap();
+        assert!(quota.take(&"c", 1).is_none(), "the total");
+        drop(first);
+        assert_eq!((quota.held(&"a"), quota.held(&"b")), (0, 4));
+        assert!(quota.take(&"c", 6).is_some() && quota.take(&"c", u64::MAX).is_none());
+        drop(second);
+        assert!(quota.0.lock().by_key.is_empty(), "keys that hold nothing are forgotten");
+    }
+}
