@@ -17,7 +17,7 @@ mod storm;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Barrier, Mutex};
@@ -41,7 +41,7 @@ fn main() {
         ["aggregator", dir, nodes] => aggregator(Path::new(dir), nodes),
         [certificates::ROLE, dir, nodes] => certificates::serve(Path::new(dir), nodes),
         [storm::ROLE, dir, nodes] => storm::serve(Path::new(dir), nodes),
-        [] => measure(&["upload", "memory", "crowd", "slow", "siege", "certificates", "storm"]),
+        [] => measure(&["upload", "memory", "crowd", "slow", "siege", "bodies", "certificates", "storm"]),
         ref chosen => measure(chosen),
     }
 }
@@ -63,11 +63,12 @@ fn measure(chosen: &[&str]) {
             "crowd" => crowd(&base),
             "slow" => slow(&base),
             "siege" => siege(&base),
+            "bodies" => bodies(&base),
             "certificates" => certificates::measure(&base),
             "storm" => storm::measure(&base),
             other => {
                 panic!(
-                    "there is no measurement `{other}`; there are upload, memory, crowd, slow, siege, certificates, storm"
+                    "there is no measurement `{other}`; there are upload, memory, crowd, slow, siege, bodies, certificates, storm"
                 )
             }
         }
@@ -206,9 +207,15 @@ fn carry(base: &Path, results: &Path) -> (Duration, f64, f64) {
     measured
 }
 
-/// All workers of a large cluster at once, each with a connection of its own, none of which tries twice. Half of them
-/// begin to speak up to three seconds after they connected.
+/// All workers of a large cluster at once, each with its own connection, none of which retries. They begin to speak up
+/// to three seconds after they connected. Once from one address, once from 5,000.
 fn crowd(base: &Path) {
+    crowd_from(base, "one address", &|_| [127, 0, 0, 1]);
+    let many = |node: usize| [127, 77, (node % 5_000 / 250) as u8, (1 + node % 250) as u8];
+    crowd_from(base, "5,000 addresses", &many);
+}
+
+fn crowd_from(base: &Path, from: &str, source: &(dyn Fn(usize) -> [u8; 4] + Sync)) {
     const CROWD: usize = 10_000;
     const DELAY_MS: usize = 3000;
     let ours = Server::start("aggregator", base, CROWD);
@@ -220,10 +227,8 @@ fn crowd(base: &Path) {
         for node in 0..CROWD {
             let (ours, content, never) = (&ours, &content, &never);
             let work = move || -> std::io::Result<u16> {
-                let mut stream = ours.try_connect()?;
-                if node % 2 == 1 {
-                    never.wait(Duration::from_millis((node * 7919 % DELAY_MS) as u64));
-                }
+                let mut stream = ours.connect_from(source(node), &ours.client)?;
+                never.wait(Duration::from_millis((node * 7919 % DELAY_MS) as u64));
                 let body = content(node);
                 stream.write_all((head(node, body.len() as u64) + &body).as_bytes())?;
                 status(&mut stream)
@@ -250,30 +255,30 @@ fn crowd(base: &Path) {
     }
     lost.iter().take(5).for_each(|reason| println!("  lost: {reason}"));
     println!(
-        "crowd of {CROWD}: half after {:?}, 99 of 100 after {:?}",
+        "crowd of {CROWD} from {from}: half after {:?}, 99 of 100 after {:?}",
         percent(&times, 50),
         percent(&times, 99)
     );
     verdict("crowd, lost", lost.len() as f64, 0.0, Better::Smaller);
-    verdict("crowd, aggregator's peak memory in MiB", ours.peak(), 64.0, Better::Smaller);
+    verdict("crowd, aggregator's peak memory in MiB", ours.peak(), 96.0, Better::Smaller);
 }
 
-/// Heartbeats of the same plugin beside thousands that only hold the line: who never says more than a byte, who never
-/// goes on after its greeting, and who uploads as slowly as it may. Those who are let go come back.
+/// Heartbeats over new connections beside 4,800 half-open connections from 64 addresses, and uploads of another plugin
+/// at 512 bytes a second. Closed connections are opened again.
 fn siege(base: &Path) {
-    const BEATS: usize = 300;
+    const BEATS: usize = 100;
     const SLOW: usize = 512;
-    let ours = Server::start("aggregator", base, SLOW + 1);
+    let ours = Server::start_for(storm::ROLE, base, &(SLOW + 1).to_string());
+    let evil = storm::evil(&ours);
     let mut greeting = Vec::new();
     let name = ServerName::try_from("127.0.0.1").unwrap();
     ClientConnection::new(Arc::clone(&ours.client), name).unwrap().write_tls(&mut greeting).unwrap();
     let end = Stop::new();
     let mut times = Vec::new();
     std::thread::scope(|scope| {
-        for (count, said) in [(4_000, &greeting[..1]), (800, &greeting[..])] {
+        for (count, sent) in [(4_000, &greeting[..1]), (800, &greeting[..])] {
             let (ours, end) = (&ours, &end);
             scope.spawn(move || {
-                let address = ours.access.aggregator_url.trim_start_matches("https://");
                 let mut held: Vec<TcpStream> = Vec::new();
                 while !end.wait(Duration::from_millis(50)) {
                     held.retain(|socket| {
@@ -282,18 +287,18 @@ fn siege(base: &Path) {
                             || matches!(socket.peek(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
                     });
                     while held.len() < count && !end.stopped() {
-                        let Ok(mut socket) = TcpStream::connect(address) else { break };
-                        let _ = socket.write_all(said);
+                        let Ok(mut socket) = ours.tcp_from(storm::attacker(held.len())) else { break };
+                        let _ = socket.write_all(sent);
                         held.push(socket);
                     }
                 }
             });
         }
         for node in 0..SLOW {
-            let (ours, end) = (&ours, &end);
+            let (ours, end, evil) = (&ours, &end, &evil);
             let work = move || -> std::io::Result<()> {
-                let mut stream = ours.try_connect()?;
-                stream.write_all(head(node, 100 * MIB).as_bytes())?;
+                let mut stream = ours.connect_from(storm::attacker(node), evil)?;
+                stream.write_all(storm::put(storm::EVIL, node, 100 * MIB, "").as_bytes())?;
                 while !end.wait(Duration::from_millis(1000)) {
                     stream.write_all(&[7; 512])?;
                 }
@@ -308,13 +313,14 @@ fn siege(base: &Path) {
         }
         end.wait(Duration::from_secs(5));
         let request = format!(
-            "GET /api/v1/health/by-node/n{SLOW}/{PLUGIN} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+            "GET /api/v1/health/by-node/n{SLOW}/{} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            storm::HONEST
         );
         for _ in 0..BEATS {
             end.wait(Duration::from_millis(100));
             let begin = Instant::now();
             let beat = || -> std::io::Result<u16> {
-                let mut stream = ours.try_connect()?;
+                let mut stream = ours.connect_from([127, 0, 3, 1], &ours.client)?;
                 stream.sock.set_read_timeout(Some(Duration::from_secs(60)))?;
                 stream.write_all(request.as_bytes())?;
                 status(&mut stream)
@@ -333,6 +339,75 @@ fn siege(base: &Path) {
         Better::Smaller,
     );
     verdict("siege, aggregator's peak memory in MiB", ours.peak(), 64.0, Better::Smaller);
+}
+
+/// Bodies of all kinds that the protocol allows, from 64 hostile nodes at once, beside honest nodes of the same plugin.
+fn bodies(base: &Path) {
+    const HOSTILE: usize = 64;
+    const BEATS: usize = 100;
+    let ours = Server::start("aggregator", base, HOSTILE + 1);
+    let full = |start: &str, item: &str, end: &str| {
+        let count = ((1 << 20) - start.len() - end.len() - 4) / item.len();
+        format!("{start}{}{end}", item.repeat(count)).into_bytes()
+    };
+    let many_objects = full("{\"error\":\"x\",\"a\":[{}", ",{\"\":{}}", "]}");
+    let deep = full("{\"error\":\"x\",\"a\":", "{\"\":", "");
+    let names = full("{\"failures\":[\"\"", ",\"\"", "]}");
+    let letters = full("{\"msg\":\"", "\u{1}", "\"}");
+    let escapes = full("{\"failures\":[\"", "\\udc80", "\"]}");
+    let (end, kinds) = (Stop::new(), [&many_objects, &deep, &names, &letters, &escapes]);
+    let mut times = Vec::new();
+    std::thread::scope(|scope| {
+        for node in 0..HOSTILE {
+            let (ours, end) = (&ours, &end);
+            let attack = move |round: usize| -> std::io::Result<()> {
+                let body = kinds[(node + round) % kinds.len()];
+                let mut stream = ours.connect_from(storm::attacker(node), &ours.client)?;
+                stream.sock.set_read_timeout(Some(Duration::from_secs(20)))?;
+                // Every other body is declared longer than it is sent.
+                let length = body.len() + usize::from(round % 2 == 1);
+                let (method, kind) = [("PUT", "results"), ("POST", "progress")][round / 2 % 2];
+                let head = format!(
+                    "{method} /api/v1/{kind}/by-node/n{node}/{PLUGIN} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+                );
+                stream.write_all(head.as_bytes())?;
+                stream.write_all(body)?;
+                stream.flush()?;
+                status(&mut stream).map(drop)
+            };
+            let again = move || {
+                for round in node.. {
+                    let _ = attack(round);
+                    if end.wait(Duration::from_millis(20)) {
+                        return;
+                    }
+                }
+            };
+            std::thread::Builder::new().stack_size(128 * 1024).spawn_scoped(scope, again).unwrap();
+        }
+        end.wait(Duration::from_secs(3));
+        let update = "{\"msg\":\"half\",\"total\":2,\"completed\":1}";
+        let request = format!(
+            "POST /api/v1/progress/by-node/n{HOSTILE}/{PLUGIN} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{update}",
+            update.len()
+        );
+        for _ in 0..BEATS {
+            end.wait(Duration::from_millis(100));
+            let begin = Instant::now();
+            let post = || -> std::io::Result<u16> {
+                let mut stream = ours.connect_from([127, 0, 3, 1], &ours.client)?;
+                stream.sock.set_read_timeout(Some(Duration::from_secs(60)))?;
+                stream.write_all(request.as_bytes())?;
+                status(&mut stream)
+            };
+            let lost = !matches!(post(), Ok(200));
+            times.push(if lost { Duration::from_secs(60) } else { begin.elapsed() });
+        }
+        end.stop();
+    });
+    let worst = percent(&times, 99).as_secs_f64();
+    verdict("bodies, 99 of 100 posts of another node within, in s", worst, 1.0, Better::Smaller);
+    verdict("bodies, aggregator's peak memory in MiB", ours.peak(), 128.0, Better::Smaller);
 }
 
 /// Ordinary uploads with and without slow clients beside them.
@@ -439,10 +514,30 @@ impl Server {
         &self,
         client: &Arc<ClientConfig>,
     ) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
-        let socket = TcpStream::connect(self.access.aggregator_url.trim_start_matches("https://"))?;
+        self.connect_from([127, 0, 0, 1], client)
+    }
+
+    /// A connection from another address of the loopback network.
+    fn connect_from(
+        &self,
+        source: [u8; 4],
+        client: &Arc<ClientConfig>,
+    ) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+        let socket = self.tcp_from(source)?;
         socket.set_nodelay(true)?;
         let name = ServerName::try_from("127.0.0.1").unwrap();
         Ok(StreamOwned::new(ClientConnection::new(Arc::clone(client), name).unwrap(), socket))
+    }
+
+    fn tcp_from(&self, source: [u8; 4]) -> std::io::Result<TcpStream> {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let address: SocketAddr = self.access.aggregator_url.trim_start_matches("https://").parse().unwrap();
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        if source != [127, 0, 0, 1] {
+            bind(&socket, &SocketAddr::from((source, 0)))?;
+        }
+        connect(&socket, &address)?;
+        Ok(socket.into())
     }
 
     fn stored(&self, node: usize) -> PathBuf {

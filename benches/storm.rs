@@ -19,8 +19,8 @@ use sonobuoy::outside::serve_shared;
 use super::{Better, MIB, Server, client_of, percent, status, tell, until_input_ends, verdict};
 
 pub(super) const ROLE: &str = "storm";
-const HONEST: &str = "honest";
-const EVIL: &str = "evil";
+pub(super) const HONEST: &str = "honest";
+pub(super) const EVIL: &str = "evil";
 const NODES: usize = 1_000;
 const EVIL_FILE: &str = "evil.json";
 const STATUS_FILE: &str = "status.json";
@@ -56,8 +56,9 @@ struct Attacker<'a> {
     ours: &'a Server,
     evil: Arc<ClientConfig>,
     end: &'a Stop,
-    /// How many attempts there were.
+    /// The attempts.
     tried: &'a AtomicUsize,
+    source: [u8; 4],
 }
 
 impl Attacker<'_> {
@@ -72,14 +73,14 @@ impl Attacker<'_> {
     }
 
     fn plain(&self) -> std::io::Result<TcpStream> {
-        let socket = TcpStream::connect(self.ours.access.aggregator_url.trim_start_matches("https://"))?;
+        let socket = self.ours.tcp_from(self.source)?;
         socket.set_read_timeout(Some(Duration::from_secs(20)))?;
         socket.set_write_timeout(Some(Duration::from_secs(20)))?;
         Ok(socket)
     }
 
     fn connect(&self) -> std::io::Result<Stream> {
-        let stream = self.ours.connect_as(&self.evil)?;
+        let stream = self.ours.connect_from(self.source, &self.evil)?;
         stream.sock.set_read_timeout(Some(Duration::from_secs(20)))?;
         stream.sock.set_write_timeout(Some(Duration::from_secs(20)))?;
         Ok(stream)
@@ -111,7 +112,7 @@ impl Attacker<'_> {
     }
 }
 
-fn put(plugin: &str, node: usize, length: u64, lines: &str) -> String {
+pub(super) fn put(plugin: &str, node: usize, length: u64, lines: &str) -> String {
     format!(
         "PUT /api/v1/results/by-node/n{node}/{plugin} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{lines}\r\n"
     )
@@ -140,13 +141,23 @@ fn spoiled(files: usize, bytes: usize) -> Vec<u8> {
     whole
 }
 
+/// One of the 64 addresses of the attackers.
+pub(super) fn attacker(number: usize) -> [u8; 4] {
+    [127, 0, 2, (1 + number % 64) as u8]
+}
+
+/// The hostile plugin's access to a server of this role.
+pub(super) fn evil(ours: &Server) -> Arc<ClientConfig> {
+    let text = std::fs::read_to_string(ours.dir.parent().unwrap().join(EVIL_FILE)).unwrap();
+    let [aggregator_url, ca_cert, client_cert, client_key] = serde_json::from_str(&text).unwrap();
+    client_of(&Access { aggregator_url, ca_cert, client_cert, client_key, ..Access::default() })
+}
+
 pub(super) fn measure(base: &Path) {
     let seconds = std::env::var("STORM_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
     let ours = Server::start_for(ROLE, base, &NODES.to_string());
     let around = ours.dir.parent().unwrap().to_owned();
-    let text = std::fs::read_to_string(around.join(EVIL_FILE)).unwrap();
-    let [aggregator_url, ca_cert, client_cert, client_key] = serde_json::from_str(&text).unwrap();
-    let evil = client_of(&Access { aggregator_url, ca_cert, client_cert, client_key, ..Access::default() });
+    let evil = evil(&ours);
     let mut greeting = Vec::new();
     let name = ServerName::try_from("127.0.0.1").unwrap();
     ClientConnection::new(Arc::clone(&evil), name).unwrap().write_tls(&mut greeting).unwrap();
@@ -165,12 +176,15 @@ pub(super) fn measure(base: &Path) {
     let (end, tried) = (Stop::new(), AtomicUsize::new(0));
     let seen = Seen::default();
     std::thread::scope(|scope| {
-        let attacker = || Attacker { ours: &ours, evil: Arc::clone(&evil), end: &end, tried: &tried };
+        let attacker = |number| {
+            let evil = Arc::clone(&evil);
+            Attacker { ours: &ours, evil, end: &end, tried: &tried, source: attacker(number) }
+        };
         let many = |count: usize, pause: u64, attack: &'static str| {
             for number in 0..count {
                 let (greeting, long_greeting, objects, names) = (&greeting, &long_greeting, &objects, &names);
                 let (inodes, bytes, headers, chunks) = (&inodes, &bytes, &headers, &chunks);
-                let attacker = attacker();
+                let attacker = attacker(number);
                 let work = move || {
                     attacker.repeat(pause, |attacker, round| match attack {
                         "half-open" => attacker.hold(&greeting[..1]),
@@ -243,7 +257,7 @@ fn honest(ours: &Server, seconds: u64, around: &Path, seen: &Seen) {
     let (begin, watching, never) = (Instant::now(), Stop::new(), Stop::new());
     let body = vec![b'x'; 20 << 10];
     let upload = |node: usize| {
-        let mut stream = ours.try_connect()?;
+        let mut stream = ours.connect_from([127, 0, 3, (1 + node % 8) as u8], &ours.client)?;
         stream.sock.set_read_timeout(Some(Duration::from_secs(60)))?;
         stream.write_all(put(HONEST, node, body.len() as u64, "Connection: close\r\n").as_bytes())?;
         stream.write_all(&body)?;

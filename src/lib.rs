@@ -33,7 +33,7 @@
 //! base/fetch
 //! base/http base/yaml base/proxy base/archive base/logger
 //! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near
-//! base/stop base/visible base/sys base/small base/hex base/at base/testing
+//! base/stop base/quota base/visible base/sys base/small base/hex base/at base/testing
 //! ```
 //!
 //! Layers rule out cycles. Imports that are prohibited regardless of the layers:

@@ -138,7 +138,7 @@ fn a_body_cut_in_the_middle_is_not_stored_and_may_be_sent_again() {
                 let mut talk = aggregator.worker.connect();
                 assert!(talk.begin(&start));
                 let answer = talk.leave(politely);
-                assert!(answer.starts_with("HTTP/1.1 400 "), "{start:?}: {answer}");
+                assert!(answer.starts_with("HTTP/1.1 408 "), "{start:?}: {answer}");
             }
         }
         aggregator.takes_a_result();

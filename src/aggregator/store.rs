@@ -254,13 +254,16 @@ impl Store {
         }
     }
 
-    /// Begins an upload of `id` as soon as no other one makes progress.
+    /// Begins an upload of `id`, a large one as soon as no other makes progress.
     fn begin<R>(&self, id: &ResultId, upload: &Upload<'_, R>) -> Result<(), Refusal> {
         const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+        // A short file costs too little to wait for another upload; a short archive may unpack to much.
+        let alone =
+            upload.kind == Some(GZIP) || upload.length.is_none_or(|length| length > limits::SMALL_BODY_BYTES);
         let deadline = Instant::now() + TURN_TIMEOUT;
         let mut state = self.lock();
         loop {
-            match state.begin(id, &upload.meter) {
+            match state.begin(id, alone.then_some(&upload.meter)) {
                 Err(Taken::Uploading) if Instant::now() < deadline => {
                     let waited = self.free.wait_timeout(state, CHECK_INTERVAL);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;

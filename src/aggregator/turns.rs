@@ -8,14 +8,11 @@ use base::http::Meter;
 use client::protocol::ResultId;
 
 impl State {
-    /// Begins an upload for `id`, unless another is under way.
-    pub(super) fn begin(&mut self, id: &ResultId, upload: &Arc<Meter>) -> Result<(), Taken> {
+    /// Begins an upload for `id`: one that `must_be_alone` not beside another such.
+    pub(super) fn begin(&mut self, id: &ResultId, must_be_alone: Option<&Arc<Meter>>) -> Result<(), Taken> {
         self.takes(id)?;
-        if self.uploads(id).is_some_and(|uploads| uploads.begin(upload)) {
-            Ok(())
-        } else {
-            Err(Taken::Uploading)
-        }
+        let begins = |uploads: &mut Uploads| must_be_alone.is_none_or(|upload| uploads.begin(upload));
+        if self.uploads(id).is_some_and(begins) { Ok(()) } else { Err(Taken::Uploading) }
     }
 
     /// Ends an upload for `id`.

@@ -67,8 +67,9 @@ impl<'a> Parking<'a> {
 
     /// Closes connections that have been silent for too long.
     pub(super) fn expire(&mut self) {
-        while let Some((id, _)) = self.since.pop_front_if(|(_, since)| since.elapsed() >= self.silent) {
-            self.parked.remove(&id);
+        while let Some((id, _)) = self.since.front().filter(|(_, since)| since.elapsed() >= self.silent) {
+            self.parked.remove(id);
+            self.since.pop_front();
         }
     }
 

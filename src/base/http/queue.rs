@@ -53,7 +53,7 @@ pub(super) struct Queue<A, U> {
 
 struct State<A, U> {
     /// Each party's connections in the order in which they came, with their numbers.
-    lines: HashMap<Party, VecDeque<(u64, Waiting<A, U>)>>,
+    lines: HashMap<Party, Line<A, U>>,
     /// The number of the first in each line.
     fronts: BTreeMap<u64, Party>,
     waiting: usize,
@@ -63,6 +63,8 @@ struct State<A, U> {
     active: HashMap<u64, (Party, Arc<Meter>)>,
     closing: bool,
 }
+
+type Line<A, U> = VecDeque<(u64, Waiting<A, U>)>;
 
 enum Waiting<A, U> {
     Arrival(A),
