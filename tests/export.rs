@@ -529,6 +529,12 @@ fn nodes_without_results_are_named_once_and_stand_in_the_timeline() {
 #[test]
 fn small_files_of_an_archive_are_limited() {
     let run = run();
+    // A definition may be as large as its config map.
+    let definition =
+        json!({"Definition": {"spec": {"image": "i:1"}, "config-map": {"f": "x".repeat(2 << 20)}}});
+    run.write("plugins/e2e/definition.json", definition.to_string());
+    let twice = Sonobuoy::new("results").arg(run.path()).arg(run.path()).arg("--format=json");
+    twice.stdout_has("\"image of e2e\": \"i:1\"").run();
     for name in ["serverversion.json", "meta/config.json", "meta/info.json"] {
         let before = run.read(name);
         run.write(name, format!("[{}0]", "{\"\":0},".repeat(200_000)));

@@ -17,11 +17,11 @@ use base::at::At as _;
 use base::near;
 use base::sys;
 
-/// How much a file may have that is held in memory as a whole.
+/// Maximum size of a file that is held in memory: lists that grow with the cluster, the log, definitions.
+const MAX_HELD_BYTES: u64 = 16 << 20;
+/// The same for files that describe the run as a whole.
 const MAX_SMALL_BYTES: u64 = 1 << 20;
-/// The same for lists that grow with the cluster, and for the log.
-const MAX_LIST_BYTES: u64 = 16 << 20;
-const LISTS: [&str; 4] = [layout::HEALTH, layout::RECEIVED, layout::QUERY_ERRORS, layout::RUN_LOG];
+const SMALL: [&str; 4] = [layout::SERVER_VERSION, layout::INFO, layout::CONFIG, layout::WHY];
 
 /// The newest archive of the current folder.
 const LATEST: &str = "latest";
@@ -207,7 +207,7 @@ impl Files {
     /// The bytes of a small file.
     pub(crate) fn small(&self, name: &str) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(content) = self.open(name)? else { return Ok(None) };
-        let limit = if LISTS.contains(&name) { MAX_LIST_BYTES } else { MAX_SMALL_BYTES };
+        let limit = if SMALL.contains(&name) { MAX_SMALL_BYTES } else { MAX_HELD_BYTES };
         let mut bytes = Vec::new();
         content.take(limit + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read `{name}`"))?;
         anyhow::ensure!(bytes.len() as u64 <= limit, "`{name}` is larger than {} MiB", limit >> 20);
