@@ -185,3 +185,12 @@ fn wrong_values_are_named_with_what_would_be_right() {
     check("run --mod quick", "unknown flag: --mod; did you mean `--mode`?");
     check("run -Z", "unknown shorthand flag: -Z");
 }
+
+#[test]
+fn doctor_takes_the_flags_of_run() {
+    let after = "--wait=3h --retrieve . --junit a --html b --upload https://x/ --delete --fail-on failed";
+    for command in ["run", "wait", "doctor"] {
+        Sonobuoy::new(&format!("{command} {after} --help")).stdout_has("Usage: ").run();
+    }
+    Sonobuoy::new("doctor --local").status(1).stderr_has("unknown flag: --local").run();
+}
