@@ -100,18 +100,20 @@ impl Removal {
             }
         }
         if self.rbac && (self.all || !run.namespaced) {
+            let own = format!("{},namespace={}", names::SELECTOR, self.namespace);
             let labels = match self.all {
-                false => format!("{},namespace={}", names::SELECTOR, self.namespace),
+                false => own.clone(),
                 true if spared.is_empty() => names::SELECTOR.to_owned(),
                 true => format!("{},namespace notin ({spared})", names::SELECTOR),
             };
             for resource in [Resource::CLUSTER_ROLE_BINDINGS, Resource::CLUSTER_ROLES] {
                 self.many(client, &resource, "", &Selector::labels(&labels), &mut failures);
                 let what = format!("{} of {}", resource.plural, self.namespace);
+                // Runs that begin meanwhile have roles, too.
                 left.push(Target {
                     resource,
                     namespace: String::new(),
-                    selector: Selector::labels(&labels),
+                    selector: Selector::labels(&own),
                     what,
                 });
             }
