@@ -39,6 +39,11 @@ impl Uploads {
         self.current.as_ref().map_or(0, |upload| upload.bytes())
     }
 
+    /// Whether an upload is under way.
+    pub(super) fn any(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// Counts one more error report; false if there were too many.
     pub(super) fn may_report(&mut self) -> bool {
         self.reports = self.reports.saturating_add(1);

@@ -242,6 +242,11 @@ impl Aggregator {
         self.store.lock().heard(id)
     }
 
+    /// Whether an upload of `id` is under way.
+    pub(crate) fn receiving(&self, id: &ResultId) -> bool {
+        self.store.lock().uploads(id).is_some_and(|uploads| uploads.any())
+    }
+
     /// What is known of the arrival of each result, once no more arrive.
     pub(crate) fn received(&self) -> Vec<arrivals::Received> {
         self.store.lock().received()

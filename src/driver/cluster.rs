@@ -51,6 +51,8 @@ pub(crate) struct Cluster<'r> {
     pub roster: Roster,
     /// Whether the worker of a result was ever heard of.
     pub heard: &'r (dyn Fn(&ResultId) -> bool + Sync),
+    /// Whether a result is being received.
+    pub receiving: &'r (dyn Fn(&ResultId) -> bool + Sync),
 }
 
 impl Driver for Cluster<'_> {
@@ -230,6 +232,7 @@ impl Cluster<'_> {
                         Err(error) => log::debug!("no log of the worker in `{pod}`: {error}"),
                     }
                 }
+                monitor.hold(self.receiving, SystemTime::now());
                 let mut why = None;
                 for mut finding in monitor.check(SystemTime::now()) {
                     complete_report(client, launch, &mut finding);

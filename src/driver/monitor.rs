@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::node::refusal;
 use super::silence::{Complaint, Silences};
-use super::verdict::{Verdict, judge};
+use super::verdict::{FAILED_GRACE, Verdict, judge};
 use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
 use base::clock::passed;
@@ -163,6 +163,18 @@ impl Monitor {
         self.pending = out;
     }
 
+    /// Waits for results that are being received: nothing that is wrong with their pods is a failure meanwhile.
+    pub(crate) fn hold(&mut self, receiving: &dyn Fn(&ResultId) -> bool, now: SystemTime) {
+        for pod in self.pods.values_mut() {
+            if let Verdict::Trouble(_, fatal) = &mut pod.verdict
+                && *fatal <= now
+                && receiving(&pod.id)
+            {
+                *fatal = now + FAILED_GRACE;
+            }
+        }
+    }
+
     /// Says what follows from all that was seen and from the time; to be called after each batch of events, and about
     /// every second.
     pub(crate) fn check(&mut self, now: SystemTime) -> Vec<Finding> {
@@ -271,6 +283,14 @@ impl Monitor {
             && !pod["metadata"]["deletionTimestamp"].is_null()
         {
             verdict = Verdict::Trouble("the pod is being deleted".into(), now + Duration::from_secs(86_400));
+        }
+        // A result that is being received is waited for, whatever else the pod reports meanwhile.
+        if let Verdict::Failed(reason) = &verdict
+            && let Some(Verdict::Trouble(held, fatal)) = self.pods.get(&uid).map(|pod| &pod.verdict)
+            && reason == held
+            && *fatal > now
+        {
+            verdict = Verdict::Trouble(held.clone(), *fatal);
         }
         self.silences.see(&uid, &id, &pod);
         // A pod that fails again after its failure was told changes nothing.

@@ -15,6 +15,9 @@ use base::clock;
 /// So long may a node try for an image that it cannot get: twice, as kubelets do it.
 const MISSING_IMAGE_GRACE: Duration = Duration::from_secs(30);
 
+/// Time limit for a worker to notice the result of a failed plugin and to start sending it.
+pub(crate) const FAILED_GRACE: Duration = Duration::from_secs(15);
+
 /// What runtimes call a container whose command they could not start.
 const NEVER_BEGAN: [&str; 2] = ["StartError", "ContainerCannotRun"];
 
@@ -95,7 +98,7 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
         match text(&waiting["reason"]) {
             "ImagePullBackOff" | "ErrImagePull" => {
                 let image = text(&container["image"]);
-                out.push(match causes::missing_conformance_image(image, &said()) {
+                out.push(match causes::missing_image(image, &said()) {
                     Some(remedy) => {
                         let reason = format!(
                             "Failed to pull image `{image}` for container {name}; {remedy}{}",
@@ -117,7 +120,11 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
                 out.push(after(started, grace.creation, reason));
             }
             "CrashLoopBackOff" => {
-                let last = terminated(&container["lastState"]["terminated"]).unwrap_or_default();
+                let state = &container["lastState"]["terminated"];
+                let last = terminated(state).unwrap_or_default();
+                if is_for_another_machine(state) {
+                    out.push(Verdict::Failed(format!("Container {name} cannot be started{last}")));
+                }
                 // The restart limit above decides; until then it is only shown.
                 out.push(Verdict::Trouble(format!("Container {name} keeps ending{last}"), far_future()));
             }
@@ -130,9 +137,13 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
             let failed = ended["exitCode"].as_i64().unwrap_or_default() != 0;
             let reason = format!("Container {name} is in a terminated state{how}");
             // Without its worker a pod that is never restarted cannot send anything.
-            let hopeless = pod["spec"]["restartPolicy"] == "Never"
-                && (name == worker && failed || has_none_that_began(status, worker));
-            let verdict = after(time(&ended["finishedAt"]), grace.terminated, reason);
+            let never_again = pod["spec"]["restartPolicy"] == "Never";
+            let hopeless = never_again && (name == worker && failed || has_none_that_began(status, worker));
+            let grace = match never_again && name != worker && failed && all_ended(status, worker) {
+                true => grace.terminated.min(FAILED_GRACE),
+                false => grace.terminated,
+            };
+            let verdict = after(time(&ended["finishedAt"]), grace, reason);
             out.push(match verdict {
                 Verdict::Trouble(reason, _) if hopeless => Verdict::Failed(reason),
                 // Plugins end when they are done; then the worker has their results to send.
@@ -160,13 +171,26 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
     out
 }
 
+/// Whether all containers of the plugin have ended: then its result is there, or never will be.
+fn all_ended(status: &Value, worker: &str) -> bool {
+    let mut own = list(&status["containerStatuses"]).iter().filter(|container| container["name"] != worker);
+    own.all(|container| container["state"]["terminated"].is_object())
+}
+
 /// Whether no container of the plugin has ever run: then there is nothing for the worker to wait for.
 fn has_none_that_began(status: &Value, worker: &str) -> bool {
     let mut own =
         list(&status["containerStatuses"]).iter().filter(|container| container["name"] != worker).peekable();
-    let never_began =
-        |container: &Value| NEVER_BEGAN.contains(&text(&container["state"]["terminated"]["reason"]));
+    let never_began = |container: &Value| {
+        let state = &container["state"]["terminated"];
+        NEVER_BEGAN.contains(&text(&state["reason"])) || is_for_another_machine(state)
+    };
     own.peek().is_some() && own.all(never_began)
+}
+
+/// Whether a container ended because its program is not for this kind of machine, as its last words say.
+fn is_for_another_machine(state: &Value) -> bool {
+    text(&state["message"]).contains("exec format error")
 }
 
 /// Trouble that began at `since` and is fatal `grace` later. Without a beginning it is not fatal yet.
@@ -314,7 +338,7 @@ mod tests {
                 json!({"name": "e2e", "image": "r/conformance:v1.30.0", "state": {"waiting": waiting}});
             json!({"startTime": START, "containerStatuses": [container]})
         };
-        let remedy = causes::missing_conformance_image("r/conformance:v1.30.0", "no such host").unwrap();
+        let remedy = causes::missing_image("r/conformance:v1.30.0", "no such host").unwrap();
         let reason = format!(
             "Failed to pull image `r/conformance:v1.30.0` for container e2e; {remedy}: ErrImagePull: lookup r: no such host"
         );
@@ -365,6 +389,40 @@ mod tests {
             ended("worker", 0),
             0,
             r#"quiet: Container worker is in a terminated state (exit code 0, reason "Error")"#,
+        );
+    }
+
+    #[test]
+    fn a_plugin_that_has_failed_is_given_seconds_and_one_that_cannot_start_none() {
+        let with_worker = |state: Value, restarts: u64, last: Value| {
+            json!({"startTime": START, "containerStatuses": [
+                {"name": "worker", "state": {"running": {}}},
+                {"name": "c", "restartCount": restarts, "state": state, "lastState": last},
+            ]})
+        };
+        let failed = |message: &str| json!({"terminated": {"exitCode": 1, "reason": "Error", "message": message, "finishedAt": START}});
+        let words =
+            r#"Container c is in a terminated state (exit code 1, reason "Error", message "no disk")"#;
+        let status = with_worker(failed("no disk"), 0, json!({}));
+        check(status.clone(), 14, &format!("trouble: {words}"));
+        check(status, 15, &format!("failed: {words}"));
+        let wrong = "exec /app: exec format error";
+        let words = format!(r#"(exit code 1, reason "Error", message "{wrong}")"#);
+        check(
+            with_worker(failed(wrong), 0, json!({})),
+            0,
+            &format!("failed: Container c is in a terminated state {words}"),
+        );
+        let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        check(
+            with_worker(waiting.clone(), 1, failed(wrong)),
+            0,
+            &format!("failed: Container c cannot be started {words}"),
+        );
+        check(
+            with_worker(waiting, 1, failed("x")),
+            9,
+            r#"trouble: Container c keeps ending (exit code 1, reason "Error", message "x")"#,
         );
     }
 

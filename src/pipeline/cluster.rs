@@ -191,6 +191,7 @@ impl Cluster<'_> {
         let tls = if by_node { open_server_config } else { server_config };
         let server = server.tls(tls(&authority.certificate_pem(), &identity)?);
         let heard = |id: &ResultId| aggregator.heard(id);
+        let receiving = |id: &ResultId| aggregator.receiving(id);
         let driver = driver::cluster::Cluster {
             client: self.client.clone(),
             config: &self.config,
@@ -198,6 +199,7 @@ impl Cluster<'_> {
             owner,
             roster,
             heard: &heard,
+            receiving: &receiving,
         };
         let plugin = |(definition, ids): (_, Vec<ResultId>)| {
             let definition: &Definition = definition;
