@@ -2,9 +2,10 @@
 //!
 //! The child is this program with the command [`COMMAND`]. It knows nothing but the folder of the plugin: its
 //! environment is empty but for what its system demands. It bounds its own memory and time before it opens the first
-//! file, and says on stdout what came out. Where no child can be started (the library without the program), the work is done here.
+//! file, and writes the outcome to stdout and its log to stderr. Where no child can be started (the library without the program), the work is done here.
+//! Starts the thread `log of results`, and joins it.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use super::{Outcome, Rules, process};
+use crate::causes;
 use crate::config::Processing;
 use crate::item::tree::{Finished, Tree};
 use crate::item::{FAILED, Item, OTHER, UNKNOWN};
@@ -26,6 +28,8 @@ pub(crate) const COMMAND: &str = "process-results";
 
 /// What the child may say; ten thousand nodes with all known statuses take half.
 const OUTCOME: u64 = 4 << 20;
+/// Maximum bytes of the child's log to repeat.
+const LOG: u64 = 4 << 20;
 /// The longest status of a plugin or a node: one that adds up a thousand others is said in the tree alone.
 const STATUS: usize = 4 << 10;
 
@@ -42,7 +46,7 @@ pub(crate) fn process_apart(dir: &Path, rules: &Rules, limits: &Processing) -> a
     let mut command = Command::new(program);
     let time = limits.time.as_millis().to_string();
     command.arg(COMMAND).arg(dir).args([limits.memory_bytes.to_string(), time]);
-    command.env_clear().current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.env_clear().current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.envs(sys::VITAL.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -51,24 +55,47 @@ pub(crate) fn process_apart(dir: &Path, rules: &Rules, limits: &Processing) -> a
             return process(dir, rules);
         }
     };
-    let told = (|| {
-        let mut stdin = child.stdin.take().context("its input")?;
-        stdin.write_all(&serde_json::to_vec(rules)?)?;
-        drop(stdin);
-        let mut text = Vec::new();
-        child.stdout.take().context("its output")?.take(OUTCOME + 1).read_to_end(&mut text)?;
-        anyhow::Ok(text)
-    })();
-    if told.is_err() {
-        // It may have ended by itself.
-        let _ = child.kill();
-    }
+    let said = child.stderr.take();
+    let told = std::thread::scope(|scope| {
+        // What it logs is logged here, where it neither spoils a board nor is lost.
+        let log = || said.into_iter().for_each(relog);
+        let logging = std::thread::Builder::new().name("log of results".into()).spawn_scoped(scope, log);
+        let told = (|| {
+            logging.context("cannot start a thread")?;
+            let mut stdin = child.stdin.take().context("its input")?;
+            stdin.write_all(&serde_json::to_vec(rules)?)?;
+            drop(stdin);
+            let mut text = Vec::new();
+            child.stdout.take().context("its output")?.take(OUTCOME + 1).read_to_end(&mut text)?;
+            anyhow::Ok(text)
+        })();
+        if told.is_err() {
+            // It may have ended by itself.
+            let _ = child.kill();
+        }
+        told
+    });
     let status = child.wait().context("the process that reads its results cannot be waited for")?;
     if let Some(reason) = end_reason(status, limits) {
         bail!("its results could not be processed: {reason}");
     }
     let text = told.context("its results could not be processed")?;
     serde_json::from_slice(&text).context("its results could not be processed: the output is invalid")
+}
+
+/// Logs what the child logs.
+fn relog(mut said: impl io::Read) {
+    let lines = io::BufReader::new(said.by_ref().take(LOG)).lines();
+    for line in lines.map_while(Result::ok) {
+        let level = match &line {
+            line if line.contains(" level=error ") => log::Level::Error,
+            line if line.contains(" level=warning ") => log::Level::Warn,
+            _ => log::Level::Info,
+        };
+        log::log!(level, "{}", causes::message(&line));
+    }
+    // A full pipe would block the child.
+    let _ = io::copy(&mut said, &mut io::sink());
 }
 
 /// The limits of a child, as it is told them in words.
