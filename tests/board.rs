@@ -166,3 +166,46 @@ fn three_hundred_nodes_fit_into_a_window() {
     });
     drop(folder);
 }
+
+#[test]
+fn a_plugin_that_fails_is_not_called_done_and_its_warnings_are_kept() {
+    let plugin = |script: &str| {
+        let text = format!(
+            "sonobuoy-config: {{driver: Job, plugin-name: acceptance, result-format: junit}}\nspec: {{command: [sh, -c], args: ['{script}']}}\n"
+        );
+        // One that passes, so that the run brings something.
+        let other = "sonobuoy-config: {driver: Job, plugin-name: other}\nspec: {command: [sh, -c, 'echo x > $RESULTS_DIR/x; echo $RESULTS_DIR/x > $RESULTS_DIR/done']}\n";
+        Sonobuoy::new("run --local -p plugin.yaml -p other.yaml")
+            .file("plugin.yaml", text)
+            .file("other.yaml", other)
+    };
+    let done = plugin("exit 1").arg("--output").arg("plain").run_any();
+    assert!(
+        done.stderr.contains("acceptance: failed, after ") && !done.stderr.contains("acceptance: done"),
+        "{}",
+        done.stderr
+    );
+    let broken = || {
+        plugin("echo \"<testsuites><x\" > $RESULTS_DIR/a.xml; echo $RESULTS_DIR/a.xml > $RESULTS_DIR/done")
+    };
+    let done = broken().arg("--output").arg("plain").run_any();
+    let warned = "cannot read the result";
+    assert!(done.stderr.contains(warned) && done.stderr.contains("level=warning"), "{}", done.stderr);
+    let (sent, _) = at_terminal(broken(), 120, 40);
+    let line = sent.lines().find(|line| line.contains(warned)).unwrap_or_else(|| panic!("{sent}"));
+    assert!(line.contains("WARN") && !line.contains("level="), "{line}");
+}
+
+#[test]
+fn the_time_of_a_run_that_is_over_ends_with_its_archive() {
+    let (api, _folder, config) = untouched();
+    namespace(&api);
+    let mut run: Value = serde_json::from_str(&status("complete", &json!([]))).unwrap();
+    run["tar-info"]["created"] = "2024-01-01T00:00:37Z".into();
+    run["tar-info"]["name"] = "x.tar.gz".into();
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&run.to_string()));
+    let watch = format!("status --watch --output json --credentials none.json --kubeconfig {config}");
+    let done = Sonobuoy::new(&watch).run_any();
+    let event: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
+    assert!((37..60).contains(&event["elapsed"].as_u64().unwrap()), "{event}");
+}

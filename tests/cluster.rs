@@ -5,6 +5,8 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use crate::board::at_terminal;
+use crate::run;
 use crate::support::api_server::{ApiServer, Fault};
 use crate::support::cluster::{namespace, untouched};
 use crate::support::{Folder, Sonobuoy};
@@ -61,7 +63,11 @@ fn logs_of_all_pods_of_one_plugin_or_of_the_aggregator() {
     logs("").stdout(&format!("{aggregator}{a}{b}")).run();
     logs("-p a").stdout(&a).run();
     logs("--plugin sonobuoy").stdout(&aggregator).run();
-    logs("-n elsewhere").stdout("").stderr_has("no such pod in the namespace elsewhere").run();
+    logs("-n elsewhere").stdout("").stderr_has("namespace `elsewhere` has no pods").run();
+    logs("-p gone")
+        .stdout("")
+        .stderr_has("below `podlogs/`, which `sonobuoy retrieve -n sonobuoy` fetches")
+        .run();
 }
 
 #[test]
@@ -137,7 +143,10 @@ fn delete_removes_a_run_and_says_what_it_did() {
     assert!(api.get("/api/v1/namespaces/sonobuoy").is_some());
     delete("--wait").stderr_has("kind=namespace namespace=sonobuoy").run();
     assert!(api.get("/api/v1/namespaces/sonobuoy").is_none());
-    delete("--wait").stderr_has("already deleted").run();
+    delete("--wait")
+        .stderr_has("already deleted")
+        .stderr_has("namespace `sonobuoy` does not exist, and neither does a run in it")
+        .run();
 }
 
 #[test]
@@ -196,7 +205,58 @@ fn a_cluster_that_cannot_be_reached_is_one_clear_line() {
     Sonobuoy::new("get pod --kubeconfig")
         .arg(folder.path().join("away"))
         .status(1)
-        .stderr_has("connect to `127.0.0.1:1`: Connection refused")
+        .stderr_has(
+            "cannot reach `http://127.0.0.1:1`: Connection refused; check the address in the kubeconfig, VPN",
+        )
         .run();
-    Sonobuoy::new("get pod").status(1).stderr_has("no cluster configured").run();
+    Sonobuoy::new("get pod")
+        .status(1)
+        .stderr_has("no cluster configured")
+        .stderr_has("`run --local` needs no cluster")
+        .run();
+}
+
+#[test]
+fn rights_that_are_missing_are_one_line_with_one_remedy() {
+    let (api, _folder, config) = run::cluster();
+    for plural in ["namespaces", "serviceaccounts", "configmaps", "pods", "services"] {
+        api.forbid("create", plural);
+    }
+    let done = run::run(&config, "").status(1).run_any();
+    let lines: Vec<&str> = done.stderr.lines().filter(|line| line.contains("level=error")).collect();
+    assert_eq!(lines.len(), 1, "{}", done.stderr);
+    assert!(
+        lines[0].contains("your account may not create configmaps, namespaces, pods, serviceaccounts, services: ask for these rights"),
+        "{}",
+        done.stderr
+    );
+}
+
+#[test]
+fn a_wait_for_a_namespace_that_is_not_there_ends_at_once() {
+    let (_api, _folder, config) = run::cluster();
+    Sonobuoy::new(&format!("wait --kubeconfig {config} -n typo"))
+        .status(1)
+        .stderr_has("namespace `typo` does not exist; name the namespace of the run with `-n`")
+        .run();
+}
+
+#[test]
+fn a_terminal_gets_a_line_for_the_run_and_what_comes_next() {
+    let (api, _folder, config) = run::cluster();
+    let (sent, code) = at_terminal(run::run(&config, "-n mine"), 200, 40);
+    assert_eq!(code, Some(0), "{sent}");
+    assert!(!sent.contains("create request issued") && sent.contains(" objects"), "{sent}");
+    assert!(sent.contains("`sonobuoy status --watch -n mine` watches it"), "{sent}");
+    // Errors have one style there, and scripts theirs.
+    let (sent, code) = at_terminal(run::run(&config, "-n mine"), 200, 40);
+    assert_eq!(code, Some(1), "{sent}");
+    assert!(sent.contains("Error: ") && !sent.contains("Usage:"), "{sent}");
+    drop(api);
+    let (sent, _) = at_terminal(Sonobuoy::new("status --bogus"), 200, 40);
+    assert!(
+        sent.starts_with("Error: unknown flag: --bogus") && sent.contains("Usage: sonobuoy status"),
+        "{sent}"
+    );
+    assert!(!sent.contains("ERRO"), "{sent}");
 }

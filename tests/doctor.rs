@@ -237,7 +237,7 @@ fn what_the_network_does_not_let_through_is_told_by_node() {
         "1 of 2 nodes: cannot reach the aggregator: no connection to 127.0.0.1:1: Connection refused";
     let cluster = Cluster::new(Ills { blocked: vec!["n2"], ..Ills::default() });
     let done = cluster.finds("", &[blocked]);
-    assert!(done.stdout.contains("(os error 111) (n2); a network policy or firewall"), "{}", done.stdout);
+    assert!(done.stdout.contains("Connection refused (n2); a network policy or firewall"), "{}", done.stdout);
     cluster.finds("--nodes n1,n9", &["not a ready node: n9"]);
 
     let cluster = Cluster::new(Ills { no_names: true, blocked: vec!["n2"], ..Ills::default() });
@@ -284,6 +284,56 @@ fn what_the_server_refuses_is_one_line_for_each_cause() {
         "",
         &["your account may not create configmaps in namespace `sonobuoy`, which `sonobuoy run` does"],
     );
+}
+
+#[test]
+fn an_account_without_rights_is_one_cause() {
+    let cluster = Cluster::new(Ills::default());
+    for plural in ["namespaces", "serviceaccounts", "configmaps", "services", "pods"] {
+        cluster.api.forbid("create", plural);
+    }
+    let done = cluster.finds("", &["your account lacks "]);
+    assert!(
+        done.stdout.contains("create configmaps, ") && done.stdout.contains("\nskip  objects "),
+        "{}",
+        done.stdout
+    );
+    assert!(
+        !done.stderr.contains("by hand") && !done.stdout.contains("ok    objects"),
+        "{}{}",
+        done.stdout,
+        done.stderr
+    );
+}
+
+#[test]
+fn an_image_that_no_node_has_is_told_with_the_commands_that_load_it() {
+    let cluster = Cluster::new(Ills::default());
+    let images = |names: &[&str]| json!({"status": {"images": [{"names": names}]}});
+    let own = format!("localhost/sonobuoy:v{}", env!("CARGO_PKG_VERSION"));
+    for node in ["n1", "n2"] {
+        cluster.api.merge(&format!("/api/v1/nodes/{node}"), &images(&[&own]));
+    }
+    let load = "1 of 2 images: no node has it (localhost/i:1); `localhost/i:1` is in no registry";
+    let done = cluster.finds("", &[load]);
+    assert!(done.stdout.contains("; kind load docker-image localhost/i:1; "), "{}", done.stdout);
+    cluster.api.merge("/api/v1/nodes/n2", &images(&[&own, "localhost/i:1"]));
+    cluster.doctor("").stdout_has("fit for a run").stdout_has("2 loaded into nodes").run_any();
+}
+
+#[test]
+fn each_check_is_told_when_it_is_over() {
+    let cluster = Cluster::new(Ills { idle: true, ..Ills::default() });
+    let (mut command, _held) = cluster.doctor("").command();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let first: Vec<String> =
+        lines.by_ref().take(5).map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect();
+    assert_eq!(first, ["server", "nodes", "preflight", "rights", "objects"]);
+    assert!(child.try_wait().unwrap().is_none(), "the pods of the echo are still waited for");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]

@@ -54,6 +54,13 @@ fn configuration(objects: &[Value]) -> Value {
 }
 
 #[test]
+fn a_name_that_a_run_rejects_is_printed_with_a_warning() {
+    // As in the original's documentation.
+    let done = Sonobuoy::new("gen plugin -n myPlugin -i i").stderr_has("run it under another name").run_any();
+    assert!(done.stdout.contains("plugin-name: myPlugin"), "{}", done.stdout);
+}
+
+#[test]
 fn the_original_prints_the_same_text() {
     let config = fixture("gen/static-config.json");
     Sonobuoy::new("gen --kubernetes-version=v123.456.789 --config")

@@ -26,10 +26,19 @@ const MISTAKES: &[(&str, &str)] = &[
     ("results dif", "did you mean `results diff`?"),
     ("run --local disk.yaml", "did you mean `-p disk.yaml`?"),
     ("run systemd-logs", "did you mean `-p systemd-logs`?"),
-    ("gen --kubernetes-version v1.30.0 -p systemd-log", "did you mean `systemd-logs`?"),
-    ("run -p systemd-log", "did you mean `systemd-logs`?"),
+    (
+        "gen --kubernetes-version v1.30.0 -p systemd-log",
+        "did you mean `systemd-logs` or `systemd-logs-native`?",
+    ),
+    ("run -p systemd-logs-nativ", "did you mean `systemd-logs-native`?"),
+    ("run -n UX_Bad", "use at most 63 lowercase letters, digits and `-`, not at the ends"),
+    ("run --image-pull-policy always", "did you mean `Always`?"),
+    ("run --systemd-logs-image /x:latest", "it names no registry or repository; is a variable unset?"),
+    ("images verify --archive nope.tar", "cannot read `nope.tar`: No such file or directory"),
+    ("status", "set KUBECONFIG or pass `--kubeconfig`; `run --local` needs no cluster"),
+    ("gen", "without a cluster, name it with --kubernetes-version"),
+    ("run -p systemd-log", "did you mean `systemd-logs` or `systemd-logs-native`?"),
     ("gen --kubernetes-version v1.11+", "a tag cannot contain `+`; write v1.11.0, auto, ignore or latest"),
-    ("gen plugin --name A_b --image i", "starting and ending with a letter or digit"),
     ("run --timeout 1x", "write seconds, or a duration such as 90m or 1h30m"),
     ("run --wait=soon", "write minutes, or a duration such as 90m or 1h30m"),
     ("run --wait 60", "did you mean `--wait=60`?"),
@@ -70,6 +79,87 @@ fn each_mistake_is_answered_with_what_was_meant() {
         let answer = answer.trim_end_matches('"');
         assert!(answer.ends_with(ending.trim_end_matches('"')), "`sonobuoy {line}`: {}", done.stderr);
         assert!(!done.stderr.contains("splat"), "what is hidden is not suggested: {}", done.stderr);
+    }
+}
+
+#[test]
+fn files_of_another_kind_are_called_what_they_are() {
+    let definition = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i:1}\n";
+    let first = |words: &str, name: &str, content: &str| {
+        Sonobuoy::new(words).file(name, content).status(1).stdout("").run_any().stderr
+    };
+    for (words, content, expected) in [
+        (
+            "run -f p.yaml",
+            definition,
+            "`p.yaml` is a plugin definition and not a manifest; run it with `-p p.yaml`",
+        ),
+        (
+            "gen config --config p.yaml",
+            "a: b",
+            "configuration `p.yaml` is not JSON; `sonobuoy gen config` prints an example",
+        ),
+        (
+            "run -p p.yaml",
+            "sonobuoy-config: {driver: Job, plugin_name: p}\nspec: {name: plugin}\n",
+            "unknown key `sonobuoy-config.plugin_name`; did you mean `plugin-name`?",
+        ),
+    ] {
+        let answer = first(words, "p.yaml", content);
+        assert!(answer.contains(expected) && answer.lines().count() == 1, "{words}: {answer}");
+    }
+    let empty = Sonobuoy::new("run -p").arg("").status(1).run_any().stderr;
+    assert!(empty.contains("`-p` is empty: is a variable unset?"), "{empty}");
+}
+
+#[test]
+fn usage_is_for_wrong_command_lines_alone() {
+    for words in ["plugin show none", "e2e --input none", "run --rerun-failed none", "run --resume none"] {
+        let done = Sonobuoy::new(words).status(1).run_any();
+        assert!(
+            !done.stderr.contains("Usage:") && done.stderr.lines().count() == 1,
+            "{words}: {}",
+            done.stderr
+        );
+        assert!(done.stderr.contains("level=error") && !done.stderr.contains("os error"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn help_lists_what_a_command_takes_and_shows_how() {
+    let help = |words: &str| Sonobuoy::new(words).arg("--help").stdout_has("Usage:").run().stdout;
+    let wait = help("wait");
+    for (flag, is_shown) in [
+        ("--wait", true),
+        ("--retrieve", true),
+        ("--kubeconfig", true),
+        ("--e2e-focus", false),
+        ("--plugin", false),
+    ] {
+        assert_eq!(
+            wait.contains(&format!("{flag} ")) || wait.contains(&format!("{flag}[")),
+            is_shown,
+            "{flag}: {wait}"
+        );
+    }
+    // The others are taken all the same, as in the original.
+    Sonobuoy::new("wait --e2e-focus x --kubeconfig none")
+        .status(1)
+        .stderr_has("kubeconfig `none`: No such file or directory")
+        .run();
+    assert!(
+        help("run")
+            .contains("Examples:\n  Try a plugin on this machine:\n    sonobuoy run --local -p disk.yaml")
+    );
+    for (words, argument) in [
+        ("plugin install", "<SAVE-AS>"),
+        ("plugin install", "<SOURCE>"),
+        ("results diff", "<BEFORE>"),
+        ("results diff", "<AFTER>"),
+    ] {
+        let help = help(words);
+        let line = help.lines().find(|line| line.trim().starts_with(argument)).unwrap_or_default();
+        assert!(line.split_whitespace().count() > 2, "{argument}: {help}");
     }
 }
 

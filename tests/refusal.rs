@@ -98,8 +98,8 @@ fn what_is_malformed_is_refused_in_one_line_with_its_place() {
 fn unknown_words_that_others_may_know_are_only_warned_about() {
     Sonobuoy::new(&format!("gen {VERSION} --image-pull-policy Sometimes --security-context-mode all"))
         .stdout_has("imagePullPolicy: Sometimes")
-        .stderr_has("image pull policy `Sometimes`")
-        .stderr_has("security context mode `all`")
+        .stderr_has("--image-pull-policy `Sometimes` is not one of")
+        .stderr_has("--security-context-mode `all` is not one of")
         .run();
 }
 

@@ -224,7 +224,17 @@ fn a_run_without_an_archive_is_not_ready() {
     run.retrieve("").status(2).stderr_has("the run is not finished (2 of 3 plugins)").run();
     // An aggregator before this version says so by its exit code.
     run.api.on_exec(move |_| ExecAnswer::failed(1, "there is no finished archive"));
-    run.retrieve("").status(1).stderr_has("not ready").run();
+    let done = run.retrieve("").status(1).stderr_has("the results are not ready").run();
+    assert!(
+        done.stderr.starts_with("Results not ready yet. Check `sonobuoy status` for status.\n"),
+        "{}",
+        done.stderr
+    );
+    let line = b"time=\"t\" level=error msg=\"there is no \\\"unfinished\\\" run\"\n";
+    run.api.on_exec(move |_| ExecAnswer::failed(1, line));
+    let done =
+        run.retrieve("--partial").status(1).stderr_has("parts: there is no \\\"unfinished\\\" run").run();
+    assert_eq!(done.stderr.matches("level=").count(), 1, "{}", done.stderr);
     assert!(run.came().is_empty());
     // The original's command line knows an archive without entries.
     let done = Sonobuoy::new("splat .").stderr_has("there is no finished archive in `.`").run_any();

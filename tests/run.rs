@@ -275,7 +275,7 @@ fn a_manifest_comes_from_a_file_or_from_standard_input() {
     });
     Sonobuoy::new(&format!("run --kubeconfig {config} --wait -f -"))
         .stdin(manifest)
-        .stdout_has("The run is complete")
+        .stdout_has("Sonobuoy has completed")
         .stderr_has("create request issued")
         .run();
     assert_eq!(created(&api), ["namespaces", "pods"]);
@@ -340,7 +340,7 @@ fn waiting_tells_what_is_new_and_ends_with_the_run() {
     };
     until("the aggregator's pod is Pending: container kube-sonobuoy: ContainerCreating");
     annotate(&api, &status("running", &entry("running", "")));
-    until("still going on");
+    until("is still running");
     // A watch that ends, one that became too old, and a server that is away are all the same wait.
     api.drop_watches();
     annotate(&api, &status("running", &json!([{"plugin": "p", "node": "a", "status": "running"}])));
@@ -354,9 +354,9 @@ fn waiting_tells_what_is_new_and_ends_with_the_run() {
         api.wait(|api| api.refusals() > before);
     });
     annotate(&api, &status("post-processing", &entry("complete", "")));
-    until("being prepared");
+    until("Preparing results");
     annotate(&api, &status("complete", &entry("complete", "passed")));
-    let lines = until("is complete");
+    let lines = until("has completed");
     assert!(child.wait().unwrap().success());
     assert!(lines.contains(&"PLUGIN NODE STATUS RESULT PROGRESS".to_owned()), "{lines:?}");
     assert!(lines.contains(&"p global complete passed".to_owned()), "{lines:?}");
@@ -509,7 +509,7 @@ fn a_load_balancer_without_an_address_holds_up_no_run() {
         .stderr_has("waiting up to 3m0s for the address of its status service")
         .stderr_has("the service `sonobuoy-status` had no address until now")
         .run_any();
-    assert!(done.stdout.contains("The run is complete"), "{}", done.stdout);
+    assert!(done.stdout.contains("Sonobuoy has completed"), "{}", done.stdout);
     assert!(!done.folder.join("c.json").exists());
 
     // It comes while the run goes on.

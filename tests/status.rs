@@ -43,7 +43,7 @@ fn tables_and_sentences() {
             "     logs   complete   passed       2                                        \n",
             "\n",
         ))
-        .stdout_has("still going on")
+        .stdout_has("is still running")
         .run();
     ask(&config, "--show-all --json")
         .stdout_has(concat!(
@@ -53,7 +53,7 @@ fn tables_and_sentences() {
         ))
         .run();
     for (state, sentence, code) in [
-        ("post-processing", "being prepared", 0),
+        ("post-processing", "Preparing results", 0),
         ("complete", "sonobuoy retrieve", 0),
         ("failed", "sonobuoy logs", 1),
         ("else", "unknown state", 0),
@@ -61,6 +61,134 @@ fn tables_and_sentences() {
         aggregator_pod(&api, json!({"phase": "Running"}), Some(&status(state, &json!([]))));
         ask(&config, "").status(code).stdout_has(sentence).run();
     }
+}
+
+/// What scripts of the original look for on stdout, byte for byte: the state of the run.
+const SENTENCES: &[(&str, &str, i32)] = &[
+    (
+        "running",
+        "Sonobuoy is still running. Runs can take 60 minutes or more depending on cluster and plugin configuration.",
+        0,
+    ),
+    ("failed", "Sonobuoy has failed. You can see what happened with `sonobuoy logs`.", 1),
+    ("complete", "Sonobuoy has completed. Use `sonobuoy retrieve` to get results.", 0),
+    ("post-processing", "Sonobuoy plugins have completed. Preparing results for download.", 0),
+    (
+        "x",
+        "Sonobuoy is in unknown state \"x\". Please report a bug at the page that this program comes from",
+        0,
+    ),
+];
+
+/// The same for an aggregator that publishes no status: the phase of its pod, and why its container waits.
+const SILENT_SENTENCES: &[(&str, &str, &str, i32)] = &[
+    (
+        "Running",
+        "",
+        "The Sonobuoy aggregator is running but is unable to obtain the plugin status information.\n\nIf this state \
+         persists, use kubectl to debug further.",
+        0,
+    ),
+    (
+        "Pending",
+        "ErrImagePull",
+        "The Sonobuoy aggregator is in the 'Pending' state and the container seems unable to pull the image.\n\nPod has the \
+         attached message: no such image",
+        1,
+    ),
+    (
+        "Pending",
+        "ImagePullBackOff",
+        "The Sonobuoy aggregator is in the 'Pending' state and the container seems unable to pull the image.\n\nPod has the \
+         attached message: no such image",
+        1,
+    ),
+    (
+        "Pending",
+        "ContainerCreating",
+        "The Sonobuoy aggregator is in the 'Pending' state. This is normal as the pod is created and begins to run, but if \
+         this state persists, use kubectl to debug further.",
+        0,
+    ),
+    (
+        "Succeeded",
+        "",
+        "The Sonobuoy aggregator ran successfully but has stopped. If you didn't intend for this to happen, submit a bug to \
+         the page that this program comes from.",
+        1,
+    ),
+    ("Failed", "", "The Sonobuoy aggregator is in the 'Failed' state. Use kubectl to debug further.", 1),
+    ("Unknown", "", "The Sonobuoy aggregator is in the 'Unknown' state. Use kubectl to debug further.", 1),
+];
+
+#[test]
+fn the_sentences_that_scripts_look_for_are_those_of_the_original() {
+    let (api, _folder, config) = cluster();
+    for (state, sentence, code) in SENTENCES {
+        aggregator_pod(&api, json!({"phase": "Running"}), Some(&status(state, &json!([]))));
+        let table = "   PLUGIN   STATUS   RESULT   COUNT   PROGRESS\n";
+        ask(&config, "").status(*code).stdout(&format!("{table}\n{sentence}\n")).run();
+        let line = format!("\n{sentence}\n");
+        ask(&config, "--show-all").status(*code).stdout_has(&line).run();
+    }
+    for (phase, reason, sentence, code) in SILENT_SENTENCES {
+        let waiting = json!({"reason": reason, "message": "no such image"});
+        let state = if reason.is_empty() { json!({}) } else { json!({"waiting": waiting}) };
+        let containers = json!([{"name": "kube-sonobuoy", "image": "worker:1", "state": state}]);
+        aggregator_pod(&api, json!({"phase": phase, "containerStatuses": containers}), None);
+        let done = ask(&config, "").status(*code).run_any();
+        assert!(done.stdout.starts_with(&format!("{sentence}\n")), "{phase}: {}", done.stdout);
+        assert_eq!(done.stderr.contains("level=error"), *code != 0, "{}", done.stderr);
+    }
+    // Additional information follows on separate lines.
+    let mut run: Value = serde_json::from_str(&status("failed", &json!([]))).unwrap();
+    run["error"] = "no space".into();
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&run.to_string()));
+    ask(&config, "").status(1).stdout_has("`sonobuoy logs`.\nThe run has failed: no space.\n").run();
+}
+
+#[test]
+fn messages_of_plugins_leave_the_table_on_the_screen() {
+    let (api, _folder, config) = cluster();
+    let message = |number: usize, text: String| {
+        let mut entry = entry("p", &format!("n{number:02}"), "running", "");
+        entry["message"] = text.into();
+        entry
+    };
+    // The same on all nodes is one line, and a long one is cut.
+    let same: Vec<Value> =
+        (0..40).map(|node| message(node, format!("no disk (os error 2) {}", "x".repeat(900)))).collect();
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!(same))));
+    let done = ask(&config, "").stdout_has("\np on n00, n01, n02 and 37 more: no disk xxx").run();
+    assert!(
+        done.stdout.ends_with(" …\n") && done.stdout.lines().all(|line| line.len() < 500),
+        "{}",
+        done.stdout
+    );
+    let other: Vec<Value> = (0..40).map(|node| message(node, format!("cause {node}"))).collect();
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!(other))));
+    let done = ask(&config, "")
+        .stdout_has("\nand 29 more messages; `sonobuoy status --json` has all of them\n")
+        .run();
+    assert!(done.stdout.lines().count() < 20, "{}", done.stdout);
+}
+
+#[test]
+fn an_image_that_is_in_no_registry_is_named_with_the_commands_that_load_it() {
+    let (api, _folder, config) = cluster();
+    let waiting = json!({"reason": "ErrImagePull", "message": "dial tcp 127.0.0.1:443: connection refused"});
+    let containers =
+        json!([{"name": "kube-sonobuoy", "image": "localhost/sonobuoy:v1", "state": {"waiting": waiting}}]);
+    aggregator_pod(&api, json!({"phase": "Pending", "containerStatuses": containers}), None);
+    let load = "\n  kind load docker-image localhost/sonobuoy:v1\n  docker save localhost/sonobuoy:v1 | sudo k3s ctr";
+    ask(&config, "").status(1).stdout_has(load).stderr_has("unable to pull sonobuoy image").run();
+    let began = std::time::Instant::now();
+    Sonobuoy::new(&format!("wait --kubeconfig {config}"))
+        .status(1)
+        .stderr_has("--sonobuoy-image REGISTRY/sonobuoy:v1")
+        .stdout_has(load.split_once("  ").unwrap().1.lines().next().unwrap())
+        .run();
+    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -244,15 +372,15 @@ fn a_watch_prints_each_change_and_ends_with_the_run() {
         || lines.next().unwrap_or_default().split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
     assert_eq!(next(), "PLUGIN NODE STATUS RESULT PROGRESS");
     assert_eq!(next(), "p global running");
-    assert!(next().contains("still going on"));
+    assert!(next().contains("is still running"));
     let annotate =
         |text: String| api.merge(AGGREGATOR, &json!({"metadata": {"annotations": {(STATUS): text}}}));
     annotate(says("post-processing", "complete", ""));
     assert_eq!(next(), "p global complete");
-    assert!(next().contains("being prepared"));
+    assert!(next().contains("Preparing results"));
     annotate(says("complete", "complete", "passed"));
     assert_eq!(next(), "p global complete passed");
-    assert!(next().contains("is complete"));
+    assert!(next().contains("has completed"));
     assert!(child.wait().unwrap().success());
     // In JSON each state is a line.
     let done = ask(&config, "--watch --json").stdout_has("complete").run();
@@ -289,7 +417,7 @@ fn credentials_come_and_go_by_the_standard_streams() {
     // Nothing listens there, so that the annotation has to do.
     let ask = |given: &str| {
         let ask = Sonobuoy::new(&format!("status --kubeconfig {config} --credentials -")).stdin(given);
-        ask.stdout_has("is complete").stderr_has("the status service was not asked").run_any().stderr
+        ask.stdout_has("has completed").stderr_has("the status service was not asked").run_any().stderr
     };
     assert!(ask(&run.stdout).contains("127.0.0.1:8443"));
     assert!(ask("{}").contains("standard input"));
@@ -305,7 +433,7 @@ fn credentials_that_others_may_have_made_are_not_believed() {
     std::fs::write(&path, "{}").unwrap();
     let name = path.display();
     Sonobuoy::new(&format!("status --kubeconfig {config} --credentials {name}"))
-        .stdout_has("is complete")
+        .stdout_has("has completed")
         .stderr_has("others may read or write it")
         .run();
 }

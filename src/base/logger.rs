@@ -85,6 +85,15 @@ pub fn told_elsewhere(modules: &'static [&'static str]) {
     *TOLD_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner) = modules;
 }
 
+/// The level of a message that scripts look for, one of many for one thing that is done: people at a terminal see it only
+/// when they ask for details.
+pub fn detail() -> Level {
+    match STYLE.get() {
+        Some(Style::Terminal { .. }) => Level::Debug,
+        _ => Level::Info,
+    }
+}
+
 /// Whether a message goes only to the file.
 fn is_told_elsewhere(record: &Record) -> bool {
     let modules = *TOLD_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,6 +142,7 @@ impl log::Log for Logger {
             return;
         }
         let message = record.args().to_string();
+        let message = visible::without_codes(&message);
         let mut fields = Fields::default();
         // `Fields` accepts every pair, so nothing fails here.
         let _ = record.key_values().visit(&mut fields);

@@ -10,6 +10,24 @@ use std::io::{self, Write};
 /// No column of a table is wider: what stands in it comes from others, and a format has a limit, too.
 const MAX_COLUMN: usize = 1_000;
 
+/// A message without the numbers that systems add to their errors, as in ` (os error 2)`: the words before say the same.
+pub fn without_codes(text: &str) -> Cow<'_, str> {
+    const CODE: &str = " (os error ";
+    let mut out = Cow::Borrowed(text);
+    let mut from = 0;
+    while let Some(at) = out[from..].find(CODE).map(|at| from + at) {
+        let digits = out[at + CODE.len()..].bytes().take_while(u8::is_ascii_digit).count();
+        let end = at + CODE.len() + digits;
+        from = at;
+        if digits > 0 && out[end..].starts_with(')') {
+            out.to_mut().replace_range(at..=end, "");
+        } else {
+            from = end;
+        }
+    }
+    out
+}
+
 /// How many characters [`short`] leaves; requests with two selectors fit.
 const MAX_SHORT: usize = 240;
 
@@ -114,6 +132,18 @@ impl<W: Write> Write for Visible<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_errors_are_left_out() {
+        for (text, expected) in [
+            ("a: none (os error 2)", "a: none"),
+            ("a (os error 2): b (os error 111), c", "a: b, c"),
+            ("a (os error x), (os error 2", "a (os error x), (os error 2"),
+            ("a (os error ) (os error 5)", "a (os error )"),
+        ] {
+            assert_eq!(without_codes(text), expected);
+        }
+    }
 
     #[test]
     fn a_column_is_as_wide_as_its_widest_cell_within_reason() {

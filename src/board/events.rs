@@ -129,7 +129,7 @@ fn count(task: &Task) -> String {
         Unit::Bytes if task.total == 0 => parts.push(bytes(task.done)),
         Unit::Bytes => parts.push(format!("{} of {}", bytes(task.done), bytes(task.total))),
         Unit::Once if task.steps.is_some() => {}
-        Unit::Once => parts.push((if task.over { "done" } else { "at work" }).to_owned()),
+        Unit::Once => parts.push(task.word().to_owned()),
         unit => {
             parts.push(format!("{} of {} {} done", task.done, task.total, unit.word(task.total)));
             if task.failed > 0 {
@@ -151,8 +151,9 @@ fn count(task: &Task) -> String {
 
 fn task_line(task: &Task, took: Option<Duration>) -> String {
     let mut line = count(task);
-    let failed = task.failed > 0 || task.steps.is_some_and(|steps| steps.failed > 0);
-    if task.over && !task.result.is_empty() && !(failed && task.result == FAILED) {
+    let steps = task.steps.is_some_and(|steps| steps.failed > 0);
+    let told = steps || task.failed > 0 && (task.unit != Unit::Once || task.steps.is_none());
+    if task.over && !task.result.is_empty() && !(told && task.result == FAILED) {
         line = format!("{line}, {}", task.result);
     }
     if task.over {

@@ -217,7 +217,7 @@ impl Cells {
         let Steps { unit, done, total, failed } = task.coarsest();
         let count = match unit {
             _ if total == 0 => String::new(),
-            Unit::Once => (if task.over { "done" } else { "at work" }).to_owned(),
+            Unit::Once => task.word().to_owned(),
             Unit::Bytes => format!("{} of {}", bytes(done), bytes(total)),
             _ if narrow => format!("{done}/{total}"),
             _ => format!("{done}/{total} {}", unit.word(total)),
@@ -229,13 +229,19 @@ impl Cells {
             let failed = if inner.failed > 0 { format!(", {} failed", inner.failed) } else { String::new() };
             notes.push(format!("{}/{} {}{failed}", inner.done, inner.total, inner.unit.word(inner.total)));
         }
-        notes.push(if task.over { task.result.clone() } else { visible::line(&task.note).into_owned() });
+        notes.push(if task.over && count != task.result {
+            task.result.clone()
+        } else if task.over {
+            String::new()
+        } else {
+            visible::line(&task.note).into_owned()
+        });
         notes.retain(|note| !note.is_empty());
         Self {
             name: visible::line(&task.name).into_owned(),
             share: (total > 0).then_some((done, total)).or(task.over.then_some((1, 1))),
             count,
-            failed: if failed > 0 { format!("{failed} failed") } else { String::new() },
+            failed: if failed > 0 && unit != Unit::Once { format!("{failed} failed") } else { String::new() },
             elapsed: took.map(time).unwrap_or_default(),
             note: notes.join("  "),
             is_bad: failed > 0 || task.result == "failed",
@@ -261,7 +267,7 @@ impl Unit {
 }
 
 /// What is wrong and where, naming at most so many places.
-pub(super) fn sentence(trouble: &Trouble, most: usize) -> String {
+pub(crate) fn sentence(trouble: &Trouble, most: usize) -> String {
     let mut places = trouble.places.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
     if trouble.places.len() > most {
         let _ = write!(places, " and {} more", trouble.places.len() - most);
@@ -270,7 +276,7 @@ pub(super) fn sentence(trouble: &Trouble, most: usize) -> String {
         "" => format!("{}: {}", trouble.task, trouble.cause),
         _ => format!("{} on {places}: {}", trouble.task, trouble.cause),
     };
-    visible::line(&text).into_owned()
+    visible::line(&visible::without_codes(&text)).into_owned()
 }
 
 /// `0:12`, `12:03`, `1:02:03`.

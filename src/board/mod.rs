@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 
+use crate::status;
 use base::live;
 use base::stop::{Stop, StopOnDrop};
 use base::sys;
@@ -24,8 +25,8 @@ mod lines;
 mod run;
 
 pub(crate) use events::archive_event;
-pub(crate) use lines::span;
-pub(crate) use run::{About, of_run, running};
+pub(crate) use lines::{sentence, span};
+pub(crate) use run::{About, of_run, running, troubles};
 
 /// Changes that come faster are told together.
 const MERGE_INTERVAL: Duration = Duration::from_secs(1);
@@ -62,6 +63,8 @@ pub(crate) struct Scene {
     pub product: Option<String>,
     /// When it began, if that was before anybody watched.
     pub began: Option<SystemTime>,
+    /// When it ended, if that is known.
+    pub ended: Option<SystemTime>,
 }
 
 /// One of several things that are worked on.
@@ -185,7 +188,8 @@ impl Board {
         let watched = now.saturating_duration_since(shared.began);
         let is_first = shared.scene == Scene::default();
         if let (None, Some(began)) = (shared.before, scene.began) {
-            let whole = SystemTime::now().duration_since(began).unwrap_or_default();
+            let now = scene.ended.unwrap_or_else(SystemTime::now);
+            let whole = now.duration_since(began).unwrap_or_default();
             shared.before = Some(whole.saturating_sub(watched));
         }
         // What is at work when the watch begins has been so all the time.
@@ -254,6 +258,15 @@ impl Task {
     fn finest(&self) -> Steps {
         let own = Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed };
         self.steps.unwrap_or(own)
+    }
+
+    /// How something stands of which there is one.
+    fn word(&self) -> &'static str {
+        match self.over {
+            false => "at work",
+            true if self.failed > 0 => status::FAILED,
+            true => "done",
+        }
     }
 
     /// What it is counted in first: there is no point in telling that there is one of it.

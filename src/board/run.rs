@@ -56,6 +56,7 @@ pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
         troubles: troubles(run),
         footer,
         began: run.started,
+        ended: clock::parse_rfc3339(&run.archive.created).filter(|_| run.archive.created != clock::ZERO),
         product: Some(run.archive.name.clone()).filter(|name| !name.is_empty()),
     }
 }
@@ -158,7 +159,8 @@ fn result(entries: &[&Entry]) -> String {
         .map_or_else(String::new, |word| (*word).into())
 }
 
-fn troubles(run: &Run) -> Vec<Trouble> {
+/// What is wrong with the plugins of a run, each cause once.
+pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
     let mut troubles: Vec<Trouble> = Vec::new();
     let said = run.plugins.iter().flatten().filter_map(|entry| Some((entry, entry.message.as_ref()?)));
     for (entry, cause) in said {

@@ -10,6 +10,18 @@ pub(crate) fn unreached(why: &str) -> String {
 /// The last reason that a log gives in these words; as the logger writes texts, in quotes or without.
 pub(crate) fn why_unreached(log: &str) -> Option<String> {
     let line = log.lines().rev().find_map(|line| Some(line.split_once(UNREACHED)?.1))?;
+    let why = unquoted(line);
+    (!why.is_empty()).then_some(why)
+}
+
+/// What the last line of a log says: its message alone, if it is one of the logger's.
+pub(crate) fn message(log: &str) -> String {
+    let line = log.lines().last().unwrap_or_default();
+    line.split_once(" msg=\"").map_or_else(|| line.to_owned(), |(_, rest)| unquoted(rest))
+}
+
+/// The text up to the quote that ends it.
+fn unquoted(line: &str) -> String {
     let mut why = String::new();
     let mut letters = line.chars();
     while let Some(letter) = letters.next() {
@@ -19,7 +31,7 @@ pub(crate) fn why_unreached(log: &str) -> Option<String> {
             letter => why.push(letter),
         }
     }
-    (!why.is_empty()).then_some(why)
+    why
 }
 
 #[cfg(test)]
@@ -34,6 +46,8 @@ mod tests {
             unreached("`https://a:1`: \\\"quoted\\\" timeout")
         );
         assert_eq!(why_unreached(&log).as_deref(), Some("`https://a:1`: \"quoted\" timeout"));
+        assert_eq!(message("x\ntime=\"t\" level=error msg=\"no \\\"run\\\"\" a=b\n"), "no \"run\"");
+        assert_eq!(message("splat: no"), "splat: no");
         for nothing in ["", "cannot reach the aggregator: ", "cannot reach the aggregator: \"", "else"] {
             assert_eq!(why_unreached(nothing), None, "{nothing}");
         }

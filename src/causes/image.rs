@@ -1,5 +1,5 @@
-//! Why the conformance image does not come to a node, and the commands that bring it. It is the one image of a run that
-//! only the internet has.
+//! Why an image does not come to a node, and the commands that bring it: the conformance image, which only the internet
+//! has, and images that are in no registry, such as this program's own before anybody has pushed it.
 
 /// What tells that its registry cannot be reached; waiting does not change that.
 const UNREACHABLE: &[&str] = &[
@@ -16,8 +16,31 @@ const UNREACHABLE: &[&str] = &[
 /// What tells that the registry was reached, and has no such image.
 const UNKNOWN: &[&str] = &["not found", "manifest unknown"];
 
-/// What helps if the image of a container is the conformance image, and what the node says of it will hardly pass.
-pub(crate) fn missing_conformance_image(image: &str, said: &str) -> Option<String> {
+/// Where images belong that are loaded into nodes and pulled from nowhere.
+const LOCAL: &str = "localhost/";
+
+/// Whether an image is in no registry.
+pub(crate) fn is_local_image(image: &str) -> bool {
+    image.starts_with(LOCAL)
+}
+
+/// The commands that bring an image to nodes that is in no registry, a line each.
+pub(crate) fn load_commands(image: &str) -> String {
+    let name = image.strip_prefix(LOCAL).unwrap_or(image);
+    format!(
+        "`{image}` is in no registry and has to be loaded into every node, for example by one of:\n  \
+         kind load docker-image {image}\n  \
+         docker save {image} | sudo k3s ctr images import -\n  \
+         docker save {image} | sudo ctr -n k8s.io images import -\n  \
+         docker tag {image} REGISTRY/{name} && docker push REGISTRY/{name}, then run with --sonobuoy-image REGISTRY/{name}"
+    )
+}
+
+/// What helps if an image is one that this program knows, and what the node says of it will hardly pass.
+pub(crate) fn missing_image(image: &str, said: &str) -> Option<String> {
+    if is_local_image(image) {
+        return Some(load_commands(image).lines().map(str::trim).collect::<Vec<_>>().join("; "));
+    }
     let last = image.rsplit('/').next()?;
     let (name, tag) = last.split_once(':')?;
     if name != "conformance" || tag.contains('@') {
@@ -63,8 +86,13 @@ mod tests {
             (ours, "", None),
             ("example.org/other:v1.30.0", "no such host", None),
             ("localhost:5000/conformance", "no such host", None),
+            (
+                "localhost/sonobuoy:v1",
+                "connection refused",
+                Some("; kind load docker-image localhost/sonobuoy:v1; "),
+            ),
         ] {
-            let found = missing_conformance_image(image, said);
+            let found = missing_image(image, said);
             assert_eq!(found.is_some(), expected.is_some(), "{image}: {said}");
             assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()), "{image}: {said}");
         }

@@ -15,8 +15,8 @@ use std::hash::{DefaultHasher, Hasher as _};
 
 use serde::Serialize;
 
-pub(crate) use contact::{unreached, why_unreached};
-pub(crate) use image::missing_conformance_image;
+pub(crate) use contact::{message, unreached, why_unreached};
+pub(crate) use image::{is_local_image, load_commands, missing_image};
 use mask::mask;
 pub(crate) use why::{Event, Why};
 

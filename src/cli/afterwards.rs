@@ -99,7 +99,7 @@ impl<'a> Afterwards<'a> {
             };
             let paths = match fetching::fetch(self.matches, &retrieval, stop) {
                 Ok(paths) => paths,
-                Err(Failure::NotReady(error)) => return Err(error.context(kept)),
+                Err(Failure::NotReady(error) | Failure::Unasked(error)) => return Err(error.context(kept)),
                 Err(Failure::Transfer(error)) => {
                     log::error!("error retrieving results: {error:#}; {kept}");
                     return Ok(ExitCode::from(TRANSFER));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::ArgMatches;
 
 use super::flag::value;
@@ -39,8 +39,7 @@ pub(crate) fn client(matches: &ArgMatches, stop: &Stop) -> anyhow::Result<Client
 
 /// What the API server says about its version, as `v1.31.2`, with whatever vendors add.
 pub(crate) fn version(client: &Client) -> anyhow::Result<String> {
-    let answer =
-        client.send(&Request::raw(Method::Get, "/version")).context("asking the cluster for its version")?;
+    let answer = client.send(&Request::raw(Method::Get, "/version"))?;
     let version = answer.get("gitVersion").and_then(serde_json::Value::as_str);
     version.map(str::to_owned).ok_or_else(|| anyhow!("the cluster does not report its version"))
 }

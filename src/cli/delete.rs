@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 
-use super::{cluster, request};
+use super::{cluster, output, request};
 use crate::deploy::Removal;
 use base::stop::Stop;
 
@@ -23,8 +23,9 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(minutes) = minutes.filter(|minutes| *minutes > 0 && !removal.dry_run) {
         let shown = matches.get_one::<String>("wait-output").is_some_and(|output| output == "Progress");
         left.wait(&client, Duration::from_secs(minutes.saturating_mul(60)), &mut |state| {
+            // The original prints it to standard output. A reader that left does not end the deletion.
             if shown {
-                log::info!("{state}");
+                let _ = output::print(&format!("\n{state}\n"));
             }
         })?;
     }

@@ -18,22 +18,33 @@ const UNFIT: u8 = 3;
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let stop = shown::stop_on_signal()?;
     let client = cluster::client(matches, &stop)?;
+    let format = matches.get_one::<String>("format").map_or("text", String::as_str);
+    let tell = |check: &Check| match format {
+        "text" => output::print(&doctor::lines(check)),
+        _ => Ok(()),
+    };
     let diagnosis = match doctor::reach(&client) {
         // Without the server nothing can be said about the run.
-        Err(diagnosis) => diagnosis,
+        Err(diagnosis) => {
+            diagnosis.checks.iter().try_for_each(tell)?;
+            diagnosis
+        }
         Ok(server) => {
             let (objects, namespace) = match read_given(matches)? {
                 Some(objects) => with_namespace(matches, objects)?,
                 None => {
                     let plan = request::plan(matches, None)?;
+                    plan.check_selection()?;
                     (plan.manifest()?, plan.run.namespace)
                 }
             };
-            examine(matches, &client, server, &objects, &namespace)?
+            examine(matches, &client, server, (&objects, &namespace), &tell)?
         }
     };
-    let format = matches.get_one::<String>("format").map_or("text", String::as_str);
-    output::print(&doctor::show(&diagnosis, format))?;
+    output::print(&match format {
+        "text" => doctor::verdict(&diagnosis),
+        _ => doctor::show(&diagnosis, format),
+    })?;
     Ok(if diagnosis.is_fit() { ExitCode::SUCCESS } else { ExitCode::from(UNFIT) })
 }
 
@@ -44,12 +55,18 @@ pub(crate) fn before(
     objects: &[Value],
     namespace: &str,
 ) -> Result<()> {
-    let diagnosis = match doctor::reach(client) {
-        Err(diagnosis) => diagnosis,
-        Ok(server) => examine(matches, client, server, objects, namespace)?,
+    let tell = |check: &Check| {
+        doctor::lines(check).lines().for_each(|line| log::info!("{line}"));
+        Ok(())
     };
-    let text = doctor::show(&diagnosis, "text");
-    text.lines().for_each(|line| log::info!("{line}"));
+    let diagnosis = match doctor::reach(client) {
+        Err(diagnosis) => {
+            diagnosis.checks.iter().try_for_each(tell)?;
+            diagnosis
+        }
+        Ok(server) => examine(matches, client, server, (objects, namespace), &tell)?,
+    };
+    log::info!("{}", doctor::verdict(&diagnosis).trim_end());
     if !diagnosis.is_fit() {
         bail!("`--doctor` found something that would fail: nothing was created");
     }
@@ -60,13 +77,13 @@ fn examine(
     matches: &ArgMatches,
     client: &Client,
     server: Check,
-    objects: &[Value],
-    namespace: &str,
+    (objects, namespace): (&[Value], &str),
+    tell: &dyn Fn(&Check) -> Result<()>,
 ) -> Result<Diagnosis> {
     let skip = skipped(matches)?;
     let preflight = checks(matches, objects, namespace, &skip);
     let subject = Subject::new(objects, namespace)?;
-    let diagnosis = doctor::examine(client, server, &subject, &preflight, &sample(matches)?)?;
+    let diagnosis = doctor::examine(client, server, &subject, &preflight, &sample(matches)?, tell)?;
     if client.stop().stopped() {
         let said = "interrupted; everything that was created for the checks has been removed";
         return Err(shown::Interrupted(said.into()).into());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::ArgMatches;
 use regex::Regex;
 
@@ -62,12 +62,17 @@ fn regex(matches: &ArgMatches, id: &str) -> anyhow::Result<Option<Regex>> {
 
 fn list(matches: &ArgMatches) -> anyhow::Result<Vec<String>> {
     let url = matches.get_one::<String>("url").map(|url| url.trim_end_matches('/'));
-    match matches.get_one::<String>("input").map_or("online", String::as_str) {
+    let input = match matches.get_one::<String>("input").map_or("online", String::as_str) {
+        "offline" => {
+            log::warn!(
+                "no lists are built into this program: asking the conformance image, as with `--input image`"
+            );
+            "image"
+        }
+        input => input,
+    };
+    match input {
         "-" => Source::Stdin.whole("standard input", url),
-        "offline" => bail!(
-            "no lists are built into this program; save one where there is network (`sonobuoy e2e --version VERSION > FILE`) \
-             and use it with `--input FILE`, or name your own server with `--url`"
-        ),
         "online" => Source::Online(url.unwrap_or(ONLINE)).whole(&version(matches)?, url),
         "image" => {
             let image = match matches.get_one::<String>("kube-conformance-image") {
@@ -76,7 +81,12 @@ fn list(matches: &ArgMatches) -> anyhow::Result<Vec<String>> {
             };
             let client = Client::new(names::USER_AGENT, false, &Stop::new())?;
             shown::exit_on_signal()?;
-            Tests::fetch(&client, &image, matches.get_flag("unconfined"))?.names()
+            Tests::fetch(&client, &image, matches.get_flag("unconfined")).and_then(|tests| tests.names()).map_err(|error| {
+                anyhow!(
+                    "{error:#}; save a list where there is network with `sonobuoy e2e --version VERSION > FILE`, and use it \
+                     with `--input FILE`"
+                )
+            })
         }
         file if Kit::is_there(file) => Ok(Kit::read(Path::new(file))?.unwrap_or_default().tests),
         file => Source::File(Path::new(file)).whole(file, url),

@@ -44,7 +44,11 @@ fn manifest(matches: &ArgMatches) -> Result<String> {
             "only `run` can create a status service, since it keeps the credentials; leave out --status-service"
         );
     }
-    let objects = request::plan(matches, None)?.manifest()?;
+    let plan = request::plan(matches, None)?;
+    let objects = plan.manifest()?;
+    if let Err(error) = plan.check_selection() {
+        log::warn!("{error:#}; `run` rejects it");
+    }
     Ok(format!("{}\n", deploy::to_yaml(&objects)))
 }
 
@@ -123,6 +127,10 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
     for path in many("configmap") {
         definition.config_map.insert(request::base_name(path)?, request::read_text(path)?);
     }
-    plugin::check(&definition)?;
+    plugin::check_content(&definition)?;
+    // The original prints it, and it may be given another name where it runs.
+    if let Err(error) = plugin::check_name_of(&definition) {
+        log::warn!("{error}; change it, or run it under another name, as with `-p FILE@newname`");
+    }
     Ok(definition)
 }

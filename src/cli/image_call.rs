@@ -23,8 +23,6 @@ use base::yaml;
 
 /// More than any list of images has.
 const MAX_LIST_BYTES: u64 = 1 << 20;
-/// Where images are that no registry has.
-pub(super) const LOCAL: &str = "localhost/";
 pub(super) const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that \
                                  image, with --images-from FILE, or leave them out with --dry-run or a list of plugins without e2e (-p)";
 

@@ -10,8 +10,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ArgMatches;
 
-use super::image_call::{LOCAL, Push, all, client, dry, platform, translated, translation, wanted, work};
+use super::image_call::{Push, all, client, dry, platform, translated, translation, wanted, work};
 use super::{kit, output, shown, transfers, verify_images};
+use crate::causes;
 use crate::image::docker;
 use crate::image::kit::Kit;
 use crate::names::VERSION;
@@ -61,7 +62,7 @@ fn delete(matches: &ArgMatches) -> Result<()> {
         matches.get_flag("dry-run"),
         &translated(wanted(matches)?, matches)?,
         |image, transfers| {
-            let absent = || image.starts_with(LOCAL) && !docker::is_here(image);
+            let absent = || causes::is_local_image(image) && !docker::is_here(image);
             if dry(matches, &format!("delete {image}")) || absent() {
                 return Ok(());
             }
@@ -187,7 +188,7 @@ fn inspect(matches: &ArgMatches) -> Result<()> {
 
 /// Our own image is built or loaded, and pulled from nowhere.
 fn in_no_registry(image: &str) -> bool {
-    let local = image.starts_with(LOCAL);
+    let local = causes::is_local_image(image);
     if local {
         log::warn!(
             "{image} is not in any registry: its archive comes with the kit or from `make image`, for `images push --archive` and runtimes"

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ArgMatches;
 
-use super::image_call::{self, LOCAL, Lists, Push, REMEDY, dry};
+use super::image_call::{self, Lists, Push, REMEDY, dry};
 use super::{output, transfers};
+use crate::causes;
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
 use crate::names::VERSION;
@@ -37,7 +38,7 @@ pub(super) fn make(matches: &ArgMatches) -> Result<()> {
     let store = Store::open(&folder)?;
     let own = own_image(matches, &store)?;
     kit.sonobuoy_image = own.first().map(|own| own.name.to_string()).unwrap_or_default();
-    images.retain(|image| !image.starts_with(LOCAL));
+    images.retain(|image| !causes::is_local_image(image));
     let stored = RefCell::new(own);
     let (client, platform) = (image_call::client(matches)?, image_call::platform(matches)?);
     let pull = |images: &[String]| {

@@ -62,8 +62,13 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 /// Prints what there is. A log that cannot be read is named and the others follow; it is an error if none can.
 fn print(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Result<()> {
     let pods = client.list(&Resource::PODS, namespace, selector)?;
-    if pods.is_empty() {
-        log::warn!("there is no such pod in the namespace {namespace}");
+    if pods.is_empty() && selector.labels.is_empty() {
+        log::warn!("namespace `{namespace}` has no pods");
+    } else if pods.is_empty() {
+        log::warn!(
+            "no pod of namespace `{namespace}` matches: pods of plugins are removed when their results are in; their logs are in \
+             the archive, below `podlogs/`, which `sonobuoy retrieve -n {namespace}` fetches"
+        );
     }
     let mut printer = Printer::default();
     let (mut read, mut failed) = (0, 0);

@@ -23,7 +23,11 @@ pub(super) fn read_given(matches: &ArgMatches) -> Result<Option<Vec<Value>>> {
     if file == "-" && std::io::stdin().is_terminal() {
         bail!("`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it");
     }
-    deploy::from_yaml(&text(file)?).with_context(|| format!("`{}`", name(file))).map(Some)
+    let objects = deploy::from_yaml(&text(file)?).with_context(|| format!("`{}`", name(file)))?;
+    if objects.iter().any(|object| object.get("sonobuoy-config").is_some()) {
+        bail!("`{}` is a plugin definition and not a manifest; run it with `-p {file}`", name(file));
+    }
+    Ok(Some(objects))
 }
 
 /// The text of a manifest; `-` is standard input.

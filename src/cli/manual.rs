@@ -104,6 +104,17 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "sonobuoy wait",
+        &[
+            ("0", "The run is complete, regardless of test results."),
+            ("1", "The run does not exist, failed, did not finish in time, or delivered only errors."),
+            ("2", "Its archive could not be fetched or uploaded."),
+            ("3", "--fail-on found failed or missing results, or --certify a run that is not ready."),
+            ("4", "--fail-on found unknown results, but no failed ones."),
+            ("130", "Ctrl-C ended the wait."),
+        ],
+    ),
+    (
         "sonobuoy status",
         &[
             ("0", "The run is in progress or complete, regardless of test results."),
@@ -185,7 +196,6 @@ pub(crate) fn examples(name: &str) -> &'static [(&'static str, &'static str)] {
 
 /// The sections that follow the flags, but for examples: titles with rows.
 pub(crate) fn sections(name: &str) -> [(&'static str, &'static [(&'static str, &'static str)]); 3] {
-    let name = if name == "sonobuoy wait" { "sonobuoy run" } else { name };
     let status = of(EXIT_STATUS, name).or_else(|| of(EXIT_STATUS, "")).unwrap_or_default();
     [("EXIT STATUS", status), ("ENVIRONMENT", ENVIRONMENT), ("FILES", FILES)]
 }

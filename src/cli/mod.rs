@@ -116,7 +116,17 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Prints the help of a command.
 fn help(path: &[String]) -> anyhow::Result<ExitCode> {
     match table::command_at(table::shown(), path) {
-        Ok(mut command) => output::print(&command.render_help().to_string())?,
+        Ok(mut command) => {
+            let mut text = command.render_help().to_string();
+            let examples = manual::examples(&table::name(path));
+            if !examples.is_empty() {
+                text.push_str("\nExamples:\n");
+            }
+            for (call, meaning) in examples {
+                text.push_str(&format!("  {meaning}\n    {call}\n"));
+            }
+            output::print(&text)?;
+        }
         Err(word) => {
             let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
             let hint = suggest::command(&word, &parent);
@@ -178,7 +188,8 @@ fn obey(matches: &ArgMatches, path: &[String]) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Ends the program: an error is said once, in the style that its command has.
+/// Ends the program: an error is said once, on a terminal after `Error:`, else in the log; with the usage of the command if
+/// the command line is wrong.
 fn end(outcome: anyhow::Result<ExitCode>, path: &[String]) -> ExitCode {
     let error = match outcome {
         Ok(code) => return code,
@@ -191,19 +202,27 @@ fn end(outcome: anyhow::Result<ExitCode>, path: &[String]) -> ExitCode {
         log::warn!("{interrupted}");
         return ExitCode::from(shown::INTERRUPTED);
     }
-    let message = format!("{error:#}");
-    if error.is::<usage::Error>() || usage::shows_usage(path) {
-        let usage = table::command_at(table::shown(), path)
-            .map_or_else(|_| String::new(), |mut command| command.render_usage().to_string());
-        let name = table::name(path);
-        let text = format!("Error: {message}\n\n{usage}\n\nRun `{name} --help` for all flags.\n\n");
-        let _ = std::io::stderr().write_all(visible::text(&text).as_bytes());
-        // Scripts of the original look for it in the log, too; people have read it.
-        if std::io::stderr().is_terminal() {
-            return ExitCode::FAILURE;
-        }
+    let mut message = format!("{error:#}");
+    if error.chain().filter_map(|cause| cause.downcast_ref()).any(base::kube::Error::is_unreached) {
+        message.push_str("; check the address in the kubeconfig, VPN, proxy and firewall");
     }
-    log::error!("{message}");
+    let is_terminal = std::io::stderr().is_terminal();
+    let is_usage = error.is::<usage::Error>();
+    if is_terminal || is_usage {
+        let mut text = format!("Error: {message}\n");
+        if is_usage {
+            let usage = table::command_at(table::shown(), path)
+                .map_or_else(|_| String::new(), |mut command| command.render_usage().to_string());
+            let name = table::name(path);
+            text.push_str(&format!("\n{usage}\n\nRun `{name} --help` for all flags.\n\n"));
+        }
+        let text = visible::without_codes(&text);
+        let _ = std::io::stderr().write_all(visible::text(&text).as_bytes());
+    }
+    if !is_terminal {
+        // Scripts of the original look for it in the log.
+        log::error!("{message}");
+    }
     ExitCode::FAILURE
 }
 

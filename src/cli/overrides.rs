@@ -8,6 +8,7 @@ use clap::{Arg, ArgMatches};
 
 use super::mistake;
 use crate::config::{Identity, MAX_ATTEMPTS, Run};
+use base::near;
 
 /// A field that a flag sets.
 enum Field<'r> {
@@ -87,6 +88,44 @@ fn is_given(id: &str, matches: &ArgMatches) -> bool {
 pub(super) fn apply(matches: &ArgMatches, run: &mut Run) -> anyhow::Result<()> {
     let mut rows = ROWS.iter().filter(|(id, _)| is_given(id, matches));
     rows.try_for_each(|(id, field)| field(run).set(id, matches))
+}
+
+/// Rejects what the cluster would reject when half of the run exists; other words are warned of, since Kubernetes or the
+/// aggregator may know them.
+pub(super) fn check(run: &Run, creates: bool) -> anyhow::Result<()> {
+    for (name, value, known) in [
+        ("image-pull-policy", &run.image_pull_policy, &["Always", "IfNotPresent", "Never", ""][..]),
+        ("security-context-mode", &run.security_context_mode, &["nonroot", "none", ""]),
+    ] {
+        if known.contains(&value.as_str()) {
+            continue;
+        }
+        let words = known[..known.len() - 1].join(", ");
+        let hint = near::hint(value, known.iter().copied());
+        // Kubernetes refuses the pod, when half of the run exists; `gen` prints what the original prints.
+        if name == "image-pull-policy" && creates {
+            return Err(mistake::error(format!(
+                "invalid argument {value:?} for \"--{name}\": it must be one of {words}{hint}"
+            )));
+        }
+        log::warn!("--{name} `{value}` is not one of {words}{hint}");
+    }
+    if creates && !is_label(&run.namespace) {
+        return Err(mistake::error(format!(
+            "`-n {}` is not a valid namespace name: use at most 63 lowercase letters, digits and `-`, not at the ends",
+            run.namespace
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a name is a DNS label, as those of namespaces are.
+fn is_label(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len())
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 /// The flag with its default in its help, if it is one of these and has one worth a word.

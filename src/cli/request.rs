@@ -41,7 +41,10 @@ pub(super) fn configuration(matches: &ArgMatches) -> Result<config::Run> {
     let mut run = config::Run::default();
     if let Some(path) = value(matches, "config") {
         let file = read_text(path)?;
-        run.overlay(&file).map_err(|error| anyhow!("configuration `{path}`, {error}"))?;
+        run.overlay(&file).map_err(|error| match file.trim_start().starts_with('{') {
+            true => anyhow!("configuration `{path}`, {error}"),
+            false => anyhow!("configuration `{path}` is not JSON; `sonobuoy gen config` prints an example"),
+        })?;
     }
     Ok(run)
 }
@@ -51,7 +54,7 @@ pub(crate) fn settings(matches: &ArgMatches) -> Result<config::Run> {
     let mut run = configuration(matches)?;
     overrides::apply(matches, &mut run)?;
     redaction(matches, &mut run)?;
-    warn_of_unknown(&run);
+    overrides::check(&run, is_run(matches))?;
     Ok(run)
 }
 
@@ -65,18 +68,6 @@ pub(crate) fn redaction(matches: &ArgMatches, run: &mut config::Run) -> Result<(
         run.redaction.add(&rules).map_err(|error| anyhow!("redaction rules `{path}`, {error}"))?;
     }
     Ok(())
-}
-
-/// Words that Kubernetes or the aggregator may know better than this program.
-fn warn_of_unknown(run: &config::Run) {
-    for (name, value, known) in [
-        ("image pull policy", &run.image_pull_policy, &["Always", "IfNotPresent", "Never", ""][..]),
-        ("security context mode", &run.security_context_mode, &["nonroot", "none", ""]),
-    ] {
-        if !known.contains(&value.as_str()) {
-            log::warn!("{name} `{value}` is not one of {}", known[..known.len() - 1].join(", "));
-        }
-    }
 }
 
 /// Whether the flags that change no settings are right, so that a mistake in one is found by whatever reads it first.
@@ -354,6 +345,7 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
         "kube-conformance-image-version",
         "kube-conformance-image",
         "systemd-logs-image",
+        "sonobuoy-image",
         "ssh-key",
         "configmap",
         "rerun-failed",
@@ -420,6 +412,11 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
                 let repository = if value == "latest" { CONFORMANCE_LATEST } else { CONFORMANCE };
                 changes.push(image(builtin::E2E, &version_image(repository)));
             }
+            "kube-conformance-image" | "systemd-logs-image" | "sonobuoy-image"
+                if value.starts_with(['/', ':']) =>
+            {
+                return Err(wrong(id, value, "it names no registry or repository; is a variable unset?"));
+            }
             "kube-conformance-image" if !value.is_empty() => changes.push(image(builtin::E2E, value)),
             "systemd-logs-image" if !value.is_empty() => changes.push(image(builtin::SYSTEMD_LOGS, value)),
             "ssh-key" if !value.is_empty() => changes.push(Change::SshKey { plugin: e2e() }),
@@ -453,16 +450,14 @@ pub(super) fn chosen(matches: &ArgMatches) -> Result<impl Fn(&str) -> bool> {
 
 /// The run that `--resume` names.
 fn interrupted(archive: &str) -> Result<report::Interrupted> {
-    report::interrupted(archive, builtin::E2E)
-        .map_err(|error| usage::error(format!("--resume {archive}: {error:#}")))
+    report::interrupted(archive, builtin::E2E).with_context(|| format!("--resume {archive}"))
 }
 
 /// A pattern for the e2e tests that failed in an archive.
 fn failed_tests(archive: &str) -> Result<String> {
-    let wrong = |reason: &str| usage::error(format!("--rerun-failed {archive}: {reason}"));
-    let names = report::failed(archive, builtin::E2E).map_err(|error| wrong(&format!("{error:#}")))?;
+    let names = report::failed(archive, builtin::E2E).with_context(|| format!("--rerun-failed {archive}"))?;
     if names.is_empty() {
-        return Err(wrong("no e2e test failed in this archive"));
+        bail!("--rerun-failed {archive}: no e2e test failed in this archive");
     }
     Ok(names.iter().map(|name| pattern::quote(name)).collect::<Vec<_>>().join("|"))
 }
@@ -515,9 +510,11 @@ pub(crate) fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
             if is_run(matches) {
                 return cluster::release(&client?).context("cannot ask the cluster for its version");
             }
-            client.and_then(|client| cluster::release(&client)).context(
-                "cannot ask the cluster for its version; without a cluster, name it with --kubernetes-version",
-            )
+            client.and_then(|client| cluster::release(&client)).map_err(|error| {
+                anyhow!(
+                    "cannot ask the cluster for its version: {error:#}; without a cluster, name it with --kubernetes-version"
+                )
+            })
         }
         "ignore" => Ok("ignore".into()),
         "latest" => {

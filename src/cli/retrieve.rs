@@ -1,6 +1,7 @@
 //! `sonobuoy retrieve`: the archive of a run, here. Prints file names and nothing else on stdout.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,8 +10,8 @@ use clap::ArgMatches;
 use super::flag::value;
 use super::{cluster, fetching, output, shown, status};
 use crate::remote::{Failure, Retrieval};
-use base::archive;
 use base::at::At as _;
+use base::{archive, live, visible};
 
 /// The transfer failed, as opposed to everything that comes before it.
 const TRANSFER: u8 = 2;
@@ -53,12 +54,22 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Err(Failure::NotReady(error)) => Err(error),
+        Err(Failure::Unasked(error)) => Err(error),
+        Err(Failure::NotReady(error)) => {
+            say("Results not ready yet. Check `sonobuoy status` for status.");
+            Err(error)
+        }
         Err(Failure::Transfer(error)) => {
-            log::error!("error retrieving results: {error:#}");
+            say(&format!("error retrieving results: {error:#}"));
             Ok(ExitCode::from(TRANSFER))
         }
     }
+}
+
+/// Writes a line to standard error that scripts of the original look for.
+fn say(line: &str) {
+    let line = format!("{}\n", visible::line(&visible::without_codes(line)));
+    let _ = live::around(|| std::io::stderr().write_all(line.as_bytes()));
 }
 
 /// Unpacks each archive beside itself, and removes it.

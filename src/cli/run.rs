@@ -1,5 +1,6 @@
 //! `sonobuoy run`: puts a run into a cluster, and with `--wait` sees it through.
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
@@ -9,7 +10,7 @@ use serde_json::Value;
 use super::afterwards::Afterwards;
 use super::manifest::{checks, read_given, skipped, with_namespace};
 use super::status::{self, credentials};
-use super::waiting::{DAY, Wait, verdict};
+use super::waiting::{DAY, Wait, conclude};
 use super::{cluster, doctor, local, output, request, upload};
 use crate::deploy;
 use crate::names;
@@ -50,6 +51,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
                 plan.upload = Some(url.to_owned());
                 plan.upload_authorities = tls::named()?;
             }
+            plan.check_selection()?;
             for note in plan.notes()? {
                 log::warn!("{note}");
             }
@@ -63,6 +65,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         preflight(matches, &client, &objects, &namespace, &skip)?;
     }
     deploy::apply(&client, &objects, &namespace)?;
+    if std::io::stderr().is_terminal() {
+        log::info!("the run in namespace `{namespace}` was created: {} objects", objects.len());
+    }
     // The run is there, and tells its status by its annotation as well.
     let mut show_way = |client: &Client| {
         let Some(service) = &service else { return };
@@ -81,6 +86,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         if let Ok(kept) = Authorities::of_user() {
             kept.learn_soon(&client, &namespace);
         }
+        if std::io::stderr().is_terminal() {
+            log::info!("`sonobuoy status --watch -n {namespace}` watches it");
+        }
         return Ok(ExitCode::SUCCESS);
     };
     // A load balancer may take longer than the run.
@@ -97,7 +105,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     })?;
     let service = status::service(matches, &namespace);
     let code = afterwards.run(Some(&client), &namespace, Some(&run), service.as_ref(), client.stop())?;
-    Ok(verdict(&run, code))
+    Ok(conclude(&run, code, &namespace))
 }
 
 /// The status service that was asked for.

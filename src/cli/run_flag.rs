@@ -44,8 +44,32 @@ pub(crate) fn doctor() -> Command {
 
 /// `wait`.
 pub(crate) fn wait() -> Command {
-    command("wait", "Wait for a run to end").args(shared(Made::ByRun)).args(afterwards())
+    // The others are taken, as in the original, and mean nothing here.
+    let own =
+        |arg: &Arg| OF_WAIT.contains(&arg.get_id().as_str()) || arg.get_help_heading() == Some(AFTERWARDS);
+    let shared = shared(Made::ByRun).into_iter().chain(afterwards());
+    command("wait", "Wait for a run to end")
+        .args(shared.map(|arg| if own(&arg) { arg } else { arg.hide(true) }))
 }
+
+/// The flags that mean something to `wait`, beside those of [`afterwards`].
+const OF_WAIT: &[&str] = &[
+    "namespace",
+    "config",
+    "wait",
+    "wait-output",
+    "output",
+    "estimate-from",
+    "credentials",
+    "rbac",
+    "kubeconfig",
+    "context",
+    "as",
+    "as-group",
+    "request-timeout",
+];
+/// The heading of the flags of [`afterwards`].
+const AFTERWARDS: &str = "When the run is over";
 
 /// How the printed objects differ from those of `run`.
 const OF_ORIGINAL: &str = "By default, this prints the objects of the original. With --harden on, it prints those of `run`, except that `run` \
@@ -136,7 +160,6 @@ fn show_default_pod_spec() -> Arg {
 
 /// What `run` and `wait` do when the run is over.
 fn afterwards() -> [Arg; 8] {
-    let heading = "When the run is over";
     [
         text("retrieve", "DIR", "Fetch the archive into this folder"),
         text(
@@ -155,7 +178,7 @@ fn afterwards() -> [Arg; 8] {
         switch("delete", "Remove the run from the cluster"),
         fail_on(),
     ]
-    .map(|arg| arg.help_heading(heading))
+    .map(|arg| arg.help_heading(AFTERWARDS))
 }
 
 /// Who makes the objects: the two differ in a few defaults.

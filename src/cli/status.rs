@@ -45,8 +45,13 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         };
     }
     output::print(&form.text(&state)?)?;
-    if let State::Silent { message, failed: true, .. } = &state {
-        log::error!("{message}");
+    match &state {
+        State::Silent { no_image: Some(said), .. } => log::error!("unable to pull sonobuoy image: {said}"),
+        State::Silent { phase, lost: true, .. } => {
+            log::error!("sonobuoy aggregator is in the '{phase}' state");
+        }
+        State::Silent { message, .. } if state.has_failed() => log::error!("{message}"),
+        _ => {}
     }
     if let State::Told(run) = &state {
         learn(matches, &source, namespace, run);
@@ -138,12 +143,15 @@ impl Form {
         }
         let run = match state {
             State::Told(run) => run,
-            State::Silent { message, .. } => return Ok(format!("{message}\n")),
+            State::Silent { phase, message, no_image, .. } => {
+                let sentence = status_table::silent_sentence(phase, no_image.as_deref());
+                return Ok(format!("{sentence}\n{message}\n"));
+            }
             State::Absent => return Ok("there is no aggregator any more\n".into()),
         };
         let table = if self.all { status_table::all(run) } else { status_table::summary(run) };
         let mut text = format!("{table}\n{}\n", status_table::sentence(run));
-        for line in status_table::tests(run).into_iter().chain(status_table::troubles(run)) {
+        for line in status_table::notes(run) {
             text.push_str(&format!("{line}\n"));
         }
         Ok(text)
@@ -153,8 +161,8 @@ impl Form {
 /// 1 for a run that has failed or brought nothing, or whose aggregator cannot go on.
 fn code(state: &State) -> ExitCode {
     match state {
-        State::Silent { failed: true, .. } => ExitCode::FAILURE,
-        State::Told(run) if run.status == status::FAILED || run.brought_nothing() => ExitCode::FAILURE,
+        State::Told(run) if run.brought_nothing() => ExitCode::FAILURE,
+        state if state.has_failed() => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     }
 }

@@ -4,10 +4,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::board;
+use crate::board::{self, Trouble};
 use crate::status::{COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
 use base::visible;
 use client::protocol::Progress;
+
+/// Where bugs are reported.
+const BUGS: &str = "the page that this program comes from";
+/// Maximum lines of messages, and letters of each, which leave room for the table on a screen.
+const MAX_NOTES: usize = 12;
+const MAX_NOTE: usize = 400;
+/// Maximum nodes to name that have the same message.
+const MAX_PLACES: usize = 3;
 
 /// One row for each plugin, status and result.
 pub(crate) fn summary(run: &Run) -> String {
@@ -42,44 +50,65 @@ pub(crate) fn all(run: &Run) -> String {
     align(&rows)
 }
 
-/// How the run stands, and what to do next.
+/// How the run stands, in the words of the original, which scripts look for.
 pub(crate) fn sentence(run: &Run) -> String {
     match &*run.status {
-        RUNNING => {
-            "The run is still going on; it may take up to an hour or more, depending on its plugins.".into()
-        }
-        COMPLETE => {
-            let complete = "The run is complete. Fetch its results with `sonobuoy retrieve`.";
-            match (run.upload.as_deref(), run.not_uploaded()) {
-                (_, Some(error)) => {
-                    format!("{complete} Its archive could not be uploaded: {}.", visible::line(error))
-                }
-                (Some(RUNNING), _) => format!("{complete} Its archive is being uploaded."),
-                (Some(COMPLETE), _) => format!("{complete} Its archive was uploaded."),
-                _ => complete.into(),
-            }
-        }
-        POST_PROCESSING => "All plugins are done; the results are being prepared for download.".into(),
-        FAILED => match &run.error {
-            Some(error) => format!("The run has failed: {}. See `sonobuoy logs`.", visible::line(error)),
-            None => "The run has failed. See `sonobuoy logs` for the reason.".into(),
-        },
-        other => format!("The run is in an unknown state: {}.", visible::line(other)),
+        RUNNING => "Sonobuoy is still running. Runs can take 60 minutes or more depending on cluster and plugin configuration.".into(),
+        FAILED => "Sonobuoy has failed. You can see what happened with `sonobuoy logs`.".into(),
+        COMPLETE => "Sonobuoy has completed. Use `sonobuoy retrieve` to get results.".into(),
+        POST_PROCESSING => "Sonobuoy plugins have completed. Preparing results for download.".into(),
+        other => format!("Sonobuoy is in unknown state \"{}\". Please report a bug at {BUGS}", visible::line(other)),
     }
 }
 
-/// What is wrong with plugins, a line for each.
-pub(crate) fn troubles(run: &Run) -> Vec<String> {
-    let entries = run.plugins.iter().flatten();
-    let troubles = entries.filter_map(|entry| {
-        let message = entry.message.as_ref()?;
-        Some(visible::line(&format!("{} on {}: {message}", entry.plugin, entry.node)).into_owned())
-    });
-    troubles.collect()
+/// The same for an aggregator that publishes no status, by the phase of its pod.
+pub(crate) fn silent_sentence(phase: &str, no_image: Option<&str>) -> String {
+    match (phase, no_image) {
+        ("Running", _) => "The Sonobuoy aggregator is running but is unable to obtain the plugin status information.\n\nIf this state persists, use kubectl to debug further.".into(),
+        ("Pending", Some(said)) => format!("The Sonobuoy aggregator is in the 'Pending' state and the container seems unable to pull the image.\n\nPod has the attached message: {}", visible::line(said)),
+        ("Pending", None) => "The Sonobuoy aggregator is in the 'Pending' state. This is normal as the pod is created and begins to run, but if this state persists, use kubectl to debug further.".into(),
+        ("Succeeded", _) => format!("The Sonobuoy aggregator ran successfully but has stopped. If you didn't intend for this to happen, submit a bug to {BUGS}."),
+        (other, _) => format!("The Sonobuoy aggregator is in the '{}' state. Use kubectl to debug further.", visible::line(other)),
+    }
+}
+
+/// What else there is to say of a run, a line each: why it failed, what becomes of its archive, which tests run, what is
+/// wrong with plugins. No more lines than a screen has.
+pub(crate) fn notes(run: &Run) -> Vec<String> {
+    let error = run.error.as_deref().map(visible::line).unwrap_or_default();
+    let own = match (&*run.status, run.upload.as_deref()) {
+        (FAILED, _) if !error.is_empty() => Some(format!("The run has failed: {error}.")),
+        (COMPLETE, Some(FAILED)) => Some(format!(
+            "Its archive could not be uploaded: {}.",
+            visible::line(run.not_uploaded().unwrap_or_default())
+        )),
+        (COMPLETE, Some(RUNNING)) => Some("Its archive is being uploaded.".into()),
+        (COMPLETE, Some(COMPLETE)) => Some("Its archive was uploaded.".into()),
+        _ => None,
+    };
+    let mut lines: Vec<String> = own.into_iter().chain(tests(run)).chain(troubles(run)).collect();
+    if lines.len() > MAX_NOTES {
+        let more = lines.len() - (MAX_NOTES - 1);
+        lines.truncate(MAX_NOTES - 1);
+        lines.push(format!("and {more} more messages; `sonobuoy status --json` has all of them"));
+    }
+    lines
+}
+
+/// What is wrong with plugins, a line of limited length for each plugin and cause.
+fn troubles(run: &Run) -> Vec<String> {
+    let line = |trouble: &Trouble| {
+        let line = board::sentence(trouble, MAX_PLACES);
+        match line.char_indices().nth(MAX_NOTE) {
+            Some((end, _)) => format!("{} …", &line[..end]),
+            None => line,
+        }
+    };
+    board::troubles(run).iter().map(line).collect()
 }
 
 /// Which tests run, a line for each plugin that tells.
-pub(crate) fn tests(run: &Run) -> Vec<String> {
+fn tests(run: &Run) -> Vec<String> {
     let open = run.plugins.iter().flatten().filter(|entry| entry.status == RUNNING);
     let tests = open.filter_map(|entry| {
         let test = board::running(entry.progress.as_deref()?)?;
@@ -175,7 +204,7 @@ mod tests {
         };
         let run = Run { plugins: Some(vec![entry]), status: evil.into(), ..Run::default() };
         let failed = Run { status: FAILED.into(), error: Some(evil.into()), ..Run::default() };
-        let texts = [troubles(&run).concat(), sentence(&run), sentence(&failed)];
+        let texts = [troubles(&run).concat(), sentence(&run), notes(&failed).concat()];
         for (text, lines) in
             [summary(&run), all(&run)].iter().map(|text| (text, 2)).chain(texts.iter().map(|text| (text, 1)))
         {

@@ -66,7 +66,8 @@ pub(crate) fn shown() -> Command {
     let man = command("man", "Write the man pages")
         .hide(true)
         .arg(path("dir", "DIR").help("Folder to write them into").required(true));
-    let help = command("help", "Print the help of a command").arg(path("command", "COMMAND").num_args(0..));
+    let help = command("help", "Print the help of a command")
+        .arg(path("command", "COMMAND").help("Words of the command, such as `gen plugin`").num_args(0..));
     Command::new("sonobuoy")
         .about("Runs diagnostic and conformance plugins across a Kubernetes cluster and collects results from every node")
         .after_help(FIRST_STEPS)

@@ -12,15 +12,6 @@ use super::suggest;
 use super::table::name;
 use base::near;
 
-/// Whether any error of this command is printed with its usage, as the original does.
-pub(crate) fn shows_usage(path: &[String]) -> bool {
-    match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["gen", "plugin", _] => true,
-        [first, ..] => ["e2e", "plugin", "worker"].contains(&first),
-        [] => true,
-    }
-}
-
 /// The arguments after the program's own name, as far as they can be read.
 pub(crate) fn words(args: &[OsString]) -> Vec<String> {
     args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect()

@@ -8,11 +8,12 @@ use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
 use super::flag::value;
-use super::image_call::{LOCAL, chosen, client, translated, work};
+use super::image_call::{chosen, client, translated, work};
 use super::{cluster, output, request, shown};
 use crate::causes;
 use crate::doctor::{self, Nodes, Pulled};
 use crate::image::verify::{self, Found};
+use base::at::At as _;
 use base::oci::{self, Platform, Store};
 use base::visible;
 
@@ -21,6 +22,9 @@ const PULL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    if let Some(path) = value(matches, "archive") {
+        std::fs::metadata(path).at("cannot read", path)?;
+    }
     // The images of `run`, not those of `gen`: a kit without the original's systemd-logs image is complete.
     let (wanted, _) = chosen(matches, true)?;
     let images = translated(wanted, matches)?;
@@ -105,7 +109,7 @@ fn in_registries(
     if let Some(config) = credentials {
         registries = registries.credentials(config);
     }
-    let asked = images.iter().filter(|image| !image.starts_with(LOCAL));
+    let asked = images.iter().filter(|image| !causes::is_local_image(image));
     Ok(asked.map(|image| (image.clone(), verify::ask(&registries, image))).collect())
 }
 
@@ -124,7 +128,7 @@ fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Found)>> {
     // Our own is loaded into nodes, if it is not here.
     Ok(found
         .into_iter()
-        .filter(|(image, found)| *found != Found::Missing || !image.starts_with(LOCAL))
+        .filter(|(image, found)| *found != Found::Missing || !causes::is_local_image(image))
         .collect())
 }
 

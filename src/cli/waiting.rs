@@ -15,7 +15,7 @@ use clap::ArgMatches;
 
 use super::shown::{self, Plain, time};
 use super::{output, request, status_table};
-use crate::board::{self, About, Board, Output, Scene};
+use crate::board::{self, About, Board, Output, Scene, Trouble};
 use crate::plugin::builtin;
 use crate::remote::authority::Authorities;
 use crate::remote::state::{Source, State};
@@ -30,8 +30,6 @@ pub(crate) const DAY: u64 = 1_440;
 const NEWS_INTERVAL: Duration = Duration::from_secs(20);
 /// Where lines are kept and nobody looks at them, they become rarer, up to this.
 const MAX_NEWS_INTERVAL: Duration = Duration::from_secs(300);
-/// An aggregator that is stuck for so long needs somebody who repairs it.
-const STUCK_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How long to wait, and what to print.
 pub(crate) struct Wait {
@@ -127,6 +125,20 @@ pub(crate) fn verdict(run: &status::Run, code: ExitCode) -> ExitCode {
     if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code }
 }
 
+/// The same for a run in a cluster, whose results a terminal gets in a line.
+pub(crate) fn conclude(run: &status::Run, code: ExitCode, namespace: &str) -> ExitCode {
+    if std::io::stderr().is_terminal() {
+        let tasks = board::of_run(run, &About::default()).tasks;
+        let results = tasks.iter().map(|task| match task.result.as_str() {
+            "" => format!("{} without a result", task.name),
+            result => format!("{} {result}", task.name),
+        });
+        let results = results.collect::<Vec<_>>().join(", ");
+        log::info!("the run in namespace `{namespace}` is complete: {results}");
+    }
+    verdict(run, code)
+}
+
 /// How long a test takes on average by the archive of `--estimate-from`.
 pub(super) fn per_test(matches: &ArgMatches) -> Result<Option<Duration>> {
     let given = matches.try_get_one::<String>("estimate-from").ok().flatten();
@@ -151,6 +163,7 @@ struct Follower<'a> {
     /// Nothing is known before.
     latest: State,
     seen: bool,
+    /// When what is stuck is given up.
     stuck: Option<Instant>,
     began: Instant,
     quiet: Duration,
@@ -182,10 +195,10 @@ impl<'a> Follower<'a> {
             if now >= end {
                 bail!("{}", self.out_of_time());
             }
-            if self.stuck.is_some_and(|since| now >= since + STUCK_TIMEOUT) {
+            if self.stuck.is_some_and(|until| now >= until) {
                 bail!("{}; see `sonobuoy status -n {}`", words(&self.latest), self.namespace);
             }
-            let next = [Some(end), Some(news + self.quiet), self.stuck.map(|since| since + STUCK_TIMEOUT)];
+            let next = [Some(end), Some(news + self.quiet), self.stuck];
             let next = next.into_iter().flatten().min().unwrap_or(end);
             match states.recv_timeout(next.saturating_duration_since(now)) {
                 Ok(state) => {
@@ -211,7 +224,9 @@ impl<'a> Follower<'a> {
     fn take(&mut self, state: State) -> Result<Option<status::Run>> {
         let namespace = self.namespace;
         self.stuck = match &state {
-            State::Silent { stuck: true, .. } => Some(self.stuck.unwrap_or_else(Instant::now)),
+            State::Silent { stuck: Some(limit), .. } => {
+                self.stuck.or_else(|| Instant::now().checked_add(*limit))
+            }
             _ => None,
         };
         match &state {
@@ -245,13 +260,16 @@ impl<'a> Follower<'a> {
             State::Told(run) => {
                 let mut text = status_table::all(run);
                 text.push_str(&status_table::sentence(run));
-                for trouble in status_table::troubles(run) {
+                for note in status_table::notes(run) {
                     text.push('\n');
-                    text.push_str(&trouble);
+                    text.push_str(&note);
                 }
                 text
             }
-            _ => words(state),
+            State::Silent { message, .. } => format!(
+                "Waiting for the aggregator status to become Running. Currently the status is {message}"
+            ),
+            State::Absent => "Waiting for the aggregator to get tagged with its current status...".into(),
         };
         let mut new = String::new();
         for line in text.lines() {
@@ -305,7 +323,7 @@ impl<'a> Follower<'a> {
             other => words(other),
         };
         format!(
-            "the run in namespace `{}` was not over within {limit}: {state}; it goes on, see `sonobuoy status`",
+            "the run in namespace `{0}` was not over within {limit}: {state}; it is still running, see `sonobuoy status -n {0}`",
             self.namespace
         )
     }
@@ -315,15 +333,22 @@ fn words(state: &State) -> String {
     match state {
         State::Absent => "there is no aggregator yet".into(),
         State::Silent { message, .. } => message.clone(),
-        State::Told(run) => status_table::sentence(run),
+        State::Told(run) => run.status.clone(),
     }
 }
 
 /// What a board shows of a run in a cluster.
 pub(crate) fn scene(state: &State, about: &About) -> Scene {
     let mut scene = board::of_run(&state.document(), about);
-    if let State::Silent { .. } | State::Absent = state {
-        scene.state = words(state);
+    match state {
+        // What helps is too long for the line that tells how it stands.
+        State::Silent { message, stuck: Some(_), .. } => {
+            scene.state = "waiting for the aggregator".into();
+            let cause = message.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+            scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
+        }
+        State::Silent { .. } | State::Absent => scene.state = words(state),
+        State::Told(_) => {}
     }
     scene
 }
@@ -391,16 +416,16 @@ mod tests {
             phase: "Pending".into(),
             message: "no image".into(),
             lost: false,
-            stuck: true,
-            failed: true,
+            stuck: Some(Duration::from_secs(300)),
+            no_image: Some(String::new()),
         };
         let mut follower = follower(&wait);
         assert!(follower.take(stuck.clone()).unwrap().is_none());
-        let since = follower.stuck;
-        assert!(since.is_some());
+        let until = follower.stuck;
+        assert!(until.is_some());
         assert!(follower.take(stuck).unwrap().is_none());
-        assert_eq!(follower.stuck, since, "the time counts from the first");
-        follower.stuck = Instant::now().checked_sub(STUCK_TIMEOUT);
+        assert_eq!(follower.stuck, until, "the time counts from the first");
+        follower.stuck = Some(Instant::now());
         let (_sender, states) = sync_channel(1);
         assert!(follower.follow(&states).unwrap_err().to_string().contains("no image"));
         follower.take(State::Told(status::Run::default())).unwrap();

@@ -97,7 +97,8 @@ impl Pod {
                 Some(Self { client: client.patience(ASK * 12), namespace, name, worker })
             }
             Err(error) => {
-                log::warn!(
+                // A plugin with `permissions: none` has no account.
+                log::debug!(
                     "only a done file ends this plugin, since its containers cannot be watched: {error}"
                 );
                 None

@@ -16,7 +16,7 @@ use crate::names;
 use crate::remote::state;
 use crate::status;
 use base::kube::{Client, Discovery, Error, Request, Resource, Selector};
-use base::yaml;
+use base::{logger, visible, yaml};
 
 /// What gives rights to an account.
 const RIGHTS: [Resource; 4] =
@@ -86,7 +86,10 @@ pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -
         let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
         let name = text(&value["metadata"]["name"]);
         if version.is_empty() || kind.is_empty() || name.is_empty() {
-            bail!("an object has no apiVersion, kind or metadata.name: {value}");
+            bail!(
+                "an object has no apiVersion, kind or metadata.name: {}",
+                visible::short(&value.to_string())
+            );
         }
         let Some(found) = kinds.find(version, kind) else {
             let behind = kinds.failures.iter().find(|(group, _)| group == version);
@@ -298,7 +301,7 @@ impl Work<'_> {
                 object: None,
                 why: format!("your account may not create {} in namespace `{namespace}`", resource.plural),
                 request: None,
-                lacks_right: true,
+                lacks_right: Some(resource.plural.to_string()),
                 remedy: Some("ask for that right, or see `--aggregator-permissions`".into()),
             }),
             Ok(true) => None,
@@ -328,7 +331,7 @@ impl Work<'_> {
             object: Some(object.described()),
             why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
             request: None,
-            lacks_right: false,
+            lacks_right: None,
             remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
         };
         absent.map(say).collect()
@@ -371,12 +374,12 @@ impl Work<'_> {
         let (name, namespace, resource) = (object.name, &*object.namespace, &*object.resource.plural);
         match outcome {
             Ok(true) => {
-                log::info!(name = name, namespace = namespace, resource = resource; "create request issued");
+                log::log!(logger::detail(), name = name, namespace = namespace, resource = resource; "create request issued");
                 self.made.push(object.described());
                 Ok(())
             }
             Ok(false) => {
-                log::info!(name = name, namespace = namespace, resource = resource; "object already exists");
+                log::log!(logger::detail(), name = name, namespace = namespace, resource = resource; "object already exists");
                 Ok(())
             }
             Err(error) => bail!("{}", object.refused(&error)),
@@ -413,7 +416,8 @@ impl Object<'_> {
             )),
             false => remedy(error, &self.resource, &self.namespace),
         };
-        let lacks_right = error.is_forbidden() && error.obstacle().is_none();
+        let lacks_right =
+            (error.is_forbidden() && error.obstacle().is_none()).then(|| self.resource.plural.to_string());
         Refused { object: Some(self.described()), why, request, lacks_right, remedy }
     }
 }
@@ -427,8 +431,8 @@ pub(crate) struct Refused {
     pub why: String,
     /// The request that was refused.
     request: Option<String>,
-    /// Whether it is for want of a right.
-    pub lacks_right: bool,
+    /// The resource that the account may not create, if that is the reason.
+    pub lacks_right: Option<String>,
     /// What to do.
     pub remedy: Option<String>,
 }
@@ -444,6 +448,15 @@ impl std::fmt::Display for Refused {
 }
 
 fn stop_at(refused: &[Refused]) -> Result<()> {
+    let lacking: BTreeSet<&str> = refused.iter().filter_map(|one| one.lacks_right.as_deref()).collect();
+    if lacking.len() > 1 {
+        refused.iter().filter(|one| one.lacks_right.is_none()).for_each(|why| log::error!("{why}"));
+        bail!(
+            "your account may not create {}: ask for these rights, or see `--aggregator-permissions`, `--rbac Disable` and \
+             `--existing-service-account`",
+            lacking.into_iter().collect::<Vec<_>>().join(", ")
+        );
+    }
     match refused {
         [] => Ok(()),
         [only] => bail!("{only}"),

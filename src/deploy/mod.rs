@@ -23,7 +23,7 @@ use crate::plugin::{self, Definition};
 use crate::remote::service;
 use base::yaml;
 
-pub(crate) use apply::{apply, from_yaml, home, makes_namespace};
+pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace};
 pub(crate) use preflight::{CHECKS, Preflight};
 pub(crate) use remedy::remedy;
 pub(crate) use remove::Removal;
@@ -129,13 +129,12 @@ impl Plan {
 
     /// The objects of the run, in the order in which they must be created.
     pub(crate) fn manifest(&self) -> Result<Vec<Value>> {
-        let plugins = self.prepared()?;
-        self.check_selection(&plugins)?;
-        manifest::objects(self, &plugins)
+        manifest::objects(self, &self.prepared()?)
     }
 
     /// A selection that nothing defines would end the aggregator in its pod, unless another search path defines it there.
-    fn check_selection(&self, plugins: &[Definition]) -> Result<()> {
+    pub(crate) fn check_selection(&self) -> Result<()> {
+        let plugins = self.prepared()?;
         let elsewhere = self.run.plugin_search_path != config::Run::default().plugin_search_path;
         let unknown = |selected: &&config::Selection| {
             !plugins.iter().any(|plugin| plugin::is_selected(&selected.name, plugin.name()))

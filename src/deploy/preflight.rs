@@ -33,7 +33,7 @@ pub(crate) struct Preflight<'a> {
 impl Preflight<'_> {
     /// What speaks against the run.
     pub(crate) fn failures(&self, client: &Client) -> Vec<String> {
-        let mut failures = Vec::new();
+        let (mut failures, mut skipped) = (Vec::new(), Vec::new());
         for check in CHECKS {
             if self.skip.iter().any(|skipped| skipped == check) {
                 continue;
@@ -47,10 +47,14 @@ impl Preflight<'_> {
                 Ok(()) => {}
                 Err(Failed::Check(why)) => failures.push(format!("{check}: {why}")),
                 Err(Failed::Asking(error)) if error.is_forbidden() => {
-                    log::warn!("{check} is skipped, since your account lacks the rights for it: {error}");
+                    log::debug!("{check}: {error}");
+                    skipped.push(check);
                 }
                 Err(Failed::Asking(error)) => failures.push(format!("{check}: {error}")),
             }
+        }
+        if !skipped.is_empty() {
+            log::warn!("skipped, since your account lacks the rights for it: {}", skipped.join(", "));
         }
         failures
     }

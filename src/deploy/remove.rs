@@ -15,7 +15,7 @@ use super::manifest;
 use crate::names;
 use base::clock;
 use base::kube::{Client, Error, Event, Request, Resource, Selector};
-use base::yaml;
+use base::{logger, yaml};
 
 /// What namespaces are called in the log.
 const NAMESPACE: &str = "namespace";
@@ -67,6 +67,9 @@ impl Removal {
         let mut left = Vec::new();
         let mut failures = Vec::new();
         let run = Run::read(client, &self.namespace)?;
+        if run.relation == Namespace::Absent {
+            log::warn!("namespace `{}` does not exist, and neither does a run in it", self.namespace);
+        }
         let others = if self.all { self.others(client)? } else { BTreeSet::new() };
         let spared = others.iter().map(String::as_str).collect::<Vec<_>>().join(",");
         for other in &others {
@@ -208,13 +211,14 @@ impl Removal {
             _ => "already deleted",
         };
         let dry = self.dry_run;
+        let level = if words == "already deleted" { logger::detail() } else { log::Level::Info };
         match names {
             [name] if kind == NAMESPACE => {
-                log::info!("dry-run" = dry, kind = kind, namespace = &**name; "{words}");
+                log::log!(level, "dry-run" = dry, kind = kind, namespace = &**name; "{words}");
             }
             _ => {
                 let names = format!("[{}]", names.join(" "));
-                log::info!("dry-run" = dry, kind = kind, names = &*names; "{words}");
+                log::log!(level, "dry-run" = dry, kind = kind, names = &*names; "{words}");
             }
         }
     }

@@ -9,8 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
-use super::Subject;
 use super::finding::{Check, Severity};
+use super::{Nodes, Subject};
+use crate::causes;
 use crate::config;
 use crate::image::{images_of, verify};
 use crate::names;
@@ -20,25 +21,23 @@ use base::stop::Stop;
 
 /// Nobody waits longer for a registry that may not be reachable from here.
 const REGISTRY_TIMEOUT: Duration = Duration::from_secs(4);
-/// Images that are loaded into nodes and pulled from nowhere.
-const LOCAL: &str = "localhost/";
 
 /// Asks for each image.
-pub(super) fn check(
-    client: &kube::Client,
-    subject: &Subject<'_>,
-    architectures: &BTreeSet<String>,
-    stop: &Stop,
-) -> Check {
+pub(super) fn check(client: &kube::Client, subject: &Subject<'_>, nodes: &Nodes, stop: &Stop) -> Check {
     let mut check = Check::new("images");
     let registries = match registries(client, subject, stop) {
         Ok(registries) => registries,
         Err(error) => return Check::skipped("images", format!("{error:#}")),
     };
     let images = images(subject);
+    let absent = images.iter().filter(|image| causes::is_local_image(image) && nodes.lack(image));
+    let absent =
+        absent.map(|image| (image.clone(), "no node has it".to_owned(), causes::missing_image(image, "")));
+    check.add_all(Severity::Fails, ("images", images.len()), absent);
     let (mut found, mut unknown, mut trouble) = (0, 0, Vec::new());
     let mut silent = BTreeSet::new();
-    for image in images.iter().filter(|image| !image.starts_with(LOCAL)) {
+    let architectures = nodes.architectures();
+    for image in images.iter().filter(|image| !causes::is_local_image(image)) {
         let registry = oci::Reference::parse(image).map(|name| name.registry).unwrap_or_default();
         // One that did not answer once is not waited for again.
         if silent.contains(&registry) || stop.stopped() {
@@ -54,10 +53,16 @@ pub(super) fn check(
             }
             _ => found += 1,
         }
-        trouble.extend(seen.trouble(image, architectures).map(|why| (image.clone(), why, None)));
+        trouble.extend(seen.trouble(image, &architectures).map(|why| (image.clone(), why, None)));
     }
+    let absent = check
+        .findings
+        .iter()
+        .filter_map(|finding| finding.extent.as_ref())
+        .map(|extent| extent.count)
+        .sum::<usize>();
     check.add_all(Severity::Fails, ("images", images.len()), trouble.clone());
-    let local = images.len() - found - unknown;
+    let local = images.len() - found - unknown - absent;
     let mut seen = vec![format!("{} of {} in their registries", found - trouble.len(), images.len())];
     if local > 0 {
         seen.push(format!("{local} loaded into nodes"));

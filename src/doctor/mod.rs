@@ -36,7 +36,7 @@ pub(crate) use images::credentials;
 pub(crate) use nodes::Nodes;
 pub(crate) use pull::{Pulled, pull};
 pub(crate) use serve::serve;
-pub(crate) use show::{FORMATS, show};
+pub(crate) use show::{FORMATS, lines, show, verdict};
 
 /// So many requests a second at most: whoever asks whether a cluster is well must not be what it suffers from.
 pub(crate) const MAX_REQUESTS_PER_SECOND: f64 = 20.0;
@@ -147,14 +147,23 @@ pub(crate) fn reach(client: &Client) -> Result<Check, Diagnosis> {
     if reached { Ok(server) } else { Err(Diagnosis { checks: vec![server] }) }
 }
 
-/// Looks at everything behind the server.
+/// Looks at everything behind the server. Reports each check as soon as it ends.
 pub(crate) fn examine(
     client: &Client,
     server: Check,
     subject: &Subject<'_>,
     preflight: &Preflight<'_>,
     sample: &Sample,
+    tell: &dyn Fn(&Check) -> Result<()>,
 ) -> Result<Diagnosis> {
+    let mut checks = Vec::new();
+    let mut take = |mut check: Check| -> Result<()> {
+        finding::once(&checks, &mut check);
+        tell(&check)?;
+        checks.push(check);
+        Ok(())
+    };
+    take(server)?;
     // What does not go now is a finding.
     let client = &client.clone().rate(MAX_REQUESTS_PER_SECOND, 1).patience(RETRY_TIMEOUT).hopeless(&[500]);
     let (nodes, seen) = match Nodes::read(client) {
@@ -169,14 +178,15 @@ pub(crate) fn examine(
             (Nodes::default(), seen)
         }
     };
+    take(seen)?;
+    take(rights::preflight(client, preflight))?;
     let place = place(client, subject, preflight);
     let placed = nodes.take_aggregator(subject);
     let (sampled, unknown) = sample.of(&nodes.usable());
     let stop = client.stop().child();
-    let architectures = nodes.architectures();
-    let checks = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
-        let images = || images::check(client, subject, &architectures, &stop);
+        let images = || images::check(client, subject, &nodes, &stop);
         let images = thread("images").spawn_scoped(scope, images)?;
         let echo = || match &place {
             Ok(place) if !sampled.is_empty() => echo::check(client, subject, place, &sampled, placed),
@@ -184,20 +194,18 @@ pub(crate) fn examine(
             Err(why) => Check::skipped("echo", why.clone()),
         };
         let echo = thread("echo").spawn_scoped(scope, echo)?;
-        let preflight = rights::preflight(client, preflight);
-        let [rights, objects] = rights::check(client, subject, place.as_ref().ok());
+        rights::check(client, subject, place.as_ref().ok()).into_iter().try_for_each(&mut take)?;
+        take(ended(images))?;
         let mut echo = ended(echo);
         if let Some(unknown) = unknown {
             echo.add(Severity::Fails, unknown, Some("name nodes as `kubectl get nodes` does"));
         }
-        anyhow::Ok(vec![server, preflight, rights, objects, seen, ended(images), echo])
+        take(echo)
     })?;
     if let Ok(place) = place {
         place.clear();
     }
-    let mut diagnosis = Diagnosis { checks };
-    finding::once(&mut diagnosis.checks);
-    Ok(diagnosis)
+    Ok(Diagnosis { checks })
 }
 
 fn ended(thread: ScopedJoinHandle<'_, Check>) -> Check {

@@ -17,6 +17,9 @@ const PRESSURES: [(&str, &str, &str); 3] = [
     ("PIDPressure", "too many processes", "find what starts them on the node"),
 ];
 
+/// Maximum images that a kubelet reports, the largest of them: the default of `nodeStatusMaxImages`.
+const MAX_IMAGES_TOLD: usize = 50;
+
 /// What is known of the nodes.
 #[derive(Default)]
 pub(crate) struct Nodes {
@@ -53,6 +56,17 @@ impl Nodes {
         };
         let all = self.all.iter().filter_map(of).filter(|(system, _)| system == "linux");
         all.map(|(_, architecture)| architecture).collect()
+    }
+
+    /// Whether no node has an image. False if a node may have more images than it reports.
+    pub(super) fn lack(&self, image: &str) -> bool {
+        let known =
+            |node: &Value| node["status"]["images"].as_array().is_some_and(|all| all.len() < MAX_IMAGES_TOLD);
+        let names = |node: &Value| {
+            let images = node["status"]["images"].as_array().into_iter().flatten();
+            images.flat_map(|one| one["names"].as_array().into_iter().flatten()).any(|name| name == image)
+        };
+        !self.all.is_empty() && self.all.iter().all(known) && !self.all.iter().any(names)
     }
 
     /// The names of ready nodes with Linux, in an order that brings each architecture early.

@@ -41,16 +41,22 @@ impl Place {
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels},
         });
         // Cleared already where nothing comes about, else in any case.
-        let place = Self::within(client, id, &namespace, true);
-        client.create(&Resource::NAMESPACES, "", &object)?;
+        let mut place = Self::within(client, id, &namespace, true);
+        if let Err(error) = client.create(&Resource::NAMESPACES, "", &object) {
+            place.cleared = matches!(error, Error::Api(_)) && !error.is_passing();
+            return Err(error);
+        }
         place.account()?;
         Ok(place)
     }
 
     /// The namespace of the run, which exists.
     pub(super) fn existing(client: &Client, id: &str, namespace: &str) -> Result<Self, Error> {
-        let place = Self::within(client, id, namespace, false);
-        place.account()?;
+        let mut place = Self::within(client, id, namespace, false);
+        if let Err(error) = place.account() {
+            place.cleared = matches!(error, Error::Api(_)) && !error.is_passing();
+            return Err(error);
+        }
         Ok(place)
     }
 

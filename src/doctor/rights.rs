@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Subject;
 use super::finding::{Check, Severity};
 use super::place::Place;
-use crate::deploy::{Preflight, Trial};
+use crate::deploy::{Preflight, Refused, Trial};
 use base::kube::{Client, Resource};
 
 /// What commands need beyond creating the run: verb, resource, whether in its namespace, for what, and how bad it is
@@ -40,25 +40,34 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&Place
         let namespace = if *namespaced { subject.namespace } else { "" };
         (*verb, resource, namespace.to_owned(), *what, *severity)
     });
-    let (mut asked, mut missing) = (0, 0);
+    let mut asked = 0;
+    let mut missing: Vec<(Severity, String, String)> = Vec::new();
     for (verb, resource, namespace, what, severity) in create.chain(later) {
         asked += 1;
         match client.allowed(verb, &resource, &namespace) {
             Ok(true) => {}
             Ok(false) => {
-                missing += 1;
                 let within =
                     if namespace.is_empty() { String::new() } else { format!(" in namespace `{namespace}`") };
-                let cause = format!(
-                    "your account may not {verb} {}{within}, which `sonobuoy {what}` does",
-                    resource.plural
-                );
-                rights.add(severity, cause, Some("ask for that right, or see `--aggregator-permissions`"));
+                let right = format!("{verb} {}", resource.plural);
+                let cause = format!("your account may not {right}{within}, which `sonobuoy {what}` does");
+                missing.push((severity, right, cause));
             }
             Err(error) => rights.skipped = Some(format!("the server does not tell rights: {error}")),
         }
     }
-    rights.seen = format!("{} of {asked}", asked - missing);
+    let remedy = Some("ask for that right, or see `--aggregator-permissions`");
+    match &missing[..] {
+        [] => {}
+        [(severity, _, cause)] => rights.add(*severity, cause.clone(), remedy),
+        several => {
+            let fails = several.iter().any(|(severity, ..)| *severity == Severity::Fails);
+            let names: Vec<&str> = several.iter().map(|(_, right, _)| right.as_str()).collect();
+            let cause = format!("your account lacks {} of {asked} rights: {}", names.len(), names.join(", "));
+            rights.add(if fails { Severity::Fails } else { Severity::Warns }, cause, remedy);
+        }
+    }
+    rights.seen = format!("{} of {asked}", asked - missing.len());
     let total = subject.with_pods().len();
     objects.seen = format!("{} of {total} objects would be created", total - trial.refused.len());
     // What stands before that names the object.
@@ -66,9 +75,17 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&Place
         why.split_once(" is forbidden: ").map_or_else(|| why.clone(), |(_, why)| why.to_owned())
     };
     // What is for want of a right was told with the rights.
-    let refused = trial.refused.into_iter().filter(|refused| missing == 0 || !refused.lacks_right);
-    let refused =
-        refused.map(|refused| (refused.object.unwrap_or_default(), why(refused.why), refused.remedy));
+    let all = trial.refused.len();
+    // Without a namespace to try them in, every object is rejected for that reason.
+    let told = |refused: &Refused| !missing.is_empty() && (refused.lacks_right.is_some() || place.is_none());
+    let refused: Vec<Refused> = trial.refused.into_iter().filter(|refused| !told(refused)).collect();
+    if refused.len() < all {
+        objects.skipped =
+            Some(format!("{} of {total} objects cannot be tried without these rights", all - refused.len()));
+    }
+    let refused = refused
+        .into_iter()
+        .map(|refused| (refused.object.unwrap_or_default(), why(refused.why), refused.remedy));
     objects.add_all(Severity::Fails, ("objects", total), refused);
     [rights, objects]
 }

@@ -24,23 +24,27 @@ pub(crate) fn show(diagnosis: &Diagnosis, format: &str) -> String {
             format!("{document:#}\n")
         }
         "junit" => junit(diagnosis),
-        _ => text(diagnosis),
+        _ => diagnosis.checks.iter().map(lines).collect::<String>() + &verdict(diagnosis),
     }
 }
 
-fn text(diagnosis: &Diagnosis) -> String {
+/// A check as text, a line for each cause.
+pub(crate) fn lines(check: &Check) -> String {
     let mut out = String::new();
-    for check in &diagnosis.checks {
-        for finding in &check.findings {
-            let word = if finding.severity == Severity::Fails { "FAIL" } else { "warn" };
-            line(&mut out, word, check.name, &sentence(finding));
-        }
-        if let Some(why) = &check.skipped {
-            line(&mut out, "skip", check.name, why);
-        } else if check.findings.is_empty() {
-            line(&mut out, "ok", check.name, &check.seen);
-        }
+    for finding in &check.findings {
+        let word = if finding.severity == Severity::Fails { "FAIL" } else { "warn" };
+        line(&mut out, word, check.name, &sentence(finding));
     }
+    if let Some(why) = &check.skipped {
+        line(&mut out, "skip", check.name, why);
+    } else if check.findings.is_empty() {
+        line(&mut out, "ok", check.name, &check.seen);
+    }
+    out
+}
+
+/// The last line of the text: the conclusion from all checks.
+pub(crate) fn verdict(diagnosis: &Diagnosis) -> String {
     let count = |wanted: Severity| {
         let findings = diagnosis.checks.iter().flat_map(|check| &check.findings);
         findings.filter(|finding| finding.severity == wanted).count()
@@ -50,12 +54,12 @@ fn text(diagnosis: &Diagnosis) -> String {
         (0, warnings) => format!("fit for a run; warnings: {warnings}"),
         (failures, _) => format!("not fit for a run; causes: {failures}"),
     };
-    out + &verdict + "\n"
+    verdict + "\n"
 }
 
 fn line(out: &mut String, word: &str, name: &str, text: &str) {
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "{word:<4}  {name:<9}  {}", visible::line(text));
+    let _ = writeln!(out, "{word:<4}  {name:<9}  {}", visible::line(&visible::without_codes(text)));
 }
 
 fn sentence(finding: &Finding) -> String {

@@ -65,6 +65,8 @@ pub(crate) struct Monitor {
 struct Pod {
     id: ResultId,
     verdict: Verdict,
+    /// Until when its result is being received.
+    held: Option<SystemTime>,
     /// Kept only while in trouble, for the report.
     object: Option<Value>,
 }
@@ -171,6 +173,7 @@ impl Monitor {
                 && receiving(&pod.id)
             {
                 *fatal = now + FAILED_GRACE;
+                pod.held = Some(*fatal);
             }
         }
     }
@@ -284,18 +287,14 @@ impl Monitor {
         {
             verdict = Verdict::Trouble("the pod is being deleted".into(), now + Duration::from_secs(86_400));
         }
-        // A result that is being received is waited for, whatever else the pod reports meanwhile.
-        if let Verdict::Failed(reason) = &verdict
-            && let Some(Verdict::Trouble(held, fatal)) = self.pods.get(&uid).map(|pod| &pod.verdict)
-            && reason == held
-            && *fatal > now
-        {
-            verdict = Verdict::Trouble(held.clone(), *fatal);
+        let held = self.pods.get(&uid).and_then(|pod| pod.held).filter(|until| *until > now);
+        if let (Verdict::Failed(reason), Some(until)) = (&verdict, held) {
+            verdict = Verdict::Trouble(reason.clone(), until);
         }
         self.silences.see(&uid, &id, &pod);
         // A pod that fails again after its failure was told changes nothing.
         let object = (verdict != Verdict::Fine).then_some(pod);
-        self.pods.insert(uid, Pod { id, verdict, object });
+        self.pods.insert(uid, Pod { id, verdict, held, object });
     }
 
     fn lose_pod(&mut self, uid: &str, object: Option<&Value>, now: SystemTime, out: &mut Vec<Finding>) {
@@ -495,6 +494,23 @@ mod tests {
         check(&findings, &["p/global: Can't schedule"]);
         let Finding::Failure(failure) = &findings[0] else { panic!("{findings:?}") };
         assert_eq!(failure.report["pod"]["metadata"]["uid"], "u");
+    }
+
+    #[test]
+    fn a_failed_plugin_whose_result_is_being_received_is_waited_for() {
+        let mut monitor = once();
+        let ended = |since| {
+            let state = json!({"terminated": {"exitCode": 1, "finishedAt": base::clock::rfc3339(at(since))}});
+            let mut pod = pod("u", "n", json!({"containerStatuses": [{"name": "plugin", "state": state}]}));
+            pod["spec"]["restartPolicy"] = "Never".into();
+            Seen::Pod(pod)
+        };
+        check(&see(&mut monitor, ended(0), 1), &["p/global? Container plugin is in a terminated state"]);
+        monitor.hold(&|_| true, at(15));
+        check(&monitor.check(at(15)), &[]);
+        check(&see(&mut monitor, ended(0), 20), &[]);
+        monitor.hold(&|_| false, at(30));
+        check(&monitor.check(at(30)), &["p/global: Container plugin is in a terminated state (exit code 1)"]);
     }
 
     #[test]

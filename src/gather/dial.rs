@@ -2,11 +2,11 @@
 //!
 //! Owns TCP, TLS and one plain HTTP/1.0 request with limits on time and size. Starts no thread.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Stream};
 
@@ -67,8 +67,13 @@ pub(crate) fn dial_as(
     let started = Instant::now();
     let mut wire = &stream;
     while tls.is_handshaking() {
-        tls.complete_io(&mut wire)
-            .with_context(|| format!("{address} accepts connections but does not agree on TLS"))?;
+        tls.complete_io(&mut wire).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                let seconds = limit.as_secs();
+                anyhow!("{address} accepts connections but does not answer within {seconds} s: it is overloaded, or something between drops packets")
+            }
+            _ => anyhow!(error).context(format!("{address} accepts connections but does not agree on TLS")),
+        })?;
     }
     let handshake = started.elapsed();
     Ok(Dialled { stream, tls, host: host.to_owned(), connect, handshake })

@@ -5,7 +5,7 @@ use super::{Config, Definition, Loaded, Permissions, legacy, shape};
 use crate::names;
 use base::near;
 use base::yaml::typed::{self, Overlay};
-use base::yaml::{self, Content, Error, Node};
+use base::yaml::{self, Content, Error, Key, Node};
 
 /// Reads a text with a single definition.
 pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
@@ -235,6 +235,15 @@ fn config(node: &Node) -> Result<Config, Error> {
         }
     }
     config.driver_spelling = driver_spelling;
+    let misspelt = |(key, _): &&(Key, Node)| !near::near(&key.text, ["plugin-name"]).is_empty();
+    if config.plugin_name.is_empty()
+        && let Some((key, _)) =
+            node.entries().iter().find(misspelt).filter(|(key, _)| key.text != "plugin-name")
+    {
+        return Err(key
+            .place
+            .error(format!("unknown key `{KEY}.{}`; did you mean `plugin-name`?", key.text)));
+    }
     match (worker.as_deref(), node.get("worker")) {
         (Some("none"), _) => config.worker = false,
         (Some(_), Some(value)) => {

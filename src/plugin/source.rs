@@ -29,6 +29,9 @@ pub(crate) struct Found {
 /// Finds what one `-p VALUE` means; `folders` is the search path.
 pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> Result<Vec<Found>> {
     let (source, new_name) = split_name(value);
+    if value.trim().is_empty() {
+        bail!("`-p` is empty: is a variable unset?");
+    }
     if source.is_empty() {
         bail!("`-p {value}` does not name a plugin");
     }
@@ -65,7 +68,8 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
         };
         let installed = Installed::names(&sys::variable);
         let here = definitions_here();
-        let known = builtin::DEFAULT.iter().copied().chain(installed.iter().chain(&here).map(String::as_str));
+        let built_in: Vec<&str> = builtin::names().collect();
+        let known = built_in.into_iter().chain(installed.iter().chain(&here).map(String::as_str));
         bail!("plugin `{source}`: {ways}{}", near::hint(source, known));
     }
     custom(file::load(path)?, value, new_name)

@@ -23,6 +23,7 @@ use super::seal;
 use super::wanted::Retrieval;
 use super::{IDLE_LIMIT, SILENCE_TIMEOUT, state};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
+use crate::causes;
 use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, RUNS_DIR, SONOBUOY};
 use crate::{layout, status};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
@@ -47,7 +48,9 @@ const RESTARTS: u32 = 5;
 /// Why there is nothing.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The run has no archive yet, or there is no run.
+    /// The cluster does not say whether there is a run.
+    Unasked(anyhow::Error),
+    /// The run has no archive yet.
     NotReady(anyhow::Error),
     /// The transfer failed, or what came is not whole.
     Transfer(anyhow::Error),
@@ -78,7 +81,7 @@ impl Retrieval<'_> {
             Err(error) if error.is_passing() && self.service.is_some() && !self.partial => {
                 return self.by_service(&error.to_string(), stop);
             }
-            Err(error) => return Err(Failure::NotReady(error.into())),
+            Err(error) => return Err(Failure::Unasked(error.into())),
         };
         // Who names another folder wants what was packed there, whatever the run's status says.
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
@@ -289,7 +292,8 @@ impl Retrieval<'_> {
                         return Err(Cut::Refused(said.to_owned()));
                     }
                     return Err(Cut::Remote(format!(
-                        "the results are not ready, or the aggregator cannot send them: {said}"
+                        "the results are not ready, or the aggregator cannot send them: {}",
+                        causes::message(said)
                     )));
                 }
                 Err(kube::Error::Sink(why)) => return Err(Cut::Here(anyhow!(why))),
@@ -327,7 +331,10 @@ impl Retrieval<'_> {
         let exit = client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink);
         match exit.map_err(|error| Failure::Transfer(error.into()))? {
             exit if exit.success() => file.commit().map_err(Failure::Transfer),
-            exit => Err(Failure::NotReady(anyhow!("nothing can be fetched yet: {}", exit.stderr.trim()))),
+            exit => Err(Failure::NotReady(anyhow!(
+                "there is nothing to fetch in parts: {}",
+                causes::message(exit.stderr.trim())
+            ))),
         }
     }
 }

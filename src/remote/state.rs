@@ -4,7 +4,7 @@
 //! Owns finding that pod and reading its annotation, for every command. Starts no thread: [`Source::follow`] blocks
 //! until the client's stop.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
@@ -20,6 +20,9 @@ use base::stop::Stop;
 const NO_IMAGE: [&str; 4] = ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
 /// Why else a container waits although waiting longer will hardly help.
 const STUCK_REASONS: [&str; 2] = ["CreateContainerConfigError", "CreateContainerError"];
+/// Time limits for an aggregator that is stuck: the cause may be repaired, but an image that is in no registry never arrives.
+const STUCK_TIMEOUT: Duration = Duration::from_secs(300);
+const NO_REGISTRY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A namespace has one; who finds so many asks for no further ones.
 const MAX_AGGREGATORS: usize = 100;
@@ -37,10 +40,10 @@ pub(crate) enum State {
         message: String,
         /// Nobody can expect that it goes on by itself.
         lost: bool,
-        /// It may go on, when somebody repairs what the message names.
-        stuck: bool,
-        /// The run counts as failed, for those who ask only once.
-        failed: bool,
+        /// Time limit for a repair of the cause that the message names.
+        stuck: Option<Duration>,
+        /// What the node says about an image that it cannot get.
+        no_image: Option<String>,
     },
     /// It tells.
     Told(status::Run),
@@ -58,22 +61,35 @@ impl State {
                     phase,
                     message: format!("the status on the aggregator's pod cannot be read: {error}"),
                     lost: false,
-                    stuck: false,
-                    failed: false,
+                    stuck: None,
+                    no_image: None,
                 },
             };
         }
-        let Reasons { texts: reasons, stuck, no_image } = reasons(pod);
+        let Reasons { texts: reasons, stuck, no_image, image } = reasons(pod);
         let because = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
         let message = match &*phase {
             "Running" => format!("the aggregator is running but has not published its status yet{because}"),
             "Succeeded" => "the aggregator has ended without reporting its status".to_owned(),
             _ => format!("the aggregator's pod is {phase}{because}"),
         };
-        let message = causes::advised(&message);
+        let local = image.filter(|image| causes::is_local_image(image));
+        let message = match &local {
+            Some(image) => format!("{message}\n{}", causes::load_commands(image)),
+            None => causes::advised(&message),
+        };
+        let stuck = stuck.then_some(if local.is_some() { NO_REGISTRY_TIMEOUT } else { STUCK_TIMEOUT });
         let lost = matches!(&*phase, "Failed" | "Unknown");
-        let failed = lost || phase == "Succeeded" || no_image && phase == "Pending";
-        Self::Silent { phase, message, lost, stuck, failed }
+        Self::Silent { no_image: no_image.filter(|_| phase == "Pending"), phase, message, lost, stuck }
+    }
+
+    /// Whether the run counts as failed in a single query.
+    pub(crate) fn has_failed(&self) -> bool {
+        match self {
+            Self::Told(run) => run.status == status::FAILED,
+            Self::Silent { phase, lost, no_image, .. } => *lost || phase == "Succeeded" || no_image.is_some(),
+            Self::Absent => false,
+        }
     }
 
     /// Whether nothing will change any more.
@@ -89,7 +105,7 @@ impl State {
     pub(crate) fn document(&self) -> status::Run {
         match self {
             Self::Told(run) => run.clone(),
-            Self::Silent { message, failed: true, .. } => status::Run {
+            Self::Silent { message, .. } if self.has_failed() => status::Run {
                 status: status::FAILED.into(),
                 error: Some(message.clone()),
                 ..status::Run::default()
@@ -113,13 +129,15 @@ struct Reasons {
     texts: Vec<String>,
     /// It will hardly pass.
     stuck: bool,
-    /// There is no image to start.
-    no_image: bool,
+    /// What is said about an image that cannot be had.
+    no_image: Option<String>,
+    /// Its name.
+    image: Option<String>,
 }
 
 fn reasons(pod: &Value) -> Reasons {
     let mut reasons = Vec::new();
-    let (mut stuck, mut no_image) = (false, false);
+    let (mut stuck, mut no_image, mut image) = (false, None, None);
     let both = |reason: &Value, message: &Value| match (reason.as_str(), message.as_str()) {
         (Some(reason), Some(message)) if !message.is_empty() => Some(format!("{reason}: {message}")),
         (Some(reason), _) => Some(reason.to_owned()),
@@ -139,8 +157,11 @@ fn reasons(pod: &Value) -> Reasons {
         let name = container["name"].as_str().unwrap_or_default();
         let (waiting, ended) = (&container["state"]["waiting"], &container["state"]["terminated"]);
         let reason = waiting["reason"].as_str().unwrap_or_default();
-        no_image |= NO_IMAGE.contains(&reason);
-        stuck |= no_image || STUCK_REASONS.contains(&reason);
+        if NO_IMAGE.contains(&reason) {
+            no_image.get_or_insert_with(|| waiting["message"].as_str().unwrap_or_default().to_owned());
+            image = image.or_else(|| container["image"].as_str().map(str::to_owned));
+        }
+        stuck |= no_image.is_some() || STUCK_REASONS.contains(&reason);
         for state in [waiting, ended] {
             if let Some(reason) = both(&state["reason"], &state["message"]) {
                 let code = state["exitCode"].as_i64().map(|code| format!(", exit code {code}"));
@@ -148,7 +169,7 @@ fn reasons(pod: &Value) -> Reasons {
             }
         }
     }
-    Reasons { texts: reasons, stuck, no_image }
+    Reasons { texts: reasons, stuck, no_image, image }
 }
 
 /// The aggregator's pod of a namespace.
@@ -345,7 +366,7 @@ mod tests {
         // The next one may be readable.
         assert!(matches!(
             State::of(&annotated("Running", "{")),
-            State::Silent { stuck: false, lost: false, failed: false, .. }
+            State::Silent { stuck: None, lost: false, no_image: None, .. }
         ));
     }
 }

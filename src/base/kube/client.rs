@@ -465,7 +465,8 @@ fn distrust(error: &rustls::Error) -> String {
     use rustls::{AlertDescription, CertificateError, Error as E};
     let hint = match error {
         E::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "; `certificate-authority-data` does not belong to this server"
+            "; its authority is not the one in the kubeconfig (`certificate-authority-data` or `certificate-authority`), \
+             or, if that names none, not one that this machine trusts"
         }
         E::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

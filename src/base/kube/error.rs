@@ -168,6 +168,11 @@ impl Error {
         }
     }
 
+    /// Whether no connection to the server came about.
+    pub fn is_unreached(&self) -> bool {
+        matches!(self, Self::Transport { stage: Stage::Unsent, .. })
+    }
+
     /// Whether the same call may succeed a little later.
     pub fn is_passing(&self) -> bool {
         match self {
@@ -214,6 +219,13 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Api(refusal) => refusal.fmt(f),
+            Self::Transport { what, why, stage: Stage::Unsent } => {
+                let server = server_of(what);
+                // What tells the address again tells nothing new.
+                let host = server.split_once("://").map_or(server, |(_, host)| host);
+                let why = why.strip_prefix(&*format!("cannot connect to `{host}`: ")).unwrap_or(why);
+                write!(f, "cannot reach `{server}`: {why}")
+            }
             Self::Transport { what, why, .. } => write!(f, "`{what}`: {why}"),
             Self::Config(text) | Self::Credential(text) | Self::Decode(text) | Self::Sink(text) => {
                 f.write_str(text)
@@ -224,6 +236,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// The server's address in `GET https://host/path`.
+fn server_of(what: &str) -> &str {
+    let address = what.split_once(' ').map_or(what, |(_, address)| address);
+    let host = address.find("://").map_or(0, |at| at + 3);
+    address[host..].find('/').map_or(address, |end| &address[..host + end])
+}
 
 /// The start of a body that is not a `Status`, on one line: proxies answer with pages.
 fn plain(body: &[u8]) -> String {

@@ -76,8 +76,8 @@ impl Config {
             None => in_cluster(Path::new(ACCOUNT), &variable).map_err(Error::Config)?.ok_or_else(|| {
                 let sources = files.sources();
                 Error::Config(if sources.is_empty() {
-                    "no cluster configured: neither `--kubeconfig` nor KUBECONFIG nor `~/.kube/config` names one, and \
-                     this is not a pod"
+                    "no cluster configured: there is no `~/.kube/config`, and this is not a pod; set KUBECONFIG or pass \
+                     `--kubeconfig`; `run --local` needs no cluster"
                         .into()
                 } else {
                     format!("no cluster configured: the kubeconfig `{sources}` has no clusters, contexts and users")

@@ -108,7 +108,7 @@ fn a_server_is_believed_only_with_the_right_authority_and_name() {
         assert!(!error.is_passing() && error.to_string().contains(says), "{error}");
         assert!(started.elapsed() < Duration::from_secs(5), "it is not tried again");
     };
-    check(config(by_address, trust(&foreign)), "`certificate-authority-data` does not belong to this server");
+    check(config(by_address, trust(&foreign)), "its authority is not the one in the kubeconfig");
     check(config(by_address, Trust::System), "UnknownIssuer");
     check(config(by_name, trust(&ours)), "set `tls-server-name`");
     check(named("other"), "set `tls-server-name`");
