@@ -484,11 +484,11 @@ impl Served {
 fn status_watch_wait_and_retrieve_need_no_kubeconfig() {
     let served = Served::new(None);
     let worker = served.cluster.worker("p");
-    served.ask("status").stdout_has("still going on").run();
+    served.ask("status").stdout_has("is still running").run();
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| served.ask("status --watch --json").stdout_has("complete").run());
         let wait = scope.spawn(|| {
-            let wait = served.ask("wait --retrieve out").stdout_has("The run is complete");
+            let wait = served.ask("wait --retrieve out").stdout_has("Sonobuoy has completed");
             wait.stderr_has("asking the run's status service for the archive").run_any()
         });
         assert_eq!(worker.send("global"), 200);
@@ -517,7 +517,7 @@ fn the_requests_of_the_documentation_work() {
     let script = script.split("```").next().unwrap();
     let served = Served::new(None);
     assert_eq!(served.cluster.worker("p").send("global"), 200);
-    served.ask("wait").stdout_has("The run is complete").run();
+    served.ask("wait").stdout_has("Sonobuoy has completed").run();
     let folder = Folder::new();
     folder.write("run.json", served.credentials.to_string());
     let output = Command::new("bash")
@@ -536,7 +536,7 @@ fn the_status_service_needs_no_answer_of_the_api_server() {
     let silent = Fault::on("PATCH ").times(1_000).slow(std::time::Duration::from_secs(60));
     let served = Served::new(Some(silent));
     assert_eq!(served.cluster.worker("p").send("global"), 200);
-    served.ask("wait").stdout_has("The run is complete").run();
+    served.ask("wait").stdout_has("Sonobuoy has completed").run();
     assert_eq!(served.cluster.status(), Value::Null, "the annotation was never written");
     served.ask("retrieve").stdout_has(".tar.gz").run_any();
 }
@@ -558,7 +558,7 @@ fn output_comes_before_a_silent_api_server_is_asked() {
     served
         .ask("status --kubeconfig k.yaml")
         .file("k.yaml", cluster.to_string())
-        .stdout_has("still going on")
+        .stdout_has("is still running")
         .run_any();
     assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
     drop(silent);
