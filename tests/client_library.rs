@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::json;
+
 use super::support::receiver::Certificates;
-use super::support::{Archive, Folder, Sonobuoy};
+use super::support::{Archive, Folder, Sonobuoy, program};
 
 #[test]
 fn a_program_with_nothing_but_the_client_reports_by_itself() {
@@ -12,11 +14,12 @@ fn a_program_with_nothing_but_the_client_reports_by_itself() {
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
     let target = Path::new(env!("CARGO_BIN_EXE_sonobuoy")).ancestors().nth(2).unwrap();
     let (example, copy) = (project.join("tests/client-example"), target.join("client-example"));
-    std::fs::create_dir_all(copy.join("src")).unwrap();
+    std::fs::create_dir_all(copy.join("src/bin")).unwrap();
     let manifest = std::fs::read_to_string(example.join("Cargo.toml")).unwrap();
     let manifest = manifest.replace("../..", project.to_str().unwrap());
     write_new(&copy.join("Cargo.toml"), manifest.as_bytes());
     write_new(&copy.join("src/main.rs"), &std::fs::read(example.join("src/main.rs")).unwrap());
+    write_new(&copy.join("src/bin/documented.rs"), documented("rust").as_bytes());
     std::fs::copy(project.join("Cargo.lock"), copy.join("Cargo.lock")).unwrap();
     let built = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--offline"])
@@ -26,6 +29,8 @@ fn a_program_with_nothing_but_the_client_reports_by_itself() {
         .unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let program = target.join("debug/client-example");
+    let submitted = by_itself(&[target.join("debug/documented").to_str().unwrap()]);
+    assert_eq!(submitted, ["global"; 1]);
 
     let certificates = Certificates::new();
     let folder = Folder::new();
@@ -76,6 +81,64 @@ fn a_program_with_nothing_but_the_client_reports_by_itself() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(said.contains("AGGREGATOR_URL, CA_CERT, CLIENT_CERT, CLIENT_KEY"), "{said}");
+}
+
+/// The program in a language, or the last shell block, of the page about the protocol.
+fn documented(language: &str) -> String {
+    let page = include_str!("../docs/protocol.md");
+    let block = page.rsplit(&format!("```{language}\n")).next().unwrap();
+    block.split("```").next().unwrap().to_owned()
+}
+
+/// The nodes from which `command`, as a plugin without a worker, has submitted `report.json` in a local run.
+fn by_itself(command: &[&str]) -> Vec<String> {
+    let folder = Folder::new();
+    let report = folder.write("report.json", "{}");
+    let script = format!("cd {} && \"$@\"", folder.path().display());
+    let command = ["sh", "-euc", &script, "sh"].into_iter().chain(command.iter().copied());
+    let spec = json!({"name": "plugin", "command": command.collect::<Vec<_>>()});
+    let definition = json!({
+        "sonobuoy-config": {"driver": "Job", "plugin-name": "own", "worker": "none"}, "spec": spec,
+    });
+    let run = Sonobuoy::new("run --local -p own.yaml").file("own.yaml", definition.to_string());
+    let path = std::env::var("PATH").unwrap();
+    let done = run.env("PATH", path).run_any();
+    let archive = Archive::only_one_in(done.folder.path());
+    drop(report);
+    let results = archive.names().filter_map(|name| name.strip_prefix("plugins/own/results/"));
+    let files = results.filter_map(|name| name.strip_suffix("/report.json"));
+    files.map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn the_documented_clients_submit_without_a_worker() {
+    if let [Some(_), Some(_)] = ["curl", "openssl"].map(program) {
+        let folder = Folder::new();
+        let script = folder.write("client.sh", documented("sh"));
+        let script = script.to_str().unwrap();
+        let prepare = "export SONOBUOY_RESULTS_DIR=$PWD/results; mkdir results; cp report.json results; . ";
+        assert_eq!(by_itself(&["sh", "-euc", &format!("{prepare}{script}")]), ["global"]);
+    }
+    if let [Some(python), Some(_)] = ["python3", "openssl"].map(program) {
+        let folder = Folder::new();
+        let script = folder.write("client.py", documented("python"));
+        let words = [python.to_str().unwrap(), script.to_str().unwrap(), "report.json"];
+        assert_eq!(by_itself(&words), ["global"]);
+    }
+    if let Some(go) = program("go") {
+        let folder = Folder::new();
+        folder.write("client.go", documented("go"));
+        let target = Path::new(env!("CARGO_BIN_EXE_sonobuoy")).ancestors().nth(2).unwrap();
+        let built = Command::new(go)
+            .args(["build", "-o", "client", "client.go"])
+            .current_dir(folder.path())
+            .env("GOCACHE", target.join("go-cache"))
+            .env("GOTOOLCHAIN", "local")
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        assert_eq!(by_itself(&[folder.join("client").to_str().unwrap(), "report.json"]), ["global"]);
+    }
 }
 
 /// Writes a file unless it is so already: a newer one would be built again.

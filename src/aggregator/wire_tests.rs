@@ -358,6 +358,7 @@ fn the_example_for_curl_in_the_documentation_works() {
         std::fs::write(results.join("report.xml"), "<x/>").unwrap();
         let access = access(running.aggregator.authority(), running.address, "p");
         let run = |plugin: &str| {
+            let url = |kind: &str| format!("{}/api/v1/{kind}/global/{plugin}", access.aggregator_url);
             let output = std::process::Command::new("sh")
                 .args(["-eu", "-c", example])
                 .current_dir(&work)
@@ -365,7 +366,8 @@ fn the_example_for_curl_in_the_documentation_works() {
                 .env("CA_CERT", &access.ca_cert)
                 .env("CLIENT_CERT", &access.client_cert)
                 .env("CLIENT_KEY", &access.client_key)
-                .env("RESULT_TYPE", plugin)
+                .env("SONOBUOY_RESULT_URL", url("results"))
+                .env("SONOBUOY_PROGRESS_URL", url("progress"))
                 .env("SONOBUOY_RESULTS_DIR", &results)
                 .output()
                 .unwrap();
