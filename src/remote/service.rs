@@ -459,11 +459,11 @@ mod tests {
     #[test]
     fn only_the_owner_may_have_written_the_file() {
         let folder = base::temp::Folder::new().unwrap();
-        let path = folder.join("f.json");
+        let (path, own) = (folder.join("f.json"), credentials());
         assert_eq!(Credentials::read(&path, "ns").unwrap(), None);
-        write(&credentials(), &path).unwrap();
+        write(&own, &path).unwrap();
         assert_eq!(sys::mode(&fs::metadata(&path).unwrap()) & 0o777, 0o600);
-        assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(credentials()));
+        assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(own));
         sys::set_mode(&path, 0o644).unwrap();
         let error = format!("{:#}", Credentials::read(&path, "ns").unwrap_err());
         assert!(error.contains("others may read or write it"), "{error}");
@@ -481,11 +481,11 @@ mod tests {
     #[test]
     fn the_previous_file_stays_until_the_new_one_is_complete() {
         let folder = base::temp::Folder::new().unwrap();
-        let path = folder.join("f.json");
-        write(&credentials(), &path).unwrap();
+        let (path, own) = (folder.join("f.json"), credentials());
+        write(&own, &path).unwrap();
         let newer = Credentials { host_address: "https://10.0.0.2:8443/".into(), ..credentials() };
         let file = CredentialsFile::create(&path).unwrap();
-        assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(credentials()));
+        assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(own));
         file.write(&newer).unwrap();
         assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(newer));
         drop(CredentialsFile::create(&path).unwrap());
