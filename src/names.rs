@@ -68,6 +68,8 @@ pub(crate) const RUNS_DIR: &str = "/tmp/sonobuoy";
 pub(crate) const RESULTS_DIR: &str = "/tmp/sonobuoy/results";
 /// Where it finds its definition's files.
 pub(crate) const PLUGIN_CONFIG_DIR: &str = "/tmp/sonobuoy/config";
+/// Where the e2e tests find the credentials of registries.
+pub(crate) const CREDENTIALS_DIR: &str = "/tmp/sonobuoy/credentials";
 /// Where the aggregator finds its settings; its plugins; the certificates of the status service.
 pub(crate) const CONFIG_DIR: &str = "/etc/sonobuoy";
 pub(crate) const PLUGINS_DIR: &str = "/plugins.d";

@@ -285,7 +285,7 @@ fn files_for_the_e2e_tests_travel_with_them() {
         (
             "E2E_EXTRA_ARGS",
             format!(
-                "--progress-report-url=http://localhost:8099/progress --e2e-docker-config-file={config}/config.json"
+                "--progress-report-url=http://localhost:8099/progress --e2e-docker-config-file=/tmp/sonobuoy/credentials/config.json"
             ),
         ),
         ("LOCAL_SSH_KEY", "id_rsa".into()),
@@ -295,19 +295,21 @@ fn files_for_the_e2e_tests_travel_with_them() {
     ] {
         assert_eq!(env(&e2e["spec"], name), Some(value.as_str()), "{name}");
     }
-    let files = json!({"config.json": r#"{"auths": {}}"#, "repos.yaml": "gcRegistry: x\n"});
+    let files = json!({"repos.yaml": "gcRegistry: x\n"});
     assert_eq!(e2e["config-map"], files);
     assert_eq!(named(&objects, "ConfigMap", "plugin-e2e-cm")["data"], files);
     assert_eq!(
         e2e["extra-volumes"],
         json!([
             {"name": "sshkey-vol", "secret": {"secretName": "ssh-key", "defaultMode": 256}},
+            {"name": "sonobuoy-credentials-vol", "secret": {"secretName": "auth-repo-cred",
+                "items": [{"key": ".dockerconfigjson", "path": "config.json"}]}},
             {"name": "sonobuoy-e2e-vol", "configMap": {"name": "plugin-e2e-cm"}},
         ])
     );
     let mounts: Vec<_> =
         e2e["spec"]["volumeMounts"].as_array().unwrap().iter().map(|m| m["mountPath"].clone()).collect();
-    assert_eq!(mounts, ["/root/.ssh", config, "/tmp/sonobuoy/results"]);
+    assert_eq!(mounts, ["/root/.ssh", "/tmp/sonobuoy/credentials", config, "/tmp/sonobuoy/results"]);
     let docker = named(&objects, "Secret", "auth-repo-cred");
     assert_eq!(
         (&docker["type"], &docker["metadata"]["namespace"]),

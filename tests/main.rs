@@ -61,6 +61,8 @@ mod run;
 #[cfg(unix)]
 mod seal;
 #[cfg(unix)]
+mod secrets;
+#[cfg(unix)]
 mod split;
 mod status;
 mod support;

@@ -178,11 +178,14 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
             Some(read_text(path)?.into_bytes())
         }
     };
-    if let Some(config) = &docker_config {
+    if docker_config.is_some() {
         let name = base_name(&run.e2e_docker_config_file)?;
-        let text = String::from_utf8_lossy(config).into_owned();
-        let word = format!("--e2e-docker-config-file={PLUGIN_CONFIG_DIR}/{name}");
-        changes.push(Change::File { plugin: builtin::E2E.into(), name, text });
+        let word = format!("--e2e-docker-config-file={}/{name}", names::CREDENTIALS_DIR);
+        changes.push(Change::Credentials {
+            plugin: builtin::E2E.into(),
+            secret: run.image_pull_secrets.clone(),
+            name,
+        });
         changes.push(Change::Word { plugin: builtin::E2E.into(), variable: "E2E_EXTRA_ARGS".into(), word });
     }
     if let Some(registry) = value(matches, "registry") {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use clap::ArgMatches;
+use ureq::http::Uri;
 
 use super::flag::value;
 use super::{request, usage};
@@ -27,12 +28,12 @@ fn by_aggregator(matches: &ArgMatches) -> bool {
 fn asked(matches: &ArgMatches, own: bool) -> Result<Option<&str>> {
     let url = matches.get_one::<String>("upload").map(String::as_str).filter(|url| own && !url.is_empty());
     let Some(url) = url else { return Ok(None) };
-    let host = url.strip_prefix("http://").map(|rest| rest.split(['/', ':']).next().unwrap_or_default());
-    let here = !by_aggregator(matches)
-        && host.is_some_and(|host| {
-            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-        });
-    if !url.starts_with("https://") && !here {
+    let uri = url.parse::<Uri>().map_err(|error| usage::error(format!("--upload: invalid URL: {error}")))?;
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    let here = uri.scheme_str() == Some("http")
+        && !by_aggregator(matches)
+        && (host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()));
+    if uri.scheme_str() != Some("https") && !here {
         return Err(usage::error("--upload takes a URL that begins with https://"));
     }
     Ok(Some(url))

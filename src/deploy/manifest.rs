@@ -17,6 +17,8 @@ use base::json::json;
 pub(crate) const SSH_KEY: &str = "ssh-key";
 /// The key's file.
 pub(crate) const SSH_KEY_FILE: &str = "id_rsa";
+/// The key in a pull secret.
+pub(super) const DOCKER_CONFIG: &str = ".dockerconfigjson";
 /// Kubernetes takes no larger ConfigMap.
 const CONFIG_MAP_BYTES: usize = 1 << 20;
 
@@ -31,7 +33,7 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
     objects.extend(rights.accounts());
     if let Some(credentials) = &plan.docker_config {
         let kind = "kubernetes.io/dockerconfigjson";
-        objects.push(secret(run, &run.image_pull_secrets, kind, (".dockerconfigjson", credentials)));
+        objects.push(secret(run, &run.image_pull_secrets, kind, (DOCKER_CONFIG, credentials)));
     }
     if plan.rbac {
         objects.extend(rights.roles());

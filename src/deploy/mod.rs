@@ -112,6 +112,15 @@ pub(crate) enum Change {
         /// The plugin's name.
         plugin: String,
     },
+    /// The secret with the credentials of registries, as a file.
+    Credentials {
+        /// The plugin's name.
+        plugin: String,
+        /// The secret's name.
+        secret: String,
+        /// The file's name.
+        name: String,
+    },
     /// All images of all plugins come from this registry.
     Registry(String),
 }

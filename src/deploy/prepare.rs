@@ -125,6 +125,8 @@ fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
     Ok(())
 }
 
+const CREDENTIALS_VOLUME: &str = "sonobuoy-credentials-vol";
+
 fn apply(change: &Change, plugins: &mut [Definition]) {
     match change {
         Change::Image { plugin, image } => {
@@ -145,6 +147,14 @@ fn apply(change: &Change, plugins: &mut [Definition]) {
         Change::SshKey { plugin } => {
             if let Some(plugin) = named(plugins, plugin) {
                 mount_ssh_key(plugin);
+            }
+        }
+        Change::Credentials { plugin, secret, name } => {
+            if let Some(plugin) = named(plugins, plugin) {
+                let items = json!([{"key": super::manifest::DOCKER_CONFIG, "path": name}]);
+                let secret = json!({"secretName": secret, "items": items});
+                plugin.extra_volumes.push(json!({"name": CREDENTIALS_VOLUME, "secret": secret}));
+                plugin.mount(CREDENTIALS_VOLUME, names::CREDENTIALS_DIR);
             }
         }
         Change::Registry(registry) => {

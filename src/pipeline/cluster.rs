@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::conduct::{self, ReadyRun};
 use super::retry::{self, Retries};
 use super::status_service::{StatusPublisher, StatusService, announced};
-use super::{launch, pack, process, review, upload};
+use super::{launch, pack, process, redact, review, upload};
 use crate::aggregator::{Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::driver::roster::Roster;
@@ -217,19 +217,23 @@ impl Cluster<'_> {
         let retries = Retries { run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
         let conduct =
             ReadyRun { aggregator: &aggregator, server: &server, driver: &driver, retries: &retries };
+        let redactor = Redactor::new(&self.config.redaction)?;
+        let redactor = redactor.as_ref();
         let finish = || {
             if stop.stopped() {
                 bail!("the run was interrupted; it resumes when this container is started again");
             }
             errors +=
                 aggregator.status().plugins.iter().flatten().filter(|entry| entry.timed_out).count().min(1);
-            errors += self.query(run_dir, stop);
+            errors += self.query(run_dir, redactor, stop);
             for plugin in retries.to_remove(&aggregator) {
                 if let Err(error) = driver.remove(plugin) {
                     log::warn!("plugin `{}` could not be removed: {error:#}", plugin.definition.name());
                 }
             }
+            redact::redact(run_dir, redactor)?;
             errors += process::process(&aggregator, &retries);
+            redact::redact(run_dir, redactor)?;
             let (path, archive) =
                 pack::pack(&aggregator, run_dir, &plugins, self.folder, &self.config.uuid, started)?;
             if let Err(error) = fs::write(self.folder.join(layout::COMPLETE), &driver.owner.1) {
@@ -395,20 +399,17 @@ impl Cluster<'_> {
     }
 
     /// Takes the snapshot; returns the number of errors.
-    fn query(&self, run_dir: &Path, stop: &Stop) -> usize {
+    fn query(&self, run_dir: &Path, redactor: Option<&Redactor>, stop: &Stop) -> usize {
         let burst = u32::try_from(self.config.burst).unwrap_or(u32::MAX);
         let client = self.client.clone().rate(self.config.qps, burst);
-        let taken = Redactor::new(&self.config.redaction).and_then(|redactor| {
-            let query = Query {
-                client: &client,
-                config: &self.config,
-                redactor: redactor.as_ref(),
-                folder: run_dir,
-                workers: query::WORKERS,
-            };
-            query.run(stop)
-        });
-        match taken {
+        let query = Query {
+            client: &client,
+            config: &self.config,
+            redactor,
+            folder: run_dir,
+            workers: query::WORKERS,
+        };
+        match query.run(stop) {
             Ok(summary) => {
                 let (told, more) = summary.errors.split_at(summary.errors.len().min(TOLD_TROUBLES));
                 if !more.is_empty() {

@@ -8,12 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use super::conduct::{self, ReadyRun};
 use super::retry::{self, Retries};
-use super::{launch, pack, process, review};
+use super::{launch, pack, process, redact, review};
 use crate::aggregator::{Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of};
 use crate::driver::{self, Driver as _, Plugin, Proof};
 use crate::names::VERSION;
 use crate::plugin::{Definition, Driver};
+use crate::query::Redactor;
 use crate::{config, status};
 use base::at::At as _;
 use base::http::Server;
@@ -155,10 +156,14 @@ impl Local<'_> {
             watch(status);
             Ok(())
         };
+        let redactor = Redactor::new(&self.config.redaction)?;
+        let redactor = redactor.as_ref();
         let finish = || {
             driver::local::end_strays();
             launch::give_up(&aggregator, stop);
+            redact::redact(&run_dir, redactor)?;
             let errors = process::process(&aggregator, &retries);
+            redact::redact(&run_dir, redactor)?;
             let (path, archive) =
                 pack::pack(&aggregator, &run_dir, &plugins, &self.out, &self.config.uuid, started)?;
             for plugin in retries.to_remove(&aggregator) {

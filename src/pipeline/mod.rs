@@ -11,6 +11,7 @@ mod launch;
 mod local;
 mod pack;
 mod process;
+mod redact;
 mod retry;
 mod review;
 mod status_service;

@@ -1,6 +1,7 @@
 //! Hides secrets before they reach a file.
 //!
-//! Owns the rules: values of environment variables whose names suggest a secret, the values of Secrets, copies of both in
+//! Owns the rules: values of environment variables whose names suggest a secret, on their own, in words such as
+//! `--token=x` and in the files of config maps, the values of Secrets, copies of all of them in
 //! `last-applied-configuration`, and bearer tokens and private keys in logs. The run's configuration adds to them. What is
 //! hidden is replaced by [`HIDDEN`] and counted by rule, so that readers know that something was there.
 
@@ -15,7 +16,7 @@ use serde_json::Value;
 use crate::config::Redaction;
 use base::json::json;
 use base::kube::Resource;
-use base::pattern;
+use base::{pattern, yaml};
 
 /// Replaces what is hidden.
 const HIDDEN: &str = "***HIDDEN***";
@@ -41,6 +42,10 @@ const TEXT: [(&str, &str); 4] = [
     ("web tokens", r"\b(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"),
     ("passwords in addresses", r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s:/@]*:([^\s:/@]+)@"),
 ];
+/// A variable or flag with its value, in words or scripts; what a shell inserts is none.
+const ASSIGNMENT: &str = r#"(?:^|[\s"';&(])-{0,2}([A-Za-z][\w.-]*)=("[^"]*"|'[^']*'|[^\s"'$;&)][^\s"';&)]*)"#;
+/// A flag whose value is the next word.
+const FLAG: &str = "--";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Occurs in every text with a private key; searching for it is cheap.
 const KEY: &str = "PRIVATE KEY";
@@ -54,6 +59,7 @@ pub(crate) struct Redactor {
     env: Vec<Regex>,
     text: Vec<Rule>,
     fields: Vec<Field>,
+    assignment: Regex,
     key_begin: Regex,
     key_end: Regex,
     variables: AtomicU64,
@@ -102,6 +108,7 @@ impl Redactor {
             env,
             text,
             fields: fields.collect(),
+            assignment: Regex::new(ASSIGNMENT)?,
             key_begin: Regex::new(KEY_BEGIN)?,
             key_end: Regex::new(KEY_END)?,
             variables: AtomicU64::new(0),
@@ -124,6 +131,9 @@ impl Redactor {
                 }
             }
         }
+        if resource.plural == "configmaps" {
+            hidden |= self.files(object.get_mut("data"));
+        }
         for field in self.fields.iter().filter(|field| field.kind.eq_ignore_ascii_case(&resource.kind)) {
             hidden |= field.hide(object, &field.path);
         }
@@ -137,6 +147,83 @@ impl Redactor {
             count(&self.copies);
         }
         hidden
+    }
+
+    /// Hides secrets in a document of the run, such as a definition with its config map; true if there were any.
+    pub(crate) fn document(&self, value: &mut Value) -> bool {
+        let files = self.files(value.pointer_mut("/Definition/config-map"));
+        self.values(value) || files
+    }
+
+    /// The files of a config map.
+    fn files(&self, files: Option<&mut Value>) -> bool {
+        let files = files.and_then(Value::as_object_mut).into_iter().flatten();
+        files.filter_map(|(name, file)| self.file(name, file).then_some(())).count() > 0
+    }
+
+    /// A file that is a secret, or has keys in YAML or JSON whose names suggest one.
+    fn file(&self, name: &str, file: &mut Value) -> bool {
+        if self.is_secret(name) {
+            return self.hide(file);
+        }
+        let Value::String(text) = file else { return false };
+        let word = |c: char| !(c.is_alphanumeric() || "_.-".contains(c));
+        if !text.split(word).any(|word| self.is_secret(word)) {
+            return false;
+        }
+        let Ok(mut documents) = yaml::parse_all(text) else { return false };
+        let hidden = documents.iter_mut().filter_map(|one| self.keys(one).then_some(())).count() > 0;
+        if hidden {
+            let is_json = text.trim_start().starts_with('{');
+            let written =
+                documents.iter().map(|one| if is_json { one.to_string() } else { yaml::write(one) });
+            *text = written.collect::<Vec<_>>().join("---\n");
+        }
+        hidden
+    }
+
+    /// Values of such keys at any depth, and variables.
+    fn keys(&self, value: &mut Value) -> bool {
+        let mut hidden = self.variable(value);
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    hidden |= self.is_secret(key) && self.hide(value) || self.keys(value);
+                }
+            }
+            Value::Array(list) => list.iter_mut().for_each(|value| hidden |= self.keys(value)),
+            _ => {}
+        }
+        hidden
+    }
+
+    /// Hides a text that may be a secret.
+    fn hide(&self, value: &mut Value) -> bool {
+        let is_one = |text: &str| text != HIDDEN && !SWITCHES.contains(&text.to_lowercase().as_str());
+        let hidden = value.as_str().is_some_and(is_one);
+        if hidden {
+            *value = json!(HIDDEN);
+            count(&self.variables);
+        }
+        hidden
+    }
+
+    /// A variable whose name suggests a secret.
+    fn variable(&self, value: &mut Value) -> bool {
+        let is_secret = value["name"].as_str().is_some_and(|name| self.is_secret(name));
+        is_secret && value.get_mut("value").is_some_and(|value| self.hide(value))
+    }
+
+    /// Assignments in a text.
+    fn assignments(&self, text: &mut String) -> bool {
+        let found = self.assignment.captures_iter(text).filter_map(|found| {
+            let (name, value) = (found.get(1)?, found.get(2)?);
+            let mut inner = json!(value.as_str().trim_matches(['"', '\'']));
+            (self.is_secret(name.as_str()) && self.hide(&mut inner)).then(|| value.range())
+        });
+        let found: Vec<_> = found.collect();
+        found.iter().rev().for_each(|range| text.replace_range(range.clone(), HIDDEN));
+        !found.is_empty()
     }
 
     /// Filters the lines of one log.
@@ -166,29 +253,26 @@ impl Redactor {
 
     /// Variables at any depth (pods, templates, custom resources), and texts that contain keys or tokens.
     fn values(&self, value: &mut Value) -> bool {
-        let mut hidden = false;
+        let mut hidden = self.variable(value);
         match value {
             Value::Object(map) => {
-                let names_secret = matches!(map.get("value"), Some(Value::String(_)))
-                    && map.get("name").and_then(Value::as_str).is_some_and(|name| self.is_secret(name));
-                if names_secret
-                    && let Some(value @ Value::String(_)) = map.get_mut("value")
-                    && value.as_str().is_some_and(|text| !SWITCHES.contains(&text.to_lowercase().as_str()))
-                {
-                    *value = json!(HIDDEN);
-                    hidden = true;
-                    count(&self.variables);
-                }
                 for value in map.values_mut() {
                     hidden |= self.values(value);
                 }
             }
             Value::Array(list) => {
+                let mut is_value = false;
                 for value in list {
-                    hidden |= self.values(value);
+                    hidden |= is_value && self.hide(value) || self.values(value);
+                    let flag = value.as_str().and_then(|word| word.strip_prefix(FLAG));
+                    is_value = flag.is_some_and(|flag| self.is_secret(flag));
                 }
             }
-            Value::String(text) if self.is_suspicious(text) => {
+            Value::String(text) => {
+                hidden |= self.assignments(text);
+                if !self.is_suspicious(text) {
+                    return hidden;
+                }
                 let mut lines = self.lines();
                 let clean: String = text.split_inclusive('\n').map(|line| lines.line(line)).collect();
                 if clean != *text {
@@ -266,6 +350,9 @@ impl Rule {
         let mut last = 0;
         for found in self.pattern.captures_iter(text) {
             let Some(part) = found.get(1).or_else(|| found.get(0)) else { continue };
+            if part.as_str() == HIDDEN {
+                continue;
+            }
             if self.name == BEARER && !part.as_str().bytes().any(|byte| byte.is_ascii_digit()) {
                 continue;
             }
@@ -435,5 +522,65 @@ mod tests {
         redactor.object(&Resource::PODS, &mut pod);
         assert_eq!(pod, json!({"spec": {"hosts": ["a", HIDDEN], "env": [{"name": "PIN", "value": HIDDEN}]}}));
         assert_eq!(redactor.counts()["ConfigMap: data.*"], 1);
+    }
+
+    #[test]
+    fn no_field_of_a_definition_keeps_a_secret() {
+        const SECRET: &str = "hunter2-and-more";
+        let env = json!([{"name": "DB_PASSWORD", "value": SECRET}]);
+        let container = |name: &str| {
+            json!({"name": name, "image": format!("https://me:{SECRET}@reg/i"), "env": env,
+                "command": ["run", "--password", SECRET, format!("--api-token={SECRET}")],
+                "args": [format!("API_KEY='{SECRET}' curl -H 'Authorization: Basic {SECRET}'")]})
+        };
+        let key = format!("-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----\n");
+        let definition = json!({
+            "sonobuoy-config": {
+                "plugin-name": "p", "driver": "Job", "result-format": "raw", "result-files": [format!("token={SECRET}")],
+                "source-url": format!("https://me:{SECRET}@host/p.yaml"), "description": format!("Bearer {SECRET}"),
+                "permissions": [{"apiGroups": [format!("https://a:{SECRET}@b")], "verbs": ["get"]}],
+                "part-of": format!("TOKEN={SECRET}"),
+            },
+            "spec": container("main"),
+            "podSpec": {
+                "containers": [container("side")], "initContainers": [container("init")],
+                "hostAliases": [{"hostnames": [format!("secret={SECRET}")]}],
+            },
+            "extra-volumes": [{"name": "v", "csi": {"volumeAttributes": {"url": format!("nfs://u:{SECRET}@h")}}}],
+            "config-map": {
+                "a.yaml": format!("user: me\npassword: {SECRET}\nenv: [{{name: X_TOKEN, value: {SECRET}}}]\n"),
+                "b.json": format!("{{\"auths\": {{\"reg\": {{\"auth\": \"{SECRET}\"}}}}}}"),
+                "c.env": format!("API_TOKEN={SECRET}\n"),
+                "password": SECRET,
+                "key.pem": key,
+            },
+        });
+        let redactor = redactor();
+        let mut document =
+            json!({"Definition": definition, "CustomAnnotations": {"a": format!("TOKEN={SECRET}")}});
+        assert!(redactor.document(&mut document));
+        let text = document.to_string();
+        assert!(!text.contains(SECRET), "{text}");
+        for kept in ["user: me", "plugin-name", "DB_PASSWORD", "--api-token=", "curl"] {
+            assert!(text.contains(kept), "{kept}: {text}");
+        }
+        let counts = redactor.counts();
+        assert!(counts.values().sum::<u64>() > 20, "{counts:?}");
+        assert!(!redactor.document(&mut document), "once");
+        assert_eq!(redactor.counts(), counts);
+        // The same in the config map that brings it to the aggregator.
+        let mut map = json!({"data": {"plugin-0.yaml": yaml::write(&definition)}});
+        assert!(redactor.object(&Resource::CONFIG_MAPS, &mut map));
+        assert!(!map.to_string().contains(SECRET), "{map}");
+    }
+
+    #[test]
+    fn what_is_no_secret_stays() {
+        for text in ["--token=$TOKEN", "--token-file=/x", "TOKEN=true", "tokens and secrets", "a=b"] {
+            let mut value = json!({"args": [text], "env": [{"name": "TOKEN_FILE", "value": "/x"}]});
+            let before = value.clone();
+            assert!(!redactor().document(&mut value), "{text}");
+            assert_eq!(value, before);
+        }
     }
 }

@@ -1,0 +1,55 @@
+//! Hides secrets in what a run itself writes into its archive: settings, definitions, error reports, its log.
+//!
+//! The rules are those of the snapshot, which counts what they hide. What plugins sent is theirs, and stays. Starts no thread.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write as _};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::layout;
+use crate::query::Redactor;
+use base::at::At as _;
+use base::{json, small};
+
+/// Larger files are not the run's own.
+const MAX_JSON_BYTES: u64 = 16 << 20;
+/// A line of a log is cut there.
+const MAX_LINE_BYTES: u64 = 1 << 20;
+
+/// Hides what is there now in the folder of a run, and writes how often.
+pub(super) fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
+    let Some(redactor) = redactor else { return Ok(()) };
+    document(&run_dir.join(layout::CONFIG), redactor)?;
+    for plugin in fs::read_dir(run_dir.join(layout::PLUGINS)).into_iter().flatten().flatten() {
+        document(&plugin.path().join(layout::DEFINITIONS[0]), redactor)?;
+        for node in fs::read_dir(plugin.path().join(layout::ERRORS)).into_iter().flatten().flatten() {
+            document(&node.path().join(layout::ERROR_FILE), redactor)?;
+        }
+    }
+    log(&run_dir.join(layout::RUN_LOG), redactor)?;
+    let path = run_dir.join(layout::REDACTIONS);
+    fs::write(&path, serde_json::to_vec(&redactor.counts())?).at("cannot write", &path)
+}
+
+fn document(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
+    let read = small::read(path, MAX_JSON_BYTES).ok().and_then(|text| json::from_slice(&text).ok());
+    let Some(mut value): Option<Value> = read else { return Ok(()) };
+    if redactor.document(&mut value) {
+        fs::write(path, value.to_string()).at("cannot write", path)?;
+    }
+    Ok(())
+}
+
+fn log(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
+    let Ok(file) = File::open(path) else { return Ok(()) };
+    let part = path.with_extension("part");
+    let mut out = BufWriter::new(File::create(&part).at("cannot write", &part)?);
+    let (mut input, mut lines, mut line) = (BufReader::new(file), redactor.lines(), Vec::new());
+    while input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
+        out.write_all(lines.line(&String::from_utf8_lossy(&line)).as_bytes())?;
+        line.clear();
+    }
+    out.flush().and_then(|()| fs::rename(&part, path)).at("cannot write", path)
+}
