@@ -62,6 +62,7 @@ mod run;
 mod seal;
 #[cfg(unix)]
 mod secrets;
+mod security;
 #[cfg(unix)]
 mod split;
 mod status;

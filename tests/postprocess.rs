@@ -385,3 +385,13 @@ fn neither_links_out_nor_pipes_are_followed() {
         assert!(root["items"][at]["meta"]["error"].as_str().unwrap().contains(reason), "{root}");
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_folder_that_is_a_link_is_not_processed() {
+    let call =
+        Sonobuoy::new("post-process archive").file("elsewhere/p/results/r.txt", "x").file("archive/x", "");
+    std::os::unix::fs::symlink("../elsewhere", call.folder().join("archive/plugins")).unwrap();
+    let done = call.status(1).stderr_has("is a link").run();
+    assert!(!done.folder.join("elsewhere/p/sonobuoy_results.yaml").exists());
+}

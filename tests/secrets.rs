@@ -1,4 +1,4 @@
-//! Secrets that a run is told, and what its archive says of them.
+//! Secrets in the definition of a plugin, and the archive of its run.
 
 use std::io::Read as _;
 

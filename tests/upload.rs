@@ -265,3 +265,18 @@ fn a_wait_lasts_until_the_archive_has_arrived_and_deletes_no_run_whose_archive_h
     wait().run_any();
     assert!(api.get(AGGREGATOR).is_none());
 }
+
+#[test]
+fn the_host_of_an_upload_is_that_of_its_url() {
+    for url in [
+        "http://127.0.0.1:x@example.invalid:5077/",
+        "http://localhost@example.invalid/",
+        "http://example.invalid/",
+        "ftp://127.0.0.1/",
+    ] {
+        let call = Sonobuoy::new("wait --upload").arg(url);
+        call.status(1).stderr_has("--upload").run_any();
+        let call = Sonobuoy::new("run --local -p host-facts --upload").arg(url);
+        call.status(1).stderr_has("--upload").run_any();
+    }
+}

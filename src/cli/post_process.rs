@@ -18,6 +18,12 @@ use base::visible;
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let dir = matches.get_one::<String>("dir").context("no folder given")?;
     let dir = Path::new(dir).join(layout::PLUGINS);
+    let about = dir.symlink_metadata().at("cannot read", &dir)?;
+    anyhow::ensure!(
+        about.is_dir(),
+        "`{}` is a link or a file, and not the folder of an archive",
+        dir.display()
+    );
     let mut names = Vec::new();
     for entry in fs::read_dir(&dir).at("cannot read", &dir)? {
         let entry = entry?;

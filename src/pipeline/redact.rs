@@ -18,7 +18,7 @@ const MAX_JSON_BYTES: u64 = 16 << 20;
 /// A line of a log is cut there.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// Hides what is there now in the folder of a run, and writes how often.
+/// Hides secrets in the files that the folder of a run has so far, and writes how often.
 pub(super) fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
     let Some(redactor) = redactor else { return Ok(()) };
     document(&run_dir.join(layout::CONFIG), redactor)?;

@@ -42,7 +42,7 @@ const TEXT: [(&str, &str); 4] = [
     ("web tokens", r"\b(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"),
     ("passwords in addresses", r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s:/@]*:([^\s:/@]+)@"),
 ];
-/// A variable or flag with its value, in words or scripts; what a shell inserts is none.
+/// A variable or flag with its value, in words or scripts, unless a shell inserts the value.
 const ASSIGNMENT: &str = r#"(?:^|[\s"';&(])-{0,2}([A-Za-z][\w.-]*)=("[^"]*"|'[^']*'|[^\s"'$;&)][^\s"';&)]*)"#;
 /// A flag whose value is the next word.
 const FLAG: &str = "--";
