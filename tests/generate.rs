@@ -284,9 +284,7 @@ fn files_for_the_e2e_tests_travel_with_them() {
         ("KUBE_TEST_REPO_LIST", format!("{config}/repos.yaml")),
         (
             "E2E_EXTRA_ARGS",
-            format!(
-                "--progress-report-url=http://localhost:8099/progress --e2e-docker-config-file=/tmp/sonobuoy/credentials/config.json"
-            ),
+            "--progress-report-url=http://localhost:8099/progress --e2e-docker-config-file=/tmp/sonobuoy/credentials/config.json".into(),
         ),
         ("LOCAL_SSH_KEY", "id_rsa".into()),
         ("AWS_SSH_KEY", "/root/.ssh/id_rsa".into()),
