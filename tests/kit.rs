@@ -183,6 +183,20 @@ fn what_is_not_a_kit_or_lacks_something_is_named() {
         .status(1)
         .stderr_has("is not a kit; `sonobuoy images kit` makes one")
         .run_any();
+    // A kit that is cut is not taken for a list of tests.
+    let mut cut = vec![0; 1024];
+    let about =
+        b"{\"kubernetesVersion\": \"v1\", \"sonobuoyImage\": \"\", \"builtIn\": [], \"pluginImages\": []}";
+    let mut header = tar::Header::new_ustar();
+    header.set_path("kit.json").unwrap();
+    header.set_size(about.len() as u64);
+    header.set_cksum();
+    cut[..512].copy_from_slice(header.as_bytes());
+    cut[512..512 + about.len()].copy_from_slice(about);
+    for words in ["e2e --input kit.tar", "images list --kubernetes-version v1.33.1 --images-from kit.tar"] {
+        let call = Sonobuoy::new(words).file("kit.tar", &cut);
+        call.status(1).stdout("").stderr_has("`kit.tar` is not a kit, or it is damaged").run();
+    }
     Sonobuoy::new("images push kit.tar --archive kit.tar --custom-registry r")
         .status(1)
         .stderr_has("--archive")

@@ -88,8 +88,10 @@ fn list(matches: &ArgMatches) -> anyhow::Result<Vec<String>> {
                 )
             })
         }
-        file if Kit::is_there(file) => Ok(Kit::read(Path::new(file))?.unwrap_or_default().tests),
-        file => Source::File(Path::new(file)).whole(file, url),
+        file => match Kit::read(Path::new(file))? {
+            Some(kit) => Ok(kit.tests),
+            None => Source::File(Path::new(file)).whole(file, url),
+        },
     }
 }
 

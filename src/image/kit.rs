@@ -94,11 +94,6 @@ impl Kit {
         }
     }
 
-    /// Whether a kit is in this file.
-    pub(crate) fn is_there(path: &str) -> bool {
-        Self::read(Path::new(path)).is_ok_and(|kit| kit.is_some())
-    }
-
     /// The files beside the images.
     pub(crate) fn files(&self) -> Result<Vec<Beside>> {
         let lines = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
