@@ -316,7 +316,7 @@ fn an_image_that_no_node_has_is_told_with_the_commands_that_load_it() {
     }
     let load = "1 of 2 images: no node has it (localhost/i:1); `localhost/i:1` is in no registry";
     let done = cluster.finds("", &[load]);
-    assert!(done.stdout.contains("; kind load docker-image localhost/i:1; "), "{}", done.stdout);
+    assert!(done.stdout.contains(": kind load docker-image localhost/i:1; "), "{}", done.stdout);
     cluster.api.merge("/api/v1/nodes/n2", &images(&[&own, "localhost/i:1"]));
     cluster.doctor("").stdout_has("fit for a run").stdout_has("2 loaded into nodes").run_any();
 }

@@ -39,7 +39,8 @@ pub(crate) fn load_commands(image: &str) -> String {
 /// What helps if an image is one that this program knows, and what the node says of it will hardly pass.
 pub(crate) fn missing_image(image: &str, said: &str) -> Option<String> {
     if is_local_image(image) {
-        return Some(load_commands(image).lines().map(str::trim).collect::<Vec<_>>().join("; "));
+        let lines = load_commands(image).lines().map(str::trim).collect::<Vec<_>>().join("; ");
+        return Some(lines.replacen(":; ", ": ", 1));
     }
     let last = image.rsplit('/').next()?;
     let (name, tag) = last.split_once(':')?;
@@ -89,7 +90,7 @@ mod tests {
             (
                 "localhost/sonobuoy:v1",
                 "connection refused",
-                Some("; kind load docker-image localhost/sonobuoy:v1; "),
+                Some(": kind load docker-image localhost/sonobuoy:v1; "),
             ),
         ] {
             let found = missing_image(image, said);

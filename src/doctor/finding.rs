@@ -155,13 +155,14 @@ fn essence(text: &str) -> &str {
 
 /// Removes findings whose remedy an earlier check has: each cause is reported once.
 pub(crate) fn once(earlier: &[Check], check: &mut Check) {
-    let told = |remedy: &String| {
-        earlier
+    let remedies: Vec<&String> =
+        earlier.iter().flat_map(|check| &check.findings).filter_map(|one| one.remedy.as_ref()).collect();
+    let told = |finding: &Finding| {
+        remedies
             .iter()
-            .flat_map(|check| &check.findings)
-            .any(|finding| finding.remedy.as_ref() == Some(remedy))
+            .any(|remedy| finding.remedy.as_ref() == Some(*remedy) || finding.cause.contains(&**remedy))
     };
-    check.findings.retain(|finding| !finding.remedy.as_ref().is_some_and(told));
+    check.findings.retain(|finding| !told(finding));
 }
 
 #[cfg(test)]
@@ -210,6 +211,7 @@ mod tests {
         first.add(Severity::Fails, "`x:1` is missing", Some("push it"));
         let mut second = Check::new("echo");
         second.add(Severity::Fails, "ErrImagePull", Some("push it"));
+        second.add(Severity::Fails, "no image; push it", None);
         second.add(Severity::Warns, "slow", None);
         once(&[first], &mut second);
         assert_eq!((second.findings.len(), second.status()), (1, "warned"));
