@@ -236,7 +236,8 @@ fn pack(dir: &Path) {
     let tar = cost(Command::new("tar").arg("czf").arg(dir.join("tar.tar.gz")).arg("-C").arg(&from).arg("."));
     say("tar czf", &tar);
     let before = Instant::now();
-    let packed = sonobuoy::outside::pack_file(&from, &dir.join("ours.tar.gz")).unwrap();
+    let (file, packed) = sonobuoy::outside::pack_file(&from, &dir.join("ours.tar.gz")).unwrap();
+    file.commit(true).unwrap();
     let time = before.elapsed();
     let theirs = fs::metadata(dir.join("tar.tar.gz")).unwrap().len();
     println!(

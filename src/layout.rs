@@ -232,8 +232,6 @@ pub(crate) fn run_of_state(name: &str) -> Option<&str> {
 pub(crate) const ARCHIVE: &str = ".tar.gz";
 /// What is appended to an archive's name for the two files of its seal, the statement and the signature.
 pub(crate) const SEAL: [&str; 2] = [".sha256", ".sig"];
-/// What is appended while the archive has no seal yet.
-pub(crate) const UNSEALED: &str = ".unsealed";
 /// What separates the time from the run in an archive's name.
 const RUN: &str = "_sonobuoy_";
 

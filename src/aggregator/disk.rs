@@ -1,13 +1,13 @@
 //! The few operations on files and folders that must survive a crash, each with its path in the error.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use anyhow::Context;
 
 use base::at::At as _;
-use base::sys::{self, Open as _};
+use base::sys;
 
 /// Makes a folder and those above it, unless they are there.
 pub(super) fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
@@ -41,21 +41,6 @@ pub(super) fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result
         sys::sync_folder(path.parent().unwrap_or(path))
     };
     open().at("cannot write", path)
-}
-
-/// Writes a file that only its owner may read; it is there whole or not at all.
-pub(super) fn keep_private(path: &Path, text: &str) -> anyhow::Result<()> {
-    let temporary = path.with_extension("new");
-    let write = || -> io::Result<()> {
-        // What a crash may have left has the right mode, too, since nobody else writes here.
-        let mut file =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        fs::rename(&temporary, path)?;
-        sys::sync_folder(path.parent().unwrap_or(path))
-    };
-    write().at("cannot write", path)
 }
 
 /// Syncs a whole tree.

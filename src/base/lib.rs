@@ -43,7 +43,7 @@ pub mod testing;
 pub mod tls;
 pub mod visible;
 
-pub use hex::hex;
+pub use hex::{hex, sha256};
 
 /// What the fuzzers call.
 #[cfg(any(fuzzing, test))]

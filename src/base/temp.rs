@@ -1,25 +1,87 @@
-//! Temporary files and folders: accessible only to their owner, with unguessable names, removed on drop.
+//! Temporary files and folders, and files that get their names once they are complete: accessible only to their owner, with
+//! unguessable names, removed on drop.
 //!
 //! Starts no thread.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher as _, RandomState};
-use std::io;
+use std::io::ErrorKind::{AlreadyExists, InvalidInput, PermissionDenied, Unsupported};
+use std::io::{self, Write};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::sys;
+use crate::sys::{self, Open as _};
+
+/// How every temporary name begins.
+const PREFIX: &str = ".sonobuoy-";
+/// Maximum bytes of the final name in a temporary one.
+const MAX_NAME_BYTES: usize = 100;
+
+/// What exists under temporary names.
+static EXISTING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Where this system keeps temporary files, as an absolute path. An empty `TMPDIR` counts as unset.
+pub fn dir() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        let given = std::env::temp_dir();
+        let given = if given.as_os_str().is_empty() { "/tmp".into() } else { given };
+        std::path::absolute(&given).unwrap_or(given)
+    })
+}
+
+/// Removes the files that a killed process left in `folder`, of those whose final names contain `of`.
+pub fn clean(folder: &Path, of: &str) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(PREFIX) && name.contains(of) {
+            remove(&entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn existing() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    // Each change is one insertion or removal.
+    EXISTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the process with everything temporary.
+pub fn exit(code: i32) -> ! {
+    // While this is locked, no thread creates more.
+    let existing = existing();
+    // A file may be created in a folder meanwhile.
+    existing.iter().chain(&*existing).for_each(|path| remove(path));
+    std::process::exit(code)
+}
+
+fn remove(path: &Path) {
+    // Nothing can be done about whatever is left.
+    let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+}
+
+/// A temporary name, removed with whatever has it.
+#[derive(Debug)]
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        remove(&self.0);
+        existing().remove(&self.0);
+    }
+}
 
 /// A folder that is removed with everything in it when it is dropped.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct Folder(Temporary);
 
 impl Folder {
     /// A new folder where this system keeps temporary files.
     pub fn new() -> io::Result<Self> {
-        Self::inside(&std::env::temp_dir())
+        Self::inside(dir())
     }
 
     /// A new folder in memory if this system can, for files that are created and removed very often.
@@ -32,12 +94,8 @@ impl Folder {
     pub fn inside(parent: &Path) -> io::Result<Self> {
         // The folder for temporary files may itself be a link.
         let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
-        fresh(&parent, |path| {
-            let mut folders = folders();
-            sys::dir_builder(0o700).create(path)?;
-            folders.insert(path.to_owned());
-            Ok(Self(path.to_owned()))
-        })
+        let (name, ()) = fresh(&parent, "", |path| sys::dir_builder(0o700).create(path))?;
+        Ok(Self(name))
     }
 }
 
@@ -45,55 +103,113 @@ impl Deref for Folder {
     type Target = Path;
 
     fn deref(&self) -> &Path {
-        &self.0
+        &self.0.0
     }
 }
 
 impl AsRef<Path> for Folder {
     fn as_ref(&self) -> &Path {
-        &self.0
+        self
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Nothing can be done about whatever is left.
-        let _ = std::fs::remove_dir_all(&self.0);
-        folders().remove(&self.0);
+/// A file that gets its name once it is complete. It is written under a temporary name in the same folder.
+#[derive(Debug)]
+pub struct NewFile {
+    path: PathBuf,
+    file: File,
+    partial: Temporary,
+}
+
+impl NewFile {
+    /// Creates the file that will be `path`, with these permissions.
+    pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
+        let open =
+            |path: &Path| OpenOptions::new().write(true).create_new(true).mode(mode).no_follow().open(path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let (partial, file) = fresh(folder_of(path), &name, open)?;
+        Ok(Self { path: path.to_owned(), file, partial })
+    }
+
+    /// The path that it will have.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path that it has now.
+    pub fn partial(&self) -> &Path {
+        &self.partial.0
+    }
+
+    /// Makes its content survive a crash.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// Syncs the file and gives it its name. `AlreadyExists` if something else has that name and is not to be replaced.
+    pub fn commit(self, replace: bool) -> io::Result<()> {
+        self.sync()?;
+        let (from, to) = (&self.partial.0, &self.path);
+        let linked = if replace { Err(Unsupported.into()) } else { fs::hard_link(from, to) };
+        match linked {
+            Err(error) if error.kind() == AlreadyExists => return Err(error),
+            // A file system without links; a file that gets the name meanwhile is lost.
+            Err(_) if !replace && to.symlink_metadata().is_ok() => {
+                return Err(AlreadyExists.into());
+            }
+            Err(_) => fs::rename(from, to)?,
+            Ok(()) => {}
+        }
+        match sys::sync_folder(folder_of(to)) {
+            // Not every file system syncs folders, and not every folder that takes files can be opened.
+            Err(error) if ![InvalidInput, PermissionDenied, Unsupported].contains(&error.kind()) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
-/// The folders of this process.
-fn folders() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    static FOLDERS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
-/// Ends the process with its folders.
-pub fn exit(code: i32) -> ! {
-    // While this is locked, no thread creates another one.
-    let folders = folders();
-    for folder in &*folders {
-        let _ = std::fs::remove_dir_all(folder);
-        // A file may have been created meanwhile.
-        let _ = std::fs::remove_dir_all(folder);
-    }
-    std::process::exit(code)
+/// Writes `content` to the file `path`, which then holds all of it, or what it held before.
+pub fn write(path: &Path, mode: u32, content: impl AsRef<[u8]>) -> io::Result<()> {
+    let mut file = NewFile::create(path, mode)?;
+    file.write_all(content.as_ref())?;
+    file.commit(true)
 }
 
 /// An empty file in `parent` for this process only, open for reading and writing, which vanishes with it.
 pub fn file(parent: &Path) -> io::Result<File> {
-    fresh(parent, sys::unnamed)
+    fresh(parent, "", sys::unnamed).map(|(_, file)| file)
 }
 
-/// Creates something under an unused name.
-fn fresh<T>(parent: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Creates something in `parent` under an unused name, which contains `name`.
+fn fresh<T>(parent: &Path, name: &str, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(Temporary, T)> {
+    let name: String = name.chars().filter(char::is_ascii).take(MAX_NAME_BYTES).collect();
     loop {
-        let path = parent.join(format!(".sonobuoy-{:016x}", RandomState::new().hash_one(0)));
+        let path = parent.join(format!("{PREFIX}{:016x}{name}", RandomState::new().hash_one(0)));
         match make(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))),
-            made => return made,
+            Err(error) if error.kind() == AlreadyExists => {}
+            Err(error) => {
+                return Err(io::Error::new(error.kind(), format!("`{}`: {error}", parent.display())));
+            }
+            Ok(made) => {
+                EXISTING.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone());
+                return Ok((Temporary(path), made));
+            }
         }
     }
 }
@@ -101,7 +217,6 @@ fn fresh<T>(parent: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
 
     #[test]
     fn folders_and_files_go_when_they_are_dropped() {

@@ -15,6 +15,7 @@ use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
 use crate::names::VERSION;
 use base::oci::{self, Descriptor, Reference, Store, Stored};
+use base::temp;
 
 /// What the archive of our own image is called in a release kit.
 const OWN_ARCHIVE: &str = "sonobuoy-image.tar";
@@ -124,7 +125,7 @@ pub(super) fn push(matches: &ArgMatches, archive: &Path, kit: &Kit, registry: &s
     if dry(matches, &format!("write `{named}`")) {
         return Ok(());
     }
-    std::fs::write(named, text).with_context(|| format!("cannot write `{named}`"))?;
+    temp::write(Path::new(named), 0o666, text).with_context(|| format!("cannot write `{named}`"))?;
     log::info!(
         "`{named}` is for --e2e-repo-config; `sonobuoy run --kit {} --registry {registry}` needs no other flag{}",
         archive.display(),

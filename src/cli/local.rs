@@ -21,6 +21,7 @@ use crate::status;
 use base::at::At as _;
 use base::stop::Stop;
 use base::sys::{self, Signal};
+use base::temp;
 
 /// Signals so close together are one wish: `timeout`, for one, asks a program and then its whole group.
 const SIGNAL_MERGE_TIME: Duration = Duration::from_secs(1);
@@ -64,7 +65,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         if first.get_or_insert_with(Instant::now).elapsed() >= SIGNAL_MERGE_TIME {
             log::warn!("ended without an archive; what there is of the run remains in `{}`", work.display());
             driver::local::end_strays();
-            std::process::exit(i32::from(INTERRUPTED));
+            temp::exit(i32::from(INTERRUPTED));
         }
         log::warn!(
             "interrupted: stopping the plugins and packing what has arrived; interrupt again to exit at once, without an archive"

@@ -6,6 +6,7 @@ use clap::Command;
 
 use super::table;
 use base::at::At as _;
+use base::temp;
 
 /// How one kind of page is made.
 pub(crate) struct Kind {
@@ -28,7 +29,7 @@ pub(crate) fn write(dir: &Path, kind: &Kind) -> anyhow::Result<()> {
 fn each(command: &Command, path: &mut Vec<String>, dir: &Path, kind: &Kind) -> anyhow::Result<()> {
     let name = table::name(path);
     let file = dir.join(name.replace(' ', kind.joint) + kind.ending);
-    std::fs::write(&file, (kind.page)(command, &name)).at("cannot write", &file)?;
+    temp::write(&file, 0o666, (kind.page)(command, &name)).at("cannot write", &file)?;
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         path.push(inner.get_name().to_owned());
         each(inner, path, dir, kind)?;

@@ -1,8 +1,8 @@
 //! What `run` and `wait` make of an archive once they have it: the report, files for other programs, the exit code.
 
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal as _, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::ArgMatches;
@@ -12,29 +12,35 @@ use super::flag::value;
 use super::{output, shown};
 use crate::report::{self, Depth, Look, Mode, Opened, Overview, View};
 use base::at::At as _;
-use base::sys::{self, Open as _};
+use base::sys;
+use base::temp::NewFile;
 
-/// The files that were asked for. They are opened before anything runs: hours of work are not lost to a folder that
-/// could have been looked at before.
+/// The files that were asked for.
 pub(crate) struct Outputs {
-    junit: Option<(String, File)>,
-    html: Option<(String, File)>,
+    junit: Option<PathBuf>,
+    html: Option<PathBuf>,
     submission: Option<Submission>,
 }
 
 impl Outputs {
-    /// Opens what `--junit` and `--html` name, and checks what `--certify` needs.
+    /// Checks what `--junit`, `--html` and `--certify` need before anything runs: hours of work are not lost to a folder that
+    /// could have been looked at before.
     pub(crate) fn open(matches: &ArgMatches) -> anyhow::Result<Self> {
         let open = |id: &str| {
-            let path = value(matches, id);
-            path.map(|path| {
-                // What it holds of an earlier run stays until there is something new.
-                // Results are the business of whoever asked for them.
-                let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(path);
-                let file = file.with_context(|| format!("cannot write `{path}`, which --{id} names"))?;
-                anyhow::Ok((path.to_owned(), file))
-            })
-            .transpose()
+            let Some(path) = value(matches, id) else { return Ok(None) };
+            let check = || -> io::Result<PathBuf> {
+                // What a link leads to is replaced, not the link.
+                let path = Path::new(path);
+                let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+                match path.metadata() {
+                    Ok(about) if about.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+                    // Opening a pipe twice would end it.
+                    Ok(about) if !about.is_file() => {}
+                    _ => drop(NewFile::create(&path, 0o600)?),
+                }
+                Ok(path)
+            };
+            check().map(Some).with_context(|| format!("cannot write `{path}`, which --{id} names"))
         };
         Ok(Self { junit: open("junit")?, html: open("html")?, submission: Submission::asked(matches)? })
     }
@@ -54,8 +60,8 @@ impl Outputs {
     }
 
     fn write(&self, overview: &Overview<'_>) -> anyhow::Result<()> {
-        let junit = self.junit.as_ref().map(|file| write(file, |out| report::write_junit(overview, out)));
-        let html = self.html.as_ref().map(|file| write(file, |out| report::write_html(overview, out)));
+        let junit = self.junit.as_ref().map(|path| write(path, |out| report::write_junit(overview, out)));
+        let html = self.html.as_ref().map(|path| write(path, |out| report::write_html(overview, out)));
         junit.into_iter().chain(html).collect()
     }
 }
@@ -136,14 +142,22 @@ fn show(opened: &Opened, plugins: &[String], out: &mut impl Write) -> anyhow::Re
     report::show(&opened.source, &opened.files, plugins, view, out)
 }
 
-fn write(
-    (path, file): &(String, File),
-    content: impl FnOnce(&mut BufWriter<&File>) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let describe = || format!("cannot write `{path}`");
-    // A pipe or a device has no length.
-    let _ = file.set_len(0);
-    let mut out = BufWriter::with_capacity(64 << 10, file);
-    content(&mut out).with_context(describe)?;
-    out.flush().with_context(describe)
+/// Writes to a pipe or device, or replaces a file once all of it is written.
+fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let write = || -> anyhow::Result<()> {
+        // Readable only by the user, unless the file is there and has other permissions.
+        let mode = match path.metadata() {
+            Ok(about) if about.is_file() => sys::mode(&about),
+            Ok(_) => {
+                let mut out = BufWriter::new(File::options().write(true).open(path)?);
+                content(&mut out)?;
+                return Ok(out.flush()?);
+            }
+            Err(_) => 0o600,
+        };
+        let mut out = BufWriter::with_capacity(64 << 10, NewFile::create(path, mode)?);
+        content(&mut out)?;
+        Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?.commit(true)?)
+    };
+    write().at("cannot write", path)
 }

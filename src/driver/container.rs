@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use serde_json::Value;
 
-use base::sys;
+use base::{sys, temp};
 
 use crate::plugin::{self, Definition, builtin};
 
@@ -149,6 +149,8 @@ pub(super) fn resolve(
     // A container has the like from its image.
     for name in sys::INHERITED {
         if let Ok(value) = std::env::var(name) {
+            // A container may have another working directory.
+            let value = if *name == "TMPDIR" { temp::dir().to_string_lossy().into_owned() } else { value };
             env.push(((*name).to_owned(), value));
         }
     }

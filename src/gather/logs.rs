@@ -5,22 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::journal::{self, Origin, Wanted};
-use super::outbox::partial;
 use super::summary::{self, Summary};
 use super::{Node, Outbox};
 use crate::item::Item;
 use crate::layout::LOG_SUMMARY;
 use base::at::At as _;
 use base::json::json;
+use base::temp::NewFile;
 use base::yaml;
 
 /// The original plugin's name for the log.
@@ -57,15 +57,11 @@ pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Ou
         Ok(item) => item.clone(),
         Err(error) => Some(summary::no_log(&format!("{error:#}"))),
     };
-    if let Err(error) = &kept {
-        // What has been written so far is replaced by the reason.
-        let _ = fs::remove_file(partial(&log));
-        if !form.summary {
-            let line =
-                json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": "3", "MESSAGE": format!("{error:#}") });
-            let place = if in_folder { format!("{FOLDER}/{NAME}") } else { NAME.to_owned() };
-            outbox.put(&place, format!("{line}\n").as_bytes())?;
-        }
+    if let (Err(error), false) = (&kept, form.summary) {
+        let line =
+            json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": "3", "MESSAGE": format!("{error:#}") });
+        let place = if in_folder { format!("{FOLDER}/{NAME}") } else { NAME.to_owned() };
+        outbox.put(&place, format!("{line}\n").as_bytes())?;
     }
     if let Some(item) = summary.filter(|_| form.summary) {
         outbox.put(&format!("{FOLDER}/{LOG_SUMMARY}"), text(&item)?.as_bytes())?;
@@ -131,9 +127,8 @@ fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
 
 /// Streams the log into a file; returns a summary if requested.
 fn write(node: &Node, wanted: &Wanted, form: &Form, path: &Path) -> Result<Option<Item>> {
-    let growing = partial(path);
     let shown = || format!("cannot write `{}`", path.display());
-    let mut sink = Sink::open(&growing, form.gzip).with_context(shown)?;
+    let mut sink = Sink::open(path, form.gzip).with_context(shown)?;
     let mut summary = if form.summary { Some(Summary::new()?) } else { None };
     let mut left = form.max_size.unwrap_or(u64::MAX);
     let mut truncated = false;
@@ -157,7 +152,6 @@ fn write(node: &Node, wanted: &Wanted, form: &Form, path: &Path) -> Result<Optio
     if truncated {
         log::warn!("the log is longer than --max-size and was cut; the newest entries are missing");
     }
-    fs::rename(&growing, path).with_context(shown)?;
     let mut details = details(origin);
     if truncated {
         details.insert("truncated".into(), json!(true));
@@ -177,24 +171,24 @@ fn details(origin: Origin) -> BTreeMap<String, serde_json::Value> {
 struct Sink(Box<dyn Close>);
 
 trait Close: Write {
-    fn close(self: Box<Self>) -> io::Result<File>;
+    fn close(self: Box<Self>) -> io::Result<NewFile>;
 }
 
-impl Close for BufWriter<File> {
-    fn close(self: Box<Self>) -> io::Result<File> {
+impl Close for BufWriter<NewFile> {
+    fn close(self: Box<Self>) -> io::Result<NewFile> {
         Ok(self.into_inner()?)
     }
 }
 
-impl Close for GzEncoder<File> {
-    fn close(self: Box<Self>) -> io::Result<File> {
+impl Close for GzEncoder<NewFile> {
+    fn close(self: Box<Self>) -> io::Result<NewFile> {
         self.finish()
     }
 }
 
 impl Sink {
-    fn open(path: &PathBuf, gzip: bool) -> io::Result<Self> {
-        let file = File::create(path)?;
+    fn open(path: &Path, gzip: bool) -> io::Result<Self> {
+        let file = NewFile::create(path, 0o666)?;
         Ok(Self(if gzip {
             // Logs shrink to a tenth at any level, and the node has other work to do.
             Box::new(GzEncoder::new(file, Compression::fast()))
@@ -204,7 +198,7 @@ impl Sink {
     }
 
     fn close(self) -> io::Result<()> {
-        self.0.close()?.sync_all()
+        self.0.close()?.commit(true)
     }
 }
 
@@ -230,6 +224,9 @@ mod tests {
 
     use super::super::journal::Since;
     use super::super::node::tests::Scratch;
+    use std::fs::File;
+    use std::path::PathBuf;
+
     use super::*;
 
     fn wanted() -> Wanted {

@@ -3,12 +3,12 @@
 //! Makes sure that a result is complete before `done` names it, and that `done` appears atomically and without a newline, so
 //! that workers of every version can read it. Does not know what a result is. Starts no thread.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use base::at::At as _;
+use base::temp;
 
 /// A folder for results.
 pub(crate) struct Outbox {
@@ -29,6 +29,8 @@ impl Outbox {
         }
         // Links are followed once, here, so that the path in `done` stays valid.
         let folder = folder.canonicalize().at("cannot resolve", folder)?;
+        // The container of before may have been killed.
+        temp::clean(&folder, "").at("cannot read", &folder)?;
         Ok(Self { folder })
     }
 
@@ -40,17 +42,7 @@ impl Outbox {
     /// Writes a complete file, or nothing.
     pub(crate) fn put(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
         let path = self.path(name);
-        let partial = partial(&path);
-        let written = File::create(&partial).and_then(|mut file| {
-            file.write_all(content)?;
-            // A full disk or a network volume may only fail now.
-            file.sync_all()
-        });
-        let written = written.and_then(|()| fs::rename(&partial, &path));
-        if written.is_err() {
-            let _ = fs::remove_file(&partial);
-        }
-        written.at("cannot write", &path)?;
+        temp::write(&path, 0o666, content).at("cannot write", &path)?;
         Ok(path)
     }
 
@@ -58,13 +50,6 @@ impl Outbox {
     pub(crate) fn done(&self, result: &Path) -> Result<()> {
         self.put("done", result.as_os_str().as_encoded_bytes()).map(drop)
     }
-}
-
-/// Where a file is written until it is complete.
-pub(crate) fn partial(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".partial");
-    name.into()
 }
 
 #[cfg(test)]

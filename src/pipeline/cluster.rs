@@ -32,6 +32,7 @@ use base::json::json;
 use base::kube::{self, Resource, Selector};
 use base::logger;
 use base::stop::Stop;
+use base::temp;
 use client::protocol::{Failure, ResultId};
 
 /// Certificates outlast the time limit by this, for what comes before and after the plugins.
@@ -89,6 +90,7 @@ impl Cluster<'_> {
         match self.interrupted(&identity)? {
             Some(uuid) => {
                 log::info!("resuming run {uuid} where it was interrupted");
+                temp::clean(self.folder, &uuid).at("cannot read", self.folder)?;
                 self.config.uuid = uuid;
             }
             None => {
@@ -236,7 +238,7 @@ impl Cluster<'_> {
             redact::redact(run_dir, redactor)?;
             let (path, archive) =
                 pack::pack(&aggregator, run_dir, &plugins, self.folder, &self.config.uuid, started)?;
-            if let Err(error) = fs::write(self.folder.join(layout::COMPLETE), &driver.owner.1) {
+            if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, &driver.owner.1) {
                 log::warn!("cannot record that the run is over: {error}");
             }
             log::info!("Results available at {}", path.display());

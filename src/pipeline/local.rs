@@ -21,6 +21,7 @@ use base::http::Server;
 use base::logger;
 use base::stop::Stop;
 use base::sys;
+use base::temp;
 use client::protocol::ResultId;
 
 /// Where the aggregator listens: only for this machine, on any free port, with the available address family.
@@ -65,7 +66,7 @@ impl Local<'_> {
     }
 
     fn work_dir(&self) -> PathBuf {
-        std::env::temp_dir().join(format!("sonobuoy-{}", self.config.uuid))
+        temp::dir().join(format!("sonobuoy-{}", self.config.uuid))
     }
 
     /// Runs everything, once prepared; `watch` receives each change of the status. A stop ends the plugins, but what has

@@ -1,7 +1,6 @@
 //! The last step: the run's folder becomes one archive, which gets its name only once it is complete and sealed.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -15,7 +14,7 @@ use crate::driver::Plugin;
 use crate::{layout, status};
 use base::at::At as _;
 use base::json::json;
-use base::sys::{self, Open as _};
+use base::temp::NewFile;
 use base::{archive, clock};
 
 /// Packs `run_dir` into a file in `out`, with its seal next to it. Returns its path and its entry for the status.
@@ -36,23 +35,30 @@ pub(super) fn pack(
     write_json(&run_dir.join(layout::RECEIVED), &received)?;
     why::write(&received, run_dir)?;
     let name = layout::archive(&clock::stamp(started), uuid);
-    let (path, unsealed) = (out.join(&name), out.join(name.clone() + layout::UNSEALED));
-    let packed = archive::pack_file(run_dir, &unsealed).context("cannot write the archive")?;
+    let path = out.join(&name);
+    let (file, packed) = archive::pack_file(run_dir, &path).context("cannot write the archive")?;
     let (size, sha256) = (packed.size, packed.sha256);
     let statement = Statement { run: uuid.to_owned(), name: name.clone(), size, sha256: sha256.clone() };
     let seal = aggregator.authority().seal(&statement)?;
-    // Whoever finds the archive must also find its seal.
-    for (path, content) in layout::seal(&path).iter().zip([&seal.statement, &seal.signature]) {
-        write(path, content).at("cannot write", path)?;
+    let parts = layout::seal(&path);
+    let mut files = Vec::new();
+    for (path, content) in parts.iter().zip([&seal.statement, &seal.signature]) {
+        let write = || {
+            let mut part = NewFile::create(path, 0o600)?;
+            part.write_all(content)?;
+            part.sync().map(|()| part)
+        };
+        files.push(write().at("cannot write", path)?);
     }
-    fs::rename(&unsealed, &path).and_then(|()| sys::sync_folder(out)).at("cannot write", &path)?;
+    // Whoever finds the archive must also find its seal.
+    for file in files.into_iter().chain([file]) {
+        let path = file.path().to_owned();
+        if let Err(error) = file.commit(true) {
+            // A seal without its archive means nothing.
+            parts.iter().for_each(|part| drop(std::fs::remove_file(part)));
+            return Err(error).at("cannot write", path);
+        }
+    }
     let created = clock::rfc3339(SystemTime::now());
     Ok((path, status::Archive { name, created, sha256, size }))
-}
-
-/// Writes a file that only its owner can read, and syncs it.
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(content)?;
-    file.sync_all()
 }

@@ -1,14 +1,13 @@
 //! Installed plugins: definitions in the user's folder, `~/.sonobuoy` or `$SONOBUOY_DIR`, used by name.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
 use super::{Definition, Loaded, file};
 use base::at::At as _;
-use base::sys;
+use base::{sys, temp};
 
 /// The folder's name below the home folder.
 const FOLDER: &str = ".sonobuoy";
@@ -97,14 +96,7 @@ impl Installed {
             bail!("`{name}` cannot be the name of an installed plugin; use a name without `/`");
         }
         let path = self.path(name);
-        let draft = self.folder.join(format!(".{}.new", std::process::id()));
-        let write = || -> std::io::Result<()> {
-            let mut file = fs::File::create(&draft)?;
-            file.write_all(definition.to_full_yaml().as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)
-        };
-        write().inspect_err(|_| drop(fs::remove_file(&draft))).at("cannot write", &path)?;
+        temp::write(&path, 0o666, definition.to_full_yaml()).at("cannot write", &path)?;
         Ok(path)
     }
 

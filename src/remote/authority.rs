@@ -3,7 +3,6 @@
 //!
 //! What is kept first stays: a certificate that a namespace shows later is not believed over it.
 
-use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,7 +15,8 @@ use crate::names::{AUTHORITY_KEY, AUTHORITY_MAP, RUN_KEY};
 use crate::plugin;
 use base::kube::{Client, Resource};
 use base::small;
-use base::sys::{self, Open as _};
+use base::sys;
+use base::temp::NewFile;
 
 /// The folder's name in the user's.
 const FOLDER: &str = "authorities";
@@ -44,9 +44,11 @@ impl Authorities {
         Ok(Self { folder: folder.join(FOLDER) })
     }
 
-    /// That of a run, if it is kept.
-    pub(crate) fn of(&self, run: &str) -> Option<String> {
-        read(&self.path(run)?).ok()
+    /// That of a run and its file, if it is kept. An empty file, as a full disk left it with older versions, counts as absent.
+    pub(crate) fn of(&self, run: &str) -> Option<(PathBuf, String)> {
+        let path = self.path(run)?;
+        let certificate = read(&path).ok().filter(|certificate| !certificate.is_empty())?;
+        Some((path, certificate))
     }
 
     /// Where that of a run is kept; none for a name that is a path.
@@ -58,21 +60,19 @@ impl Authorities {
     pub(crate) fn keep(&self, run: &str, certificate: &str) -> Result<()> {
         let path = self.path(run).with_context(|| format!("`{run}` cannot be the name of a run"))?;
         let describe = || format!("cannot keep the authority's certificate in `{}`", path.display());
+        let is_torn = match read(&path) {
+            Ok(kept) if kept == certificate => return Ok(()),
+            Ok(kept) if !kept.is_empty() => bail!(
+                "the run's authority is not the one that was kept in `{}` when it began",
+                path.display()
+            ),
+            Err(error) if !is_absent(&error) => return Err(error),
+            kept => kept.is_ok(),
+        };
         sys::dir_builder(0o700).recursive(true).create(&self.folder).with_context(describe)?;
-        let mut options = fs::OpenOptions::new();
-        match options.write(true).create_new(true).mode(0o600).open(&path) {
-            Ok(mut file) => file.write_all(certificate.as_bytes()).with_context(describe),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if read(&path)? != certificate {
-                    bail!(
-                        "the run's authority is not the one that was kept in `{}` when it began",
-                        path.display()
-                    );
-                }
-                Ok(())
-            }
-            Err(error) => Err(error).with_context(describe),
-        }
+        let mut file = NewFile::create(&path, 0o600).with_context(describe)?;
+        file.write_all(certificate.as_bytes()).with_context(describe)?;
+        file.commit(is_torn).with_context(describe)
     }
 
     /// Keeps that of a run that was just begun: its aggregator shows it as soon as it starts, and nobody waits long for
@@ -117,6 +117,10 @@ fn shown(client: &Client, namespace: &str) -> Option<(String, String)> {
         .filter(|(_, certificate)| certificate.len() as u64 <= MAX_CERTIFICATE_BYTES)
 }
 
+fn is_absent(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 /// Reads a certificate.
 pub(crate) fn read(path: &Path) -> Result<String> {
     let describe = || format!("cannot read `{}`", path.display());
@@ -137,10 +141,15 @@ mod tests {
         kept.keep("r", "first").unwrap();
         let error = kept.keep("r", "second").unwrap_err().to_string();
         assert!(error.contains("is not the one that was kept"), "{error}");
-        assert_eq!(kept.of("r").as_deref(), Some("first"));
+        let path = folder.join("a/b/r.pem");
+        assert_eq!(kept.of("r"), Some((path.clone(), "first".into())));
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(kept.of("r"), None, "a full disk left nothing of it");
+        kept.keep("r", "first").unwrap();
+        assert_eq!(kept.of("r").unwrap().1, "first");
         for run in ["", "../r", "a/b", ".r", "r\n", "r r", &"r".repeat(200)] {
             assert!(kept.keep(run, "x").is_err() && kept.of(run).is_none(), "{run:?}");
         }
-        assert_eq!(fs::read_dir(folder.join("a/b")).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(folder.join("a/b")).unwrap().count(), 1);
     }
 }

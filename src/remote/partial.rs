@@ -1,9 +1,9 @@
-//! A file that exists under its name only when it is whole: counted, digested, synced and renamed at the end.
+//! An archive or a part of its seal on the way here: counted, digested, and under its name only when it is complete.
 //!
-//! Never takes the place of another file unless it is told to: who sent it may have chosen its name.
+//! Never replaces another file without `force`: the sender may have chosen its name.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -11,16 +11,11 @@ use ring::digest;
 
 use crate::status;
 use base::at::At as _;
-use base::sys::Open as _;
-
-/// So many leftovers of killed programs may lie where a partial file is made.
-const ATTEMPTS: u32 = 100;
+use base::temp::NewFile;
 
 /// A file under a temporary name, which is removed unless it is committed.
 pub(super) struct PartialFile {
-    path: PathBuf,
-    partial: PathBuf,
-    file: File,
+    file: NewFile,
     digest: digest::Context,
     size: u64,
     force: bool,
@@ -30,28 +25,12 @@ impl PartialFile {
     /// Opens it in `folder`, to be called `name` when it is committed; with `force` even if something is called so.
     pub(super) fn create(folder: &Path, name: &str, force: bool) -> anyhow::Result<Self> {
         let path = joined(folder, name);
-        let own =
-            path.file_name().with_context(|| format!("`{name}` does not name a file"))?.to_string_lossy();
+        path.file_name().with_context(|| format!("`{name}` does not name a file"))?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).at("cannot create", parent)?;
         }
-        let partial = |number| {
-            let name = format!(".{own}.{}-{number}.partial", std::process::id());
-            path.with_file_name(name)
-        };
-        let mut number = 0;
-        let (partial, file) = loop {
-            let partial = partial(number);
-            number += 1;
-            match private(&partial) {
-                Ok(file) => break (partial, file),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < ATTEMPTS => {}
-                Err(error) => {
-                    return Err(error).at("cannot write", &partial);
-                }
-            }
-        };
-        Ok(Self { path, partial, file, digest: digest::Context::new(&digest::SHA256), size: 0, force })
+        let file = NewFile::create(&path, 0o600).at("cannot write", &path)?;
+        Ok(Self { file, digest: digest::Context::new(&digest::SHA256), size: 0, force })
     }
 
     /// One with this content beside this one, under its name and an ending.
@@ -59,12 +38,13 @@ impl PartialFile {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let mut file = Self::create(path.parent().unwrap_or(Path::new("")), &name, self.force)?;
         file.write(content)?;
+        file.file.sync().at("cannot write", path)?;
         Ok(file)
     }
 
     /// What it will be called.
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// How much is in it.
@@ -81,7 +61,7 @@ impl PartialFile {
     pub(super) fn write(&mut self, piece: &[u8]) -> anyhow::Result<()> {
         self.digest.update(piece);
         self.size += piece.len() as u64;
-        self.file.write_all(piece).at("cannot write", &self.partial)
+        self.file.write_all(piece).at("cannot write", self.path())
     }
 
     /// Whether it is what was promised.
@@ -101,67 +81,33 @@ impl PartialFile {
 
     /// Whether it can have its name: nothing is called so, or something that holds the same.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        if self.force || self.path.symlink_metadata().is_err() || self.exists()? {
+        if self.force || self.path().symlink_metadata().is_err() || self.exists()? {
             return Ok(());
         }
         bail!(
             "`{}` exists and contains something else; move it away, choose another name with `-f`, or replace it with `--force`",
-            self.path.display()
+            self.path().display()
         )
     }
 
-    /// Gives the file its name.
+    /// Gives the file its name, unless the same content has it already.
     pub(super) fn commit(self) -> anyhow::Result<PathBuf> {
-        let describe = || format!("cannot write `{}`", self.path.display());
-        self.file.sync_all().with_context(describe)?;
-        if self.force {
-            fs::rename(&self.partial, &self.path).with_context(describe)?;
-            return Ok(self.path.clone());
+        self.check()?;
+        let path = self.path().to_owned();
+        if self.force || path.symlink_metadata().is_err() {
+            self.file.commit(self.force).at("cannot write", &path)?;
         }
-        match fs::hard_link(&self.partial, &self.path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.check()?,
-            // A file system without links; what takes the name just now is lost.
-            Err(_) => {
-                self.check()?;
-                fs::rename(&self.partial, &self.path).with_context(describe)?;
-            }
-        }
-        Ok(self.path.clone())
+        Ok(path)
     }
 
     /// Whether the same content stands under the name already, in a plain file.
     fn exists(&self) -> anyhow::Result<bool> {
-        let describe = || format!("cannot read `{}`", self.path.display());
-        let about = self.path.symlink_metadata().with_context(describe)?;
+        let describe = || format!("cannot read `{}`", self.path().display());
+        let about = self.path().symlink_metadata().with_context(describe)?;
         if !about.is_file() || about.len() != self.size {
             return Ok(false);
         }
-        Ok(sha256(&self.path).with_context(describe)? == self.sha256())
-    }
-}
-
-impl Drop for PartialFile {
-    fn drop(&mut self) {
-        // Committed, it has another name by now. Else nothing more can be done about it, and its name tells what it is.
-        let _ = fs::remove_file(&self.partial);
-    }
-}
-
-/// A new file for its owner alone. Nothing that exists is opened, nor what a link leads to.
-fn private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).no_follow().open(path)
-}
-
-/// SHA-256 of a file, in hexadecimal.
-pub(super) fn sha256(path: &Path) -> io::Result<String> {
-    let (mut file, mut digest) = (File::open(path)?, digest::Context::new(&digest::SHA256));
-    let mut piece = vec![0; 64 << 10];
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(base::hex(digest.finish())),
-            count => digest.update(&piece[..count]),
-        }
+        Ok(base::sha256(self.path()).with_context(describe)? == self.sha256())
     }
 }
 
@@ -210,13 +156,9 @@ mod tests {
             file
         };
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
-        // The first two names are taken, one of them by a link to a file of somebody.
         fs::write(folder.join("precious"), "precious").unwrap();
-        let taken = |number| folder.join(format!(".a.{}-{number}.partial", std::process::id()));
-        sys::symlink(&folder.join("precious"), &taken(0)).unwrap();
-        fs::write(taken(1), "other").unwrap();
         let file = of("one", false);
-        assert_eq!(mode(&taken(2)), 0o600);
+        assert_eq!(mode(file.file.partial()), 0o600);
         assert_eq!(file.commit().unwrap(), folder.join("a"));
         assert_eq!(mode(Path::new("a")), 0o600);
         // The same again is no harm, anything else is.
@@ -238,6 +180,6 @@ mod tests {
             assert!(folder.join("a").symlink_metadata().unwrap().is_file());
             fs::remove_file(folder.join("a")).unwrap();
         }
-        assert_eq!((read("precious"), fs::read_dir(&folder).unwrap().count()), ("precious".into(), 3));
+        assert_eq!((read("precious"), fs::read_dir(&folder).unwrap().count()), ("precious".into(), 1));
     }
 }

@@ -202,7 +202,7 @@ impl Retrieval<'_> {
         }
         match (seal, certificate) {
             (Some(seal), certificate) => {
-                let checked = seal::check(seal, file.size(), &file.sha256(), certificate.as_deref())?;
+                let checked = seal::check(seal, file.size(), &file.sha256(), certificate.as_ref())?;
                 if checked.statement.name != name {
                     bail!("`{name}` arrived with the seal of another archive, `{}`", checked.statement.name);
                 }

@@ -1,13 +1,13 @@
 //! Whether an archive is what its seal says, and the seal that of its run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
 use super::authority::Authorities;
-use super::partial;
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement};
 use crate::layout;
+use base::at::At as _;
 use base::small;
 
 /// What was found out about an archive that is what its seal says.
@@ -34,9 +34,15 @@ impl Checked {
 }
 
 /// Checks an archive of this size and digest against its seal; the signature, too, if the certificate is there.
-pub(crate) fn check(seal: &Seal, size: u64, sha256: &str, certificate: Option<&str>) -> Result<Checked> {
+pub(crate) fn check(
+    seal: &Seal,
+    size: u64,
+    sha256: &str,
+    certificate: Option<&(PathBuf, String)>,
+) -> Result<Checked> {
     let statement = seal.statement()?;
-    let signed = certificate.map(|certificate| seal.verify(certificate)).transpose()?.is_some();
+    let verify = |(path, text): &(PathBuf, String)| seal.verify(text).at("with the certificate in", path);
+    let signed = certificate.map(verify).transpose()?.is_some();
     if (size, sha256) != (statement.size, &statement.sha256) {
         bail!(
             "the archive is not the one that was sealed as `{}`: it has {size} bytes with SHA-256 {sha256}, the seal is for {} bytes \
@@ -77,11 +83,11 @@ pub(crate) fn check_file(archive: &Path, authority: Option<&Path>, digest_only: 
     }
     let certificate = match authority {
         _ if digest_only => None,
-        Some(path) => Some(super::authority::read(path)?),
+        Some(path) => Some((path.to_owned(), super::authority::read(path)?)),
         None => Authorities::of_user().ok().and_then(|kept| kept.of(&run)),
     };
     let describe = || format!("cannot read `{}`", archive.display());
     let size = archive.metadata().with_context(describe)?.len();
-    let sha256 = partial::sha256(archive).with_context(describe)?;
-    check(&seal, size, &sha256, certificate.as_deref())
+    let sha256 = base::sha256(archive).with_context(describe)?;
+    check(&seal, size, &sha256, certificate.as_ref())
 }

@@ -133,7 +133,7 @@ pub(crate) struct Temporary {
 
 /// A new file in the folder for temporary ones.
 pub(crate) fn temporary() -> io::Result<Temporary> {
-    Ok(Temporary { file: temp::file(&std::env::temp_dir())?, left: CHECKED_BYTES, free: sys::free_bytes })
+    Ok(Temporary { file: temp::file(temp::dir())?, left: CHECKED_BYTES, free: sys::free_bytes })
 }
 
 impl Temporary {
@@ -146,8 +146,8 @@ impl Temporary {
 impl Write for Temporary {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if self.left == 0 {
-            let folder = std::env::temp_dir();
-            if (self.free)(&folder) < RESERVE + CHECKED_BYTES {
+            let folder = temp::dir();
+            if (self.free)(folder) < RESERVE + CHECKED_BYTES {
                 let why = format!(
                     "it would fill the disk of `{}`; name a folder with more room by TMPDIR",
                     folder.display()

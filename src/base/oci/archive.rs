@@ -14,6 +14,7 @@ use super::{Descriptor, Reference, digest_of, hash_of};
 use crate::archive::{Kind, Limits, Reader};
 use crate::at::At as _;
 use crate::json::{self, json};
+use crate::temp::NewFile;
 
 /// The name under which a runtime should know the image.
 const NAME: &str = "io.containerd.image.name";
@@ -40,8 +41,7 @@ pub struct Beside {
 /// Docker's own list has one platform of each image: this machine's, if available.
 pub fn write(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -> Result<()> {
     let shown = || format!("cannot write `{}`", path.display());
-    let partial = path.with_extension("tar.partial");
-    let mut tar = Builder::new(BufWriter::new(File::create(&partial).with_context(shown)?));
+    let mut tar = Builder::new(BufWriter::new(NewFile::create(path, 0o666).with_context(shown)?));
     let documents = documents(store, images)?;
     let blobs = store.blobs()?;
     for file in beside {
@@ -65,9 +65,8 @@ pub fn write(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -
     for (name, text) in documents {
         append(&mut tar, name, 0o644, text.len() as u64, text.as_bytes()).with_context(shown)?;
     }
-    let mut file = tar.into_inner().with_context(shown)?;
-    file.flush().and_then(|()| file.get_ref().sync_all()).with_context(shown)?;
-    fs::rename(&partial, path).with_context(shown)
+    let file = tar.into_inner().and_then(|out| Ok(out.into_inner()?)).with_context(shown)?;
+    file.commit(true).with_context(shown)
 }
 
 /// The lists of an archive's images: the layout's, and docker's.
@@ -154,8 +153,7 @@ pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
 }
 
 fn keep(from: &mut impl Read, hash: &str, path: &Path) -> Result<()> {
-    let partial = path.with_extension("partial");
-    let mut file = File::create(&partial).at("cannot write", &partial)?;
+    let mut file = NewFile::create(path, 0o666).at("cannot write", path)?;
     let mut sum = digest::Context::new(&digest::SHA256);
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -168,10 +166,9 @@ fn keep(from: &mut impl Read, hash: &str, path: &Path) -> Result<()> {
     }
     let came = digest_of(&sum.finish());
     if hash_of(&came) != Some(hash) {
-        let _ = fs::remove_file(&partial);
         anyhow::bail!("blob {hash} has the digest {came}");
     }
-    Ok(fs::rename(&partial, path)?)
+    Ok(file.commit(true)?)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Client, Descriptor, Reference, Watch, digest_of, hash_of};
 use crate::at::At as _;
-use crate::{json, small};
+use crate::{json, small, temp};
 
 /// An index or a manifest is small.
 pub(super) const MAX_JSON_BYTES: u64 = 8 << 20;
@@ -255,8 +255,7 @@ impl Store {
         }
         // Last, so that whoever finds a manifest also finds everything it names.
         let path = self.path(&kind.digest)?;
-        let partial = path.with_extension("partial");
-        fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, &path)).at("cannot write", &path)
+        temp::write(&path, 0o666, bytes).at("cannot write", &path)
     }
 
     /// Uploads an image to `target`; returns the number of blobs that the registry did not have.
