@@ -95,7 +95,7 @@ impl<'a> Source<'a> {
             let Digesting { inner, context } = archive::pack_open(folder, path, None, out)?;
             Ok((inner.into_inner().map_err(io::IntoInnerError::into_error)?, context))
         };
-        let packed = pack(path).or_else(|error: io::Error| pack(&std::env::temp_dir()).map_err(|_| error));
+        let packed = pack(path).or_else(|error: io::Error| pack(temp::dir()).map_err(|_| error));
         let (file, context) = packed.map_err(|source| Error::file(path, source))?;
         let mut source = Self { name: PACKED_NAME.into(), kind: Kind::File(path.into(), file), digest: None };
         source.digest = Some((source.version()?, Some(digest_text(context))));
@@ -105,6 +105,14 @@ impl<'a> Source<'a> {
     /// The name under which it is sent.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Why it is not sent any more after it changed during so many attempts.
+    pub(super) fn unsteady(&self, changes: u32) -> Error {
+        let path = if let Kind::File(path, _) = &self.kind { path } else { Path::new(&self.name) };
+        let why =
+            format!("it changed while it was sent, {changes} times: it must be complete before it is named");
+        Error::file(path, io::Error::other(why))
     }
 
     /// The value of `Repr-Digest`, if it is known before sending: for bytes, or a file that has not changed since.
@@ -257,6 +265,11 @@ impl Body<'_> {
     /// Why it ended early, if it did.
     pub(super) fn trouble(&self) -> Option<&'static str> {
         self.trouble
+    }
+
+    /// Whether it ended after some of it was sent, and before all was.
+    pub(super) fn is_cut(&self) -> bool {
+        (1..self.version.length).contains(&self.left)
     }
 
     /// What was sent, if it is complete.

@@ -13,7 +13,7 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, RustlsConnector, TcpConnector};
 
 use super::request::Key;
-use super::retry::{self, Outcome, RetryAdvice};
+use super::retry::{self, Again, Failed, Final, RetryAdvice};
 use super::{Access, Error, answer};
 use crate::protocol::{CERTIFICATE_PATH, RENEW_HEADER};
 
@@ -70,7 +70,7 @@ impl Channel {
     }
 
     /// Sends requests with a certificate that the aggregator accepts.
-    pub(super) fn agent(&self) -> Result<Agent, Outcome> {
+    pub(super) fn agent(&self) -> Result<Agent, Failed> {
         match self {
             Self::Given(agent) => Ok(agent.clone()),
             Self::Requested(requested) => requested.agent(),
@@ -103,7 +103,7 @@ impl Requested {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn agent(&self) -> Result<Agent, Outcome> {
+    fn agent(&self) -> Result<Agent, Failed> {
         if let Some(agent) = self.held().fresh() {
             return Ok(agent);
         }
@@ -131,27 +131,26 @@ impl Requested {
                 held.agent = Some(agent.clone());
                 Ok(agent)
             }
-            Ok(_) => Err(Outcome::Again { why: "the client was shut down".into(), after: None }),
-            Err(outcome) => {
-                let why = outcome.why();
+            Ok(_) => Err(Again::new("the client was shut down".into()).into()),
+            Err(failed) => {
+                let why = failed.why();
                 if held.failure != why {
                     log::warn!("failed to get a certificate from the aggregator: {why}");
                     held.failure = why;
                 }
                 held.renew_at = Instant::now().checked_add(RENEW_PAUSE);
-                held.agent.clone().ok_or(outcome)
+                held.agent.clone().ok_or(failed)
             }
         }
     }
 
     /// Requests a certificate once.
-    fn request(&self) -> Result<(Agent, Duration), Outcome> {
+    fn request(&self) -> Result<(Agent, Duration), Failed> {
         let path = &self.access.token_file;
         // Read each time: Kubernetes replaces the token before it expires.
-        let token = std::fs::read_to_string(path).map_err(|source| Outcome::Again {
-            why: format!("cannot read the token `{path}`: {source}"),
-            after: None,
-        })?;
+        let token = std::fs::read_to_string(path);
+        let token =
+            token.map_err(|source| Again::new(format!("cannot read the token `{path}`: {source}")))?;
         let sent = self
             .guest
             .post(&self.url)
@@ -170,7 +169,7 @@ impl Requested {
         }
         let access =
             Access { client_cert: answer.text, client_key: self.key.key_pem.clone(), ..self.access.clone() };
-        let tls = access.tls().map_err(Outcome::Final)?;
+        let tls = access.tls().map_err(Final::unsent)?;
         Ok((agent(tls), renew.map_or(DEFAULT_RENEWAL, Duration::from_secs)))
     }
 }

@@ -56,7 +56,7 @@ pub use retry::Retry;
 
 use body::{Source, UNWATCHED, Watch};
 use channel::Channel;
-use retry::Outcome;
+use retry::{Again, Failed, Final, Whole};
 
 /// Includes waiting in a busy server's queue: a burst of thousands of workers takes seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -66,6 +66,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long to wait for `100 Continue`; after that the body is sent without it.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(30);
+/// A file that changed during so many attempts is still being written.
+const MAX_CHANGES: u32 = 5;
 /// Progress and heartbeats are worth little when late.
 const SHORT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of a response's text is kept for messages.
@@ -234,9 +236,9 @@ impl Client {
     }
 
     fn agent(&self, url: &str) -> Result<Agent, Error> {
-        self.channel.agent().map_err(|outcome| match outcome {
-            Outcome::Final(error) => error,
-            outcome => Error::Transport { url: url.into(), why: outcome.why() },
+        self.channel.agent().map_err(|failed| match failed {
+            Failed::Final(last) => last.into_error(),
+            Failed::Again(again) => Error::Transport { url: url.into(), why: again.why },
         })
     }
 
@@ -256,14 +258,18 @@ impl Client {
     fn submit(&self, source: &mut Source<'_>, is_error: bool, watch: Watch<'_>) -> Result<Submitted, Error> {
         let url = self.url(&self.id.result_path());
         let started = Instant::now();
-        let mut attempt = 0_u32;
+        let (mut attempt, mut changes) = (0_u32, 0);
         loop {
             attempt += 1;
-            let (why, after) = match self.attempt(&url, source, is_error, watch) {
-                Outcome::Done(submitted) => return Ok(submitted),
-                Outcome::Final(error) => return Err(error),
-                Outcome::Again { why, after } => (why, after),
+            let Again { why, after, is_changed } = match self.attempt(&url, source, is_error, watch) {
+                Ok(submitted) => return Ok(submitted),
+                Err(Failed::Final(last)) => return Err(last.into_error()),
+                Err(Failed::Again(again)) => again,
             };
+            changes += u32::from(is_changed);
+            if changes >= MAX_CHANGES {
+                return Err(source.unsteady(changes));
+            }
             let left = self.retry.limit.saturating_sub(started.elapsed());
             if left.is_zero() {
                 return Err(Error::GaveUp { url, attempts: attempt, limit: self.retry.limit, why });
@@ -277,15 +283,15 @@ impl Client {
         }
     }
 
-    fn attempt(&self, url: &str, source: &mut Source<'_>, is_error: bool, watch: Watch<'_>) -> Outcome {
-        let mut body = match source.body(watch) {
-            Ok(body) => body,
-            Err(error) => return Outcome::Final(error),
-        };
-        let agent = match self.channel.agent() {
-            Ok(agent) => agent,
-            Err(outcome) => return outcome,
-        };
+    fn attempt(
+        &self,
+        url: &str,
+        source: &mut Source<'_>,
+        is_error: bool,
+        watch: Watch<'_>,
+    ) -> Result<Submitted, Failed> {
+        let mut body = source.body(watch).map_err(Final::unsent)?;
+        let agent = self.channel.agent()?;
         let mut request = agent
             .put(url)
             // Without this, a refusal in the middle of a large body shows up as a broken pipe.
@@ -302,9 +308,9 @@ impl Client {
             request = request.header(ERROR_HEADER, "true");
         }
         let response = request.send(SendBody::from_reader(&mut body));
-        let (trouble, sent) = (body.trouble(), body.sent());
+        let (trouble, is_cut, sent) = (body.trouble(), body.is_cut(), body.sent());
         if retry::distrusted(&response) && self.channel.forget() {
-            return Outcome::Again { why: "the aggregator rejected the certificate".into(), after: None };
+            return Err(Again::new("the aggregator rejected the certificate".into()).into());
         }
         let outcome = match response {
             Ok(response) => {
@@ -313,14 +319,17 @@ impl Client {
                 let damaged =
                     sent.as_ref().zip(stored).is_some_and(|(sent, stored)| Source::differs(sent, stored));
                 if damaged && response.status().is_success() {
-                    return Outcome::Final(Error::Damaged { url: url.into() });
+                    return Err(Final::damaged(url).into());
                 }
-                retry::judge_answer(url, answer(response, MAX_ANSWER_BYTES), advice, || source.changed())
+                let whole = Whole::new(url, answer(response, MAX_ANSWER_BYTES), is_cut)?;
+                retry::judge_answer(url, whole, advice, || source.changed())
             }
-            Err(error) => match trouble {
-                Some(why) => Outcome::Again { why: format!("`{}` {why}", source.name()), after: None },
+            Err(error) => Err(match trouble {
+                Some(why) => {
+                    Again { is_changed: true, ..Again::new(format!("`{}` {why}", source.name())) }.into()
+                }
                 None => retry::judge_error(url, error),
-            },
+            }),
         };
         if let Some(sent) = sent {
             source.keep(sent);

@@ -40,29 +40,82 @@ impl Retry {
     }
 }
 
-/// The outcome of one attempt.
-pub(super) enum Outcome {
-    /// The aggregator has the result.
-    Done(Submitted),
-    /// It may work later.
-    Again {
-        /// What went wrong.
-        why: String,
-        /// How long the server wants us to wait.
-        after: Option<Duration>,
-    },
-    /// It will never work.
-    Final(Error),
+/// Why an attempt did not succeed.
+pub(super) enum Failed {
+    /// Another one may.
+    Again(Again),
+    /// None will.
+    Final(Final),
 }
 
-impl Outcome {
+/// A failure that may pass: everything that ended early, and responses that say so.
+pub(super) struct Again {
+    /// What went wrong.
+    pub(super) why: String,
+    /// How long the server wants us to wait.
+    pub(super) after: Option<Duration>,
+    /// Whether the file changed meanwhile.
+    pub(super) is_changed: bool,
+}
+
+/// A failure that lasts: nothing could be sent, or the aggregator refused a [`Whole`] request.
+pub(super) struct Final(Error);
+
+impl Again {
+    pub(super) fn new(why: String) -> Self {
+        Self { why, after: None, is_changed: false }
+    }
+}
+
+impl Final {
+    /// Nothing was sent, because of this.
+    pub(super) fn unsent(error: Error) -> Self {
+        Self(error)
+    }
+
+    /// The aggregator has stored what arrived, and that is not what was sent.
+    pub(super) fn damaged(url: &str) -> Self {
+        Self(Error::Damaged { url: url.into() })
+    }
+
+    pub(super) fn into_error(self) -> Error {
+        self.0
+    }
+}
+
+impl From<Again> for Failed {
+    fn from(again: Again) -> Self {
+        Self::Again(again)
+    }
+}
+
+impl From<Final> for Failed {
+    fn from(last: Final) -> Self {
+        Self::Final(last)
+    }
+}
+
+impl Failed {
     /// What went wrong, for people.
     pub(super) fn why(&self) -> String {
         match self {
-            Self::Done(_) => String::new(),
-            Self::Again { why, .. } => why.clone(),
-            Self::Final(error) => error.to_string(),
+            Self::Again(again) => again.why.clone(),
+            Self::Final(last) => last.0.to_string(),
         }
+    }
+}
+
+/// The response to a whole request: to its head alone, where the aggregator refused the body, or to all of it.
+pub(super) struct Whole(Answer);
+
+impl Whole {
+    /// `is_cut` is whether part of the body was sent, but not all of it.
+    pub(super) fn new(url: &str, answer: Answer, is_cut: bool) -> Result<Self, Again> {
+        let Answer { status, text } = &answer;
+        if is_cut && *status != 409 {
+            return Err(Again::new(format!("`{url}` answered {status} {text} before all was sent")));
+        }
+        Ok(Self(answer))
     }
 }
 
@@ -93,36 +146,36 @@ impl RetryAdvice {
 /// body is worth another attempt.
 pub(super) fn judge_answer(
     url: &str,
-    answer: Answer,
+    Whole(answer): Whole,
     advice: RetryAdvice,
     changed: impl Fn() -> bool,
-) -> Outcome {
+) -> Result<Submitted, Failed> {
+    let after = advice.after;
     match answer.status {
-        200..=299 => Outcome::Done(Submitted::Accepted),
-        409 => Outcome::Done(Submitted::AlreadyThere),
-        status @ (408 | 425 | 429 | 500..=599) if !advice.never => {
-            Outcome::Again { why: format!("`{url}` answered {status} {}", answer.text), after: advice.after }
-        }
+        200..=299 => Ok(Submitted::Accepted),
+        409 => Ok(Submitted::AlreadyThere),
         400 | 500..=599 if changed() => {
-            Outcome::Again { why: "the file changed while it was sent".into(), after: advice.after }
+            Err(Again { why: "the file changed while it was sent".into(), after, is_changed: true }.into())
         }
-        status => Outcome::Final(Error::Refused { what: "result".into(), status, text: answer.text }),
+        408 | 425 | 429 | 500..=599 if !advice.never => Err(again(url, &answer, after)),
+        status => Err(refused("result", status, answer.text)),
     }
 }
 
 /// Judges a response that is not a certificate. After a token that was rejected there may be a newer one.
-pub(super) fn judge_certificate(url: &str, answer: Answer, advice: RetryAdvice) -> Outcome {
+pub(super) fn judge_certificate(url: &str, answer: Answer, advice: RetryAdvice) -> Failed {
     match answer.status {
-        401 | 408 | 425 | 429 | 500..=599 => Outcome::Again {
-            why: format!("`{url}` answered {} {}", answer.status, answer.text),
-            after: advice.after,
-        },
-        status => Outcome::Final(Error::Refused {
-            what: "request for a certificate".into(),
-            status,
-            text: answer.text,
-        }),
+        401 | 408 | 425 | 429 | 500..=599 => again(url, &answer, advice.after),
+        status => refused("request for a certificate", status, answer.text),
     }
+}
+
+fn again(url: &str, Answer { status, text }: &Answer, after: Option<Duration>) -> Failed {
+    Again { after, ..Again::new(format!("`{url}` answered {status} {text}")) }.into()
+}
+
+fn refused(what: &str, status: u16, text: String) -> Failed {
+    Final(Error::Refused { what: what.into(), status, text }).into()
 }
 
 /// Whether the aggregator rejected our certificate, in the handshake or afterwards.
@@ -134,17 +187,17 @@ pub(super) fn distrusted<T>(sent: &Result<ureq::http::Response<T>, ureq::Error>)
 }
 
 /// Judges a request that got no response.
-pub(super) fn judge_error(url: &str, error: ureq::Error) -> Outcome {
+pub(super) fn judge_error(url: &str, error: ureq::Error) -> Failed {
     if let Some(tls) = tls_error(&error)
         && lasting(tls)
     {
-        return Outcome::Final(Error::Certificate { url: url.into(), why: tls.to_string() });
+        return Final(Error::Certificate { url: url.into(), why: tls.to_string() }).into();
     }
     match error {
         ureq::Error::Http(_) | ureq::Error::BadUri(_) | ureq::Error::RequireHttpsOnly(_) => {
-            Outcome::Final(Error::Settings(format!("cannot send a request to `{url}`: {error}")))
+            Final(Error::Settings(format!("cannot send a request to `{url}`: {error}"))).into()
         }
-        _ => Outcome::Again { why: format!("`{url}`: {error}"), after: None },
+        _ => Again::new(format!("`{url}`: {error}")).into(),
     }
 }
 
@@ -183,13 +236,19 @@ mod tests {
         let check = |status, never, changed, expected: &str| {
             let advice = RetryAdvice { after: None, never };
             let answer = Answer { status, text: String::new() };
-            let seen = match judge_answer("https://a", answer, advice, || changed) {
-                Outcome::Done(Submitted::Accepted) => "accepted",
-                Outcome::Done(Submitted::AlreadyThere) => "there",
-                Outcome::Again { .. } => "again",
-                Outcome::Final(_) => "final",
-            };
-            assert_eq!(seen, expected, "{status}");
+            for (is_cut, expected) in
+                [(false, expected), (true, if status == 409 { "there" } else { "again" })]
+            {
+                let whole = Whole::new("https://a", answer.clone(), is_cut).map_err(Failed::from);
+                let seen = match whole.and_then(|whole| judge_answer("https://a", whole, advice, || changed))
+                {
+                    Ok(Submitted::Accepted) => "accepted",
+                    Ok(Submitted::AlreadyThere) => "there",
+                    Err(Failed::Again(_)) => "again",
+                    Err(Failed::Final(_)) => "final",
+                };
+                assert_eq!(seen, expected, "{status} {is_cut}");
+            }
         };
         for (status, expected) in [
             (200, "accepted"),
@@ -220,7 +279,7 @@ mod tests {
         let check = |error: rustls::Error, is_final| {
             let error = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
             let outcome = judge_error("https://a", ureq::Error::Io(error));
-            assert_eq!(matches!(outcome, Outcome::Final(Error::Certificate { .. })), is_final);
+            assert_eq!(matches!(outcome, Failed::Final(Final(Error::Certificate { .. }))), is_final);
         };
         check(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), true);
         check(rustls::Error::InvalidCertificate(CertificateError::NotValidForName), true);
@@ -230,7 +289,7 @@ mod tests {
         check(rustls::Error::AlertReceived(AlertDescription::CertificateExpired), false);
         check(rustls::Error::AlertReceived(AlertDescription::InternalError), false);
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        assert!(matches!(judge_error("https://a", ureq::Error::Io(refused)), Outcome::Again { .. }));
+        assert!(matches!(judge_error("https://a", ureq::Error::Io(refused)), Failed::Again(_)));
     }
 
     #[test]
