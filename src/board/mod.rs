@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::status;
 use base::live;
@@ -356,10 +356,10 @@ pub(crate) fn with<T>(
     let board = Board { shared: Mutex::new(shared), stop: Stop::new() };
     let worked = thread::scope(|scope| {
         let over = StopOnDrop(&board.stop);
-        thread::Builder::new()
-            .name("board".into())
-            .spawn_scoped(scope, || board.run(output, say))
-            .context("cannot start a thread")?;
+        let painter = thread::Builder::new().name("board".into());
+        if let Err(error) = painter.spawn_scoped(scope, || board.run(output, say)) {
+            log::warn!("progress is not shown: cannot start a thread: {error}");
+        }
         let worked = work(&board);
         drop(over);
         worked

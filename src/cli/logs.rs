@@ -121,10 +121,12 @@ fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resu
                 if let Some(reading) = followed.begin(&source, instance) {
                     let sender = sender.clone();
                     let reader = std::thread::Builder::new().name("follow".into()).stack_size(STACK);
-                    reader.spawn_scoped(scope, move || {
-                        read_along(client, &source, &sender);
-                        drop(reading);
-                    })?;
+                    reader
+                        .spawn_scoped(scope, move || {
+                            read_along(client, &source, &sender);
+                            drop(reading);
+                        })
+                        .inspect_err(|_| stop.stop())?;
                 }
             }
             followed.tell();

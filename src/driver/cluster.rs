@@ -22,7 +22,7 @@ use crate::plugin::pod::default_spec;
 use crate::plugin::{self, Definition};
 use base::json::json;
 use base::kube::{self, Event, Obstacle, Request, Resource, Selector, Stage, forget_managers};
-use base::stop::Stop;
+use base::stop::{Stop, StopOnDrop};
 use client::protocol::{Failure, Finding, ResultId};
 
 /// Findings that depend on the time alone are looked for so often.
@@ -203,6 +203,8 @@ impl Cluster<'_> {
         let client = &self.client.under(stop);
         let (sender, seen) = sync_channel(MAX_QUEUED_EVENTS);
         std::thread::scope(|scope| {
+            // A panic ends the watches, too.
+            let _over = StopOnDrop(stop);
             let nodes = sender.clone();
             let thread = |name: &str| std::thread::Builder::new().name(format!("{name} of {plugin}"));
             let pods =

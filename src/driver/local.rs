@@ -9,6 +9,7 @@ use base::sys::Open as _;
 use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -83,17 +84,17 @@ impl Driver for Local {
     fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()> {
         thread::scope(|scope| {
             for id in &plugin.ids {
-                let pod = move || {
-                    if let Err(error) = self.run_pod(plugin, id, findings, stop) {
-                        // The receiver is there as long as the run, whose end is not a failure any more.
-                        let _ =
-                            findings.send(Finding::Failure(Failure::new(id.clone(), format!("{error:#}"))));
-                    }
+                let fail = move |error: anyhow::Error| {
+                    let failure = Failure::new(id.clone(), format!("{error:#}"));
+                    // The receiver is there as long as the run, whose end is not a failure any more.
+                    drop(findings.send(Finding::Failure(failure)));
                 };
-                thread::Builder::new()
-                    .name(format!("pod {id}"))
-                    .spawn_scoped(scope, pod)
-                    .context("cannot start a thread")?;
+                let pod = move || {
+                    let ran = catch_unwind(AssertUnwindSafe(|| self.run_pod(plugin, id, findings, stop)));
+                    ran.unwrap_or_else(|_| bail!("its driver panicked")).unwrap_or_else(fail);
+                };
+                let pod = thread::Builder::new().name(format!("pod {id}")).spawn_scoped(scope, pod);
+                pod.context("cannot start a thread for it").map_or_else(fail, drop);
             }
             Ok(())
         })
@@ -118,30 +119,25 @@ impl Local {
         findings: &SyncSender<Finding>,
         stop: &Stop,
     ) -> anyhow::Result<()> {
-        let pod = Pod::prepare(self, plugin, id)?;
+        let pod = Pod::prepare(self, plugin, id, stop)?;
         let (first, together) = container::containers(plugin.definition);
         // Room for everything that can happen, so that nobody waits to say it.
         let starts = (together.len() + first.len()) * (1 + usize::from(plugin.definition.max_failures()));
         let (sender, receiver) = sync_channel(starts + 2);
-        let end = stop.child();
         thread::scope(|scope| {
             let watch = |at: At, mut child: Child| {
                 let sender = sender.clone();
-                scope.spawn(move || {
-                    let _ = sender.send(Event::Ended(at, child.wait()));
-                });
+                let wait = move || drop(sender.send(Event::Ended(at, child.wait())));
+                thread::Builder::new().name("process".into()).spawn_scoped(scope, wait).map(drop)
             };
-            scope.spawn(|| {
-                end.wait_forever();
-                let _ = sender.send(Event::Stop);
-            });
+            let asked = sender.clone();
+            let _asked = stop.on_stop(move || drop(asked.try_send(Event::Stop)));
             let events = Events { receiver, alive: Cell::new(0) };
             let mut groups = Groups { all: Vec::new(), lifeline: None };
             let result = pod.live(&first, &together, &mut groups, &watch, &events, findings);
             if let Err(error) = &result {
                 let _ = findings.send(Finding::Failure(Failure::new(id.clone(), format!("{error:#}"))));
             }
-            end.stop();
             events.end(groups);
             Ok(())
         })
@@ -232,10 +228,16 @@ struct Pod<'a> {
     name: String,
     dir: PathBuf,
     logs: PathBuf,
+    stop: &'a Stop,
 }
 
 impl<'a> Pod<'a> {
-    fn prepare(local: &'a Local, plugin: &'a Plugin<'a>, id: &'a ResultId) -> anyhow::Result<Self> {
+    fn prepare(
+        local: &'a Local,
+        plugin: &'a Plugin<'a>,
+        id: &'a ResultId,
+        stop: &'a Stop,
+    ) -> anyhow::Result<Self> {
         let definition = plugin.definition;
         let (node, name) = match definition.config.driver {
             plugin::Driver::Job => {
@@ -248,7 +250,7 @@ impl<'a> Pod<'a> {
         };
         let dir = local.pods.join(definition.name()).join(&id.node);
         let logs = local.run_dir.join(layout::pod_logs(&local.namespace, &name));
-        let pod = Self { local, plugin, id, node, name, dir, logs };
+        let pod = Self { local, plugin, id, node, name, dir, logs, stop };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
             fs::create_dir_all(dir).at("cannot create", dir)?;
         }
@@ -272,14 +274,15 @@ impl<'a> Pod<'a> {
         first: &[&Value],
         together: &[&Value],
         groups: &mut Groups,
-        watch: &dyn Fn(At, Child),
+        watch: &dyn Fn(At, Child) -> std::io::Result<()>,
         events: &Events,
         findings: &SyncSender<Finding>,
     ) -> anyhow::Result<()> {
         let mut keep = |at, (group, mut child): (Group, Child)| {
             groups.add(group, &mut child);
+            watch(at, child).context("cannot start a thread that waits for a process")?;
             events.alive.update(|alive| alive + 1);
-            watch(at, child);
+            anyhow::Ok(())
         };
         let plugin = self.plugin.definition.name();
         let volumes = container::host_volumes(self.plugin.definition);
@@ -296,18 +299,20 @@ impl<'a> Pod<'a> {
                 &self.shared_variables(Some(0)),
             )?;
             let (group, mut child) = self.start_worker(&own)?;
+            let number = group.id();
+            let _asked = self.stop.on_stop(move || sys::kill_group(number));
             let port = child.stdout.take().and_then(|stdout| {
                 let mut line = String::new();
                 BufReader::new(stdout).read_line(&mut line).ok()?;
                 line.trim().parse::<u16>().ok()
             });
-            keep(At::Worker, (group, child));
+            keep(At::Worker, (group, child))?;
             if port.is_none() {
                 bail!("the worker did not start: {}", process::tail(&self.log(WORKER_CONTAINER)));
             }
             self.shared_variables(port)
         } else {
-            keep(At::Keeper, self.start_keeper()?);
+            keep(At::Keeper, self.start_keeper()?)?;
             self.shared_variables(None)
         };
 
@@ -315,7 +320,7 @@ impl<'a> Pod<'a> {
         for value in first {
             let container = container::resolve(plugin, value, &facts, &given)?;
             for failures in 0..=max_failures {
-                keep(At::First, self.start(&container)?);
+                keep(At::First, self.start(&container)?)?;
                 match events.next_but_keeper()? {
                     Event::Stop => return Ok(()),
                     Event::Ended(At::First, status) => {
@@ -336,7 +341,7 @@ impl<'a> Pod<'a> {
         let mut containers = Vec::new();
         for (index, value) in together.iter().enumerate() {
             let container = container::resolve(plugin, value, &facts, &given)?;
-            keep(At::Together(index), self.start(&container)?);
+            keep(At::Together(index), self.start(&container)?)?;
             containers.push((container, 0));
         }
         let mut open = containers.len();
@@ -364,7 +369,7 @@ impl<'a> Pod<'a> {
                             self.id,
                             process::ending(status)
                         );
-                        keep(At::Together(index), self.start(container)?);
+                        keep(At::Together(index), self.start(container)?)?;
                         continue;
                     }
                     open -= 1;

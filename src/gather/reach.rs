@@ -191,10 +191,12 @@ fn proof(variable: &dyn Fn(&str) -> Option<String>) -> Option<(Trust, Identity)>
 /// Tries every leg, all at once: what is blocked takes as long as its timeouts.
 pub(crate) fn network(around: &Surroundings) -> Item {
     let ((dns, (aggregator, skew)), (api, api_skew)) = std::thread::scope(|scope| {
-        let api = scope.spawn(|| api_leg(around));
-        let dns = scope.spawn(|| dns_leg(around));
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        let api = thread("api").spawn_scoped(scope, || api_leg(around));
+        let dns = thread("dns").spawn_scoped(scope, || dns_leg(around));
         let aggregator = aggregator(around);
-        ((ended(dns), aggregator), ended(api))
+        let dns = dns.map_or_else(|_| dns_leg(around), ended);
+        ((dns, aggregator), api.map_or_else(|_| api_leg(around), ended))
     });
     let clock = match skew.or_else(|| around.ask_relay(STEP_TIMEOUT).map(Ok)).or(api_skew) {
         None => skipped("clock", "neither the aggregator nor an API server tells the time here"),

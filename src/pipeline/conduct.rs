@@ -4,11 +4,12 @@
 //! Starts the threads `aggregator` and `status`, and joins them.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use super::launch;
 use super::retry::Retries;
@@ -54,9 +55,18 @@ impl ReadyRun<'_> {
         let (findings, receiver) = sync_channel(FINDINGS);
         thread::scope(|scope| {
             let named = |name: &str| thread::Builder::new().name(name.into());
-            let serve = named("aggregator")
-                .spawn_scoped(scope, || self.aggregator.serve(self.server, receiver, &serving))
-                .context("cannot start a thread")?;
+            let serve = || {
+                let serve = AssertUnwindSafe(|| self.aggregator.serve(self.server, receiver, &serving));
+                let served = catch_unwind(serve).unwrap_or_else(|_| bail!("the aggregator panicked"));
+                if !serving.stopped() {
+                    // Nothing could arrive any more.
+                    stop.stop_because(
+                        served.as_ref().err().map_or("the server ended".into(), |error| format!("{error:#}")),
+                    );
+                }
+                served
+            };
+            let serve = named("aggregator").spawn_scoped(scope, serve).context("cannot start a thread")?;
             let publish = named("status")
                 .spawn_scoped(scope, || self.aggregator.publish(&published, |status| publish(status)));
             let outcome = publish.context("cannot start a thread").and_then(|_| {
@@ -66,7 +76,7 @@ impl ReadyRun<'_> {
             });
             serving.stop();
             self.aggregator.close();
-            let served = serve.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the aggregator panicked")));
+            let served = serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"));
             let ended = outcome.and_then(|ended| served.map(|()| ended));
             let told = match ended {
                 Ok((archive, told)) => {

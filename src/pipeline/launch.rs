@@ -5,9 +5,12 @@
 //! its driver, and joins them.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
 
 use super::retry::Retries;
 use crate::aggregator::{Aggregator, Waited};
@@ -16,7 +19,7 @@ use crate::config;
 use crate::driver::{Driver, Plugin};
 use crate::plugin::Definition;
 use base::clock;
-use base::stop::Stop;
+use base::stop::{Stop, StopOnDrop};
 use client::protocol::{Failure, Finding, ResultId};
 
 /// How long a plugin may take: according to the run's settings, else its definition, else the general limit.
@@ -57,19 +60,38 @@ pub(super) fn launch(
         group.sort_by_key(|plugin| plugin.definition.name());
         let names: Vec<&str> = group.iter().map(|plugin| plugin.definition.name()).collect();
         log::info!("starting plugins of order {order}: {}", names.join(", "));
-        thread::scope(|scope| {
-            for plugin in &group {
-                scope.spawn(|| launch_one(aggregator, driver, plugin, findings, stop));
-            }
-        });
-        thread::scope(|scope| {
-            for plugin in retries.plugins.iter().filter(|plugin| last_order(retries.plugins, plugin) == order)
-            {
-                let launch = |plugin: &Plugin<'_>| launch_one(aggregator, driver, plugin, findings, stop);
-                scope.spawn(move || retries.run(aggregator, plugin, launch, stop));
-            }
-        });
+        let launch = |plugin: &Plugin<'_>| launch_one(aggregator, driver, plugin, findings, stop);
+        each(aggregator, group.into_iter(), &launch);
+        let ended = retries.plugins.iter().filter(|plugin| last_order(retries.plugins, plugin) == order);
+        each(aggregator, ended, &|plugin| retries.run(aggregator, plugin, launch, stop));
     }
+}
+
+/// Does `work` for each plugin in a separate thread. A plugin whose thread cannot start, or panics, has failed.
+fn each<'p>(
+    aggregator: &Aggregator,
+    plugins: impl Iterator<Item = &'p Plugin<'p>>,
+    work: &(dyn Fn(&Plugin<'_>) + Sync),
+) {
+    thread::scope(|scope| {
+        for plugin in plugins {
+            let work = || {
+                if catch_unwind(AssertUnwindSafe(|| work(plugin))).is_err() {
+                    fail(aggregator, plugin, &anyhow!("its thread panicked"));
+                }
+            };
+            if let Err(error) = thread::Builder::new().name("plugin".into()).spawn_scoped(scope, work) {
+                fail(aggregator, plugin, &error.into());
+            }
+        }
+    });
+}
+
+/// Records an error for every result of a plugin that did not arrive.
+fn fail(aggregator: &Aggregator, plugin: &Plugin<'_>, error: &anyhow::Error) {
+    let name = plugin.definition.name();
+    let why = format!("plugin `{name}` could not be started: {error:#}");
+    aggregator.record(&Failure::new(ResultId::global(name), why));
 }
 
 /// The order of the last group that a plugin or a part of it is in: then it has come to its end.
@@ -114,13 +136,16 @@ fn launch_one(
     let over = stop.child();
     aggregator.launched(name);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            if let Err(error) = driver.run(plugin, findings, &over) {
-                let id = ResultId::global(name);
-                aggregator
-                    .record(&Failure::new(id, format!("plugin `{name}` could not be started: {error:#}")));
+        let _over = StopOnDrop(&over);
+        let drive = || {
+            let ran = catch_unwind(AssertUnwindSafe(|| driver.run(plugin, findings, &over)));
+            if let Err(error) = ran.unwrap_or_else(|_| Err(anyhow!("its driver panicked"))) {
+                fail(aggregator, plugin, &error);
             }
-        });
+        };
+        if let Err(error) = thread::Builder::new().name("driver".into()).spawn_scoped(scope, drive) {
+            fail(aggregator, plugin, &error.into());
+        }
         let deadline = plugin.limit.and_then(|limit| Instant::now().checked_add(limit));
         if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), plugin.limit) {
             let why = format!("no result within the time limit of {}", clock::duration(limit));
@@ -128,6 +153,5 @@ fn launch_one(
                 running(aggregator, name).map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
             aggregator.record(&Failure::timed_out(ResultId::global(name), &why));
         }
-        over.stop();
     });
 }

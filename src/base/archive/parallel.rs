@@ -41,28 +41,29 @@ impl<W: Write> Parallel<W> {
         out.write_all(&HEADER)?;
         let (jobs, queue) = sync_channel::<Job>(threads);
         let queue = Arc::new(Mutex::new(queue));
-        for number in 0..threads {
+        let mut started = 0;
+        while started < threads {
             let queue = queue.clone();
-            std::thread::Builder::new().name(format!("compress-{number}")).spawn_scoped(
-                scope,
-                move || {
-                    loop {
-                        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                        let Ok((block, done)) = job else { break };
-                        let mut crc = Crc::new();
-                        crc.update(&block);
-                        // After a failed write, nobody is waiting.
-                        let _ = done.send((deflate(&block), crc));
-                    }
-                },
-            )?;
+            let work = move || {
+                loop {
+                    let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok((block, done)) = job else { break };
+                    // After a failed write, nobody is waiting.
+                    let _ = done.send(compress(&block));
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("compress-{started}"));
+            if thread.spawn_scoped(scope, work).is_err() {
+                break;
+            }
+            started += 1;
         }
         Ok(Self {
             out,
             block: Vec::with_capacity(BLOCK_BYTES),
             jobs,
             pending: VecDeque::new(),
-            threads,
+            threads: started,
             crc: Crc::new(),
         })
     }
@@ -90,6 +91,10 @@ impl<W: Write> Parallel<W> {
         let block = std::mem::replace(&mut self.block, Vec::with_capacity(BLOCK_BYTES));
         let (done, receiver) = sync_channel(1);
         self.pending.push_back(receiver);
+        if self.threads == 0 {
+            // This thread must do, where no other one may start.
+            return done.send(compress(&block)).map_err(|_| ended());
+        }
         self.jobs.send((block, done)).map_err(|_| ended())
     }
 
@@ -132,6 +137,12 @@ fn deflate(block: &[u8]) -> Vec<u8> {
             Ok(Status::StreamEnd) | Err(_) => return out,
         }
     }
+}
+
+fn compress(block: &[u8]) -> Packed {
+    let mut crc = Crc::new();
+    crc.update(block);
+    (deflate(block), crc)
 }
 
 fn ended() -> io::Error {

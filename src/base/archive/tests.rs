@@ -301,7 +301,10 @@ fn an_archive_file_is_there_whole_or_not_at_all() {
     fs::write(folder.0.join("a"), "1").unwrap();
     // It may lie in the very folder that it holds.
     let path = folder.0.join("all.tar.gz");
-    let packed = pack_file(&folder.0, &path).unwrap();
+    let (file, packed) = pack_file(&folder.0, &path).unwrap();
+    assert_eq!(tree(&folder.0).len(), 2, "it has another name until it is committed");
+    assert!(!path.exists());
+    file.commit(true).unwrap();
     let bytes = fs::read(&path).unwrap();
     let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
     let digest = crate::hex(digest);
@@ -328,13 +331,15 @@ fn blocks_compressed_apart_are_one_stream() {
             .collect::<Vec<u8>>()
     };
     for data in [vec![], b"short".to_vec(), vec![0; 5 << 20], noise((3 << 20) + 17), noise(1 << 20)] {
-        let packed = std::thread::scope(|scope| {
-            let mut out = super::parallel::Parallel::new(scope, 3, Vec::new()).unwrap();
-            out.write_all(&data).unwrap();
-            out.finish().unwrap()
-        });
-        let mut back = Vec::new();
-        std::io::Read::read_to_end(&mut flate2::bufread::GzDecoder::new(&packed[..]), &mut back).unwrap();
-        assert!(back == data, "{} bytes", data.len());
+        for threads in [0, 3] {
+            let packed = std::thread::scope(|scope| {
+                let mut out = super::parallel::Parallel::new(scope, threads, Vec::new()).unwrap();
+                out.write_all(&data).unwrap();
+                out.finish().unwrap()
+            });
+            let mut back = Vec::new();
+            std::io::Read::read_to_end(&mut flate2::bufread::GzDecoder::new(&packed[..]), &mut back).unwrap();
+            assert!(back == data, "{} bytes", data.len());
+        }
     }
 }
