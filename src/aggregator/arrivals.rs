@@ -13,10 +13,13 @@ use client::protocol::ResultId;
 /// One line of the list.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Received {
-    plugin: String,
-    node: String,
+    pub(crate) plugin: String,
+    pub(crate) node: String,
     #[serde(flatten)]
     receipt: Receipt,
+    /// Why the result is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
 }
 
 impl State {
@@ -27,11 +30,18 @@ impl State {
             .map(|(id, receipt)| {
                 let (plugin, node) = (id.plugin.clone(), id.node.clone());
                 let mut receipt = receipt.clone();
-                // A result that came after all is no failure.
-                if matches!(self.standing(id), Some(Standing::Accepted { .. })) {
-                    receipt.failed = None;
-                }
-                Received { plugin, node, receipt }
+                let error = match self.standing(id) {
+                    Some(Standing::Accepted { .. }) => {
+                        // A result that came after all is no failure.
+                        receipt.failed = None;
+                        None
+                    }
+                    Some(Standing::Failed { error, .. } | Standing::Refused { reason: error, .. }) => {
+                        Some(error.clone())
+                    }
+                    Some(Standing::Awaited) | None => Some("no result arrived".into()),
+                };
+                Received { plugin, node, receipt, error }
             })
             .collect()
     }
@@ -56,6 +66,14 @@ impl State {
         if let Some(kept) = self.receipt_mut(id) {
             *kept = receipt;
         }
+    }
+
+    /// The results whose file is the body that arrived, with its SHA-256.
+    pub(super) fn arrived(&self) -> impl Iterator<Item = (ResultId, String)> {
+        let known = self.ids().filter(|id| matches!(self.standing(id), Some(Standing::Accepted { .. })));
+        let known = known.filter_map(|id| Some((id.clone(), self.receipt(id)?)));
+        let known = known.filter(|(_, receipt)| !receipt.unpacked && !receipt.sha256.is_empty());
+        known.map(|(id, receipt)| (id, receipt.sha256.clone()))
     }
 
     /// Notes when an error took the place of `id`.
@@ -123,7 +141,7 @@ mod tests {
         assert_eq!((&first["size"], &first["attempts"]), (&7.into(), &2.into()));
         assert_eq!(
             list[2].to_string(),
-            r#"{"arrived":null,"attempts":0,"first_heartbeat":null,"identity":"","node":"global","plugin":"q","sha256":"","size":0,"started":null,"worker":""}"#
+            r#"{"arrived":null,"attempts":0,"error":"no result arrived","first_heartbeat":null,"identity":"","node":"global","plugin":"q","sha256":"","size":0,"started":null,"worker":""}"#
         );
     }
 }

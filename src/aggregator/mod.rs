@@ -25,6 +25,7 @@ mod fixture;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzz;
 mod intake;
+mod integrity;
 mod journal;
 mod limits;
 #[cfg(test)]
@@ -53,6 +54,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+pub(crate) use self::arrivals::Received;
 use self::certify::{Certifier, Tries};
 pub(crate) use self::certify::{Holder, ReviewError, Reviewer};
 pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
@@ -63,7 +65,8 @@ use crate::backplane::Authority;
 use crate::{config, layout, status};
 use base::at::At as _;
 use base::http::Server;
-use base::stop::Stop;
+use base::stop::{Stop, StopOnDrop};
+use base::temp;
 use client::protocol::{Failure, Finding, ResultId};
 
 /// How often the intake of findings looks whether it should end, and whether a retry window closed.
@@ -147,7 +150,7 @@ impl Aggregator {
     /// Keeps with the state of the run by what it is recognised after a restart, unless that is kept already.
     pub(crate) fn identify(&self, identity: &str) -> anyhow::Result<()> {
         let path = layout::state_dir(self.store.run_dir()).join(layout::IDENTITY);
-        if path.exists() { Ok(()) } else { disk::keep_private(&path, identity) }
+        if path.exists() { Ok(()) } else { temp::write(&path, 0o600, identity).at("cannot write", &path) }
     }
 
     /// The authority of the run, the same after a restart.
@@ -175,10 +178,17 @@ impl Aggregator {
         findings: Receiver<Finding>,
         stop: &Stop,
     ) -> anyhow::Result<()> {
+        let stop = &stop.child();
         std::thread::scope(|scope| {
+            // Whichever ends, or panics, the other does not wait for it.
+            let _over = StopOnDrop(stop);
+            let take = move || {
+                let _over = StopOnDrop(stop);
+                self.take_findings(&findings, stop);
+            };
             std::thread::Builder::new()
                 .name("findings".into())
-                .spawn_scoped(scope, move || self.take_findings(&findings, stop))
+                .spawn_scoped(scope, take)
                 .context("starting a thread")?;
             let certifier = self.certifier.as_ref();
             let endpoints = server::Endpoints {
@@ -250,6 +260,11 @@ impl Aggregator {
     /// What is known of the arrival of each result, once no more arrive.
     pub(crate) fn received(&self) -> Vec<arrivals::Received> {
         self.store.lock().received()
+    }
+
+    /// Compares the files of all results with what arrived, once no more arrive; returns how many have failed that.
+    pub(crate) fn verify(&self) -> usize {
+        integrity::verify(&self.store)
     }
 
     /// Notes what processing made of the results of `plugin`: for each its status and its leaves by status.
@@ -350,6 +365,6 @@ fn kept_authority(path: &Path, valid: Duration) -> anyhow::Result<Authority> {
         return Authority::from_pem(&text).at("cannot use", path);
     }
     let authority = Authority::new(valid)?;
-    disk::keep_private(path, &authority.to_pem())?;
+    temp::write(path, 0o600, authority.to_pem()).at("cannot write", path)?;
     Ok(authority)
 }

@@ -41,6 +41,9 @@ pub(super) struct Receipt {
     pub(super) size: u64,
     /// SHA-256 of the body as it was sent.
     pub(super) sha256: String,
+    /// Whether the body was an archive, of which the files are kept.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) unpacked: bool,
     /// Who sent it.
     #[serde(flatten)]
     pub(super) sender: Sender,

@@ -25,7 +25,7 @@ use super::disposition::file_name;
 use super::intake::{Intake, Trouble};
 use super::journal::{Journal, Record};
 use super::limits::{self, LimitExceeded, Refusal, refusal};
-use super::receipt::Sender;
+use super::receipt::Receipt;
 use super::report;
 use super::share::{Claim, Disk, Room};
 use super::state::{Standing, State, Taken};
@@ -334,7 +334,9 @@ impl Store {
                 }
             }
             None => {
-                self.put_result(id, place, (&digest, size), &upload.sender)?;
+                let mut receipt = self.lock().receipt_of(id, &upload.sender, size, &digest);
+                receipt.unpacked = upload.kind == Some(GZIP);
+                self.put_result(id, place, receipt)?;
                 claim.keep();
             }
         }
@@ -401,25 +403,20 @@ impl Store {
     }
 
     /// Renames the folder `place` to where the result of `id` belongs, unless another upload was faster.
-    fn put_result(
-        &self,
-        id: &ResultId,
-        place: &Path,
-        (digest, size): (&Sha256, u64),
-        sender: &Sender,
-    ) -> Result<(), Refusal> {
+    fn put_result(&self, id: &ResultId, place: &Path, receipt: Receipt) -> Result<(), Refusal> {
         let busy = self.claim(id)?;
         let (target, errors) = (self.results(id), self.errors(id));
         remove(&target)?;
-        put_in_place(place, &target)?;
-        let receipt = self.lock().receipt_of(id, sender, size, digest);
         let record = Record::Accepted { id: id.clone(), receipt: receipt.clone() };
-        if let Err(error) = self.journal.append(&record) {
+        let kept =
+            put_in_place(place, &target).and_then(|()| self.journal.append(&record).context("journal"));
+        if let Err(error) = kept {
             // Not acknowledged, so it must not look as if it were.
             remove(&target)?;
-            return Err(anyhow::Error::from(error).context("journal").into());
+            return Err(error.into());
         }
         let identity = Some(receipt.sender.identity.clone()).filter(|identity| !identity.is_empty());
+        let size = receipt.size;
         self.lock().keep(id, receipt);
         busy.settle(Standing::Accepted { identity });
         log::info!("`{id}`: received its result, {size} bytes");

@@ -140,8 +140,8 @@ const KNOWN: &[Known] = &[
         needles: &["oomkilled", "out of memory", "exit code 137", "cannot allocate memory"],
     },
     Known {
-        title: "the aggregator's disk is full",
-        remedy: "free room on its node's disk, or give it a larger one with `--results-pvc`; workers try again for an hour",
+        title: "the disk for results is full",
+        remedy: "free space on it, or use a larger one: in a cluster with `--results-pvc`, with `--local` by TMPDIR; workers try again for an hour",
         needles: &["results disk is full"],
     },
     Known {

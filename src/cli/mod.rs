@@ -11,8 +11,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 
 use crate::names::VERSION;
-use crate::process;
-use base::{logger, visible};
+use base::{logger, sys, visible};
 
 mod check;
 mod cluster;
@@ -56,7 +55,6 @@ mod markdown;
 mod modes;
 mod plugin;
 mod post_process;
-mod process_results;
 mod query;
 mod report;
 mod request;
@@ -84,13 +82,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     {
         return complete::run(call, words);
     }
-    if let Some((call, words)) = args.get(1..).and_then(<[OsString]>::split_first)
-        && process_results::is_call(call)
-    {
-        return process_results::run(words);
-    }
-    if let Ok(program) = std::env::current_exe() {
-        process::in_program(program);
+    if let Err(error) = sys::survive_file_limit() {
+        log::debug!("the limit of a file's size ends this program: {error}");
     }
     // Everybody tries these first.
     if let [_, word] = args.as_slice()

@@ -10,14 +10,19 @@ use serde_json::Value;
 
 use super::output;
 use crate::layout;
-use crate::process::{self, Rules};
+use crate::process::{self, Expected, Rules};
 use base::at::At as _;
 use base::visible;
 
 /// Runs the command.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let dir = matches.get_one::<String>("dir").context("no folder given")?;
-    let dir = Path::new(dir).join(layout::PLUGINS);
+    let archive = Path::new(dir);
+    let expected: Vec<Expected> = fs::read(archive.join(layout::RECEIVED))
+        .ok()
+        .and_then(|list| serde_json::from_slice(&list).ok())
+        .unwrap_or_default();
+    let dir = archive.join(layout::PLUGINS);
     let about = dir.symlink_metadata().at("cannot read", &dir)?;
     anyhow::ensure!(
         about.is_dir(),
@@ -35,7 +40,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let wholes: Vec<Option<String>> = names.iter().map(|name| whole(&dir.join(name))).collect();
     for name in names.iter().zip(&wholes).filter_map(|(name, whole)| whole.is_none().then_some(name)) {
         let plugin = dir.join(name);
-        let mut rules = rules(&plugin, &name.to_string_lossy());
+        let mut rules = Rules { expected: expected.clone(), ..rules(&plugin, &name.to_string_lossy()) };
         let own = names.iter().zip(&wholes).filter(|(_, whole)| whole.as_ref() == Some(&rules.name));
         let own = own.map(|(part, _)| part.to_string_lossy().into_owned());
         (rules.attempts, rules.parts) = own.partition(|part| layout::is_attempt(part, &rules.name));

@@ -129,8 +129,6 @@ pub(super) const UNUSED_CONNECTIONS: [&str; 5] = ["strangers", "known", "small",
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Processing {
-    /// Bytes of memory: a suite of 100,000 tests takes a tenth.
-    pub memory_bytes: u64,
     /// How long: a GiB of results takes a minute.
     #[serde(serialize_with = "grace::span")]
     pub time: Duration,
@@ -138,7 +136,7 @@ pub(crate) struct Processing {
 
 impl Default for Processing {
     fn default() -> Self {
-        Self { memory_bytes: 256 << 20, time: Duration::from_secs(600) }
+        Self { time: Duration::from_secs(600) }
     }
 }
 
@@ -179,9 +177,7 @@ impl Limits {
                 ("KeptBytes", &mut self.progress.kept_bytes),
             ],
             "connections" => vec![("Threads", &mut self.connections.threads)],
-            "processing" => {
-                vec![("MemoryBytes", &mut self.processing.memory_bytes), ("Time", &mut self.processing.time)]
-            }
+            "processing" => vec![("Time", &mut self.processing.time)],
             "snapshot" => vec![("Time", &mut self.snapshot.time)],
             _ => return None,
         })

@@ -24,7 +24,7 @@ use base::yaml::Error;
 pub(crate) use aggregator::{Environment, is_run, load, new_uuid};
 pub(crate) use grace::Grace;
 pub(crate) use identity::Identity;
-pub(crate) use limits::{Connections, Limits, Processing, Results};
+pub(crate) use limits::{Connections, Limits, Results};
 pub(crate) use redaction::{Field, Redaction};
 
 /// One run's settings.

@@ -117,6 +117,8 @@ fn limits(limits: &mut Limits, section: &str, path: &str, node: &Node) -> Result
         }
         match fields.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(key)) {
             Some((_, limit)) => limit.overlay(path, node),
+            // Version 0.60.0 had it; memory is bounded without.
+            None if path.eq_ignore_ascii_case("Limits.Processing.MemoryBytes") => Ok(()),
             // Ignoring an unknown limit would mean having no limit.
             None => {
                 let known: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
@@ -336,7 +338,7 @@ mod tests {
             "Limits": {"podlogs": {"SonobuoyNamespace": null, "FieldSelectors": null, "SinceTime": "2020-01-01T02:00:00+02:00",
                 "TailLines": 5, "LimitBytes": 6, "Previous": true, "Timestamps": true, "LimitSize": "", "LimitTime": ""},
                 "results": {"BYTES": 1, "unpackedBytes": 2, "Entries": 3}, "plugin": {"inodes": 4}, "Run": {"Bytes": 0},
-                "progress": {"KeptBytes": 5}, "Connections": {"uploads": 6, "threads": 7}, "Processing": {"Time": "1s"}, "Snapshot": {"time": "90s"}},
+                "progress": {"KeptBytes": 5}, "Connections": {"uploads": 6, "threads": 7}, "Processing": {"memoryBytes": 1, "Time": "1s"}, "Snapshot": {"time": "90s"}},
             "qps": 0.5, "Burst": 0, "Server": {"BindPort": 443, "timeoutSeconds": 0},
             "Plugins": [{"Name": "e2e"}], "PluginSearchPath": null, "Namespace": "n", "SkipPlugins": true,
             "WorkerImage": "w", "ForceImagePullPolicy": true, "CustomAnnotations": {"A": "b"},
@@ -352,7 +354,7 @@ mod tests {
             r#""SonobuoyNamespace":null,"FieldSelectors":null,"LabelSelector":"","Previous":true,"SinceSeconds":null,"#,
             r#""SinceTime":"2020-01-01T00:00:00Z","Timestamps":true,"TailLines":5,"LimitBytes":6},"#,
             r#""Results":{"Bytes":1,"UnpackedBytes":2,"Entries":3,"FreeBytes":67108864,"FreeInodes":4096},"Plugin":{"Bytes":0,"Inodes":4},"Run":{"Bytes":0},"#,
-            r#""Progress":{"Bytes":1048576,"ReadingBytes":16777216,"KeptBytes":5},"Connections":{"Threads":7},"Processing":{"MemoryBytes":268435456,"Time":"1s"},"#,
+            r#""Progress":{"Bytes":1048576,"ReadingBytes":16777216,"KeptBytes":5},"Connections":{"Threads":7},"Processing":{"Time":"1s"},"#,
             r#""Snapshot":{"Time":"1m30s"}},"QPS":0.5,"#,
             r#""Server":{"bindaddress":"0.0.0.0","bindport":443,"advertiseaddress":"","timeoutseconds":0},"#,
             r#""Plugins":[{"name":"e2e"}],"PluginSearchPath":null,"Namespace":"n","SkipPlugins":true,"WorkerImage":"w","#,

@@ -148,9 +148,10 @@ impl Source for yaml::Events<'_> {
 }
 
 /// Counts what the parser reads, so that a single item cannot use unlimited memory.
-struct Metered<R> {
-    input: R,
-    taken: Rc<Cell<u64>>,
+pub(crate) struct Metered<R> {
+    pub(crate) input: R,
+    /// Bytes since the reader last set it to 0.
+    pub(crate) taken: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Metered<R> {

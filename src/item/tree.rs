@@ -12,12 +12,16 @@ use serde_json::Value;
 
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, Tally, UNKNOWN};
 use base::at::At as _;
+use base::temp::NewFile;
 use base::yaml;
 
 /// Texts longer than this are written escaped on one line, piece by piece, instead of as a readable block.
 const BLOCK_LIMIT: usize = 64 << 10;
 /// How deeply items may be nested.
 pub(crate) const DEPTH: usize = 100;
+/// How much memory holes and their texts may take; a group has up to two.
+const MAX_HELD_BYTES: usize = 64 << 20;
+const HOLE_BYTES: usize = size_of::<u64>();
 /// Fillings of a hole other than the known statuses.
 const NOTHING: u8 = 5;
 const TEXT: u8 = 6;
@@ -33,6 +37,7 @@ pub(crate) struct Tree {
     /// The place in the low 56 bits, the filling in the high eight.
     holes: Vec<u64>,
     texts: BTreeMap<usize, String>,
+    held: usize,
     open: Vec<Group>,
     /// Whether groups are written as counts, because some leaf of the tree has a custom status.
     custom: bool,
@@ -75,6 +80,7 @@ impl Tree {
             limit: u64::MAX,
             holes: Vec::new(),
             texts: BTreeMap::new(),
+            held: 0,
             open: Vec::new(),
             custom,
         })
@@ -87,6 +93,9 @@ impl Tree {
                 io::ErrorKind::InvalidData,
                 format!("items are nested deeper than {DEPTH}"),
             ));
+        }
+        if self.held > MAX_HELD_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "there are too many groups"));
         }
         self.begin(&item.name)?;
         let indent = self.open.len() * 2;
@@ -178,8 +187,9 @@ impl Tree {
         self.out.get_ref().set_len(mark.written)?;
         self.out.seek(SeekFrom::Start(mark.written))?;
         self.written = mark.written;
+        self.held -= (self.holes.len() - mark.holes) * HOLE_BYTES;
         self.holes.truncate(mark.holes);
-        drop(self.texts.split_off(&mark.holes));
+        self.held -= self.texts.split_off(&mark.holes).values().map(String::len).sum::<usize>();
         self.open = mark.open;
         Ok(())
     }
@@ -200,8 +210,7 @@ impl Tree {
         self.out.flush()?;
         self.out.seek(SeekFrom::Start(0))?;
         let mut text = BufReader::with_capacity(64 << 10, self.out.get_ref());
-        let whole = path.with_extension("yaml.whole");
-        let mut out = BufWriter::with_capacity(64 << 10, File::create(&whole)?);
+        let mut out = BufWriter::with_capacity(64 << 10, NewFile::create(path, 0o666)?);
         let mut place = 0;
         for (at, hole) in self.holes.iter().enumerate() {
             let next = hole & (u64::MAX >> 8);
@@ -215,8 +224,7 @@ impl Tree {
             }
         }
         io::copy(&mut text, &mut out)?;
-        out.into_inner()?.sync_all()?;
-        fs::rename(&whole, path)
+        out.into_inner()?.commit(true)
     }
 
     /// The first line of an item, with `items:` before the first one.
@@ -282,6 +290,7 @@ impl Tree {
     }
 
     fn hole(&mut self) -> usize {
+        self.held += HOLE_BYTES;
         self.holes.push(self.written | u64::from(NOTHING) << 56);
         self.holes.len() - 1
     }
@@ -292,6 +301,7 @@ impl Tree {
 
     fn fill_text(&mut self, hole: usize, text: String) {
         self.fill(hole, TEXT.into());
+        self.held += text.len();
         self.texts.insert(hole, text);
     }
 }

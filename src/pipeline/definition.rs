@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::aggregator::Aggregator;
+use crate::aggregator::{Aggregator, Received};
 use crate::config;
 use crate::driver::Plugin;
 use crate::layout;
 use crate::plugin::builtin;
-use crate::process::Rules;
+use crate::process::{Expected, Rules};
 use base::at::At as _;
 use base::json::json;
 
@@ -36,8 +37,16 @@ pub(super) fn rules(
         let own = definitions.filter(|one| one.config.part_of.as_deref() == Some(name));
         own.map(|one| one.name().to_owned()).filter(|one| aggregator.expects(one)).collect::<Vec<_>>()
     };
-    let mut rules =
-        Rules { parts: own(plugins), attempts: own(attempts), ..(&plugin.definition.config).into() };
+    let expected = aggregator.received().into_iter();
+    let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
+    let limit = config.limits.processing.time;
+    let mut rules = Rules {
+        parts: own(plugins),
+        attempts: own(attempts),
+        expected: expected.collect(),
+        limit: Instant::now().checked_add(limit).map(|end| (end, limit)),
+        ..(&plugin.definition.config).into()
+    };
     if name == builtin::E2E {
         rules.resumed = (config.resumes.clone(), config.resumed_tests.clone());
     }

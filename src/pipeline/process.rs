@@ -1,17 +1,24 @@
 //! The step between the last result and the archive: processes what plugins sent, and writes their definitions.
 
+use std::panic::catch_unwind;
+
+use anyhow::{anyhow, ensure};
+
 use super::definition;
 use super::retry::Retries;
 use crate::aggregator::Aggregator;
 use crate::driver::Plugin;
-use crate::process;
+use crate::item::FAILED;
+use crate::{layout, process};
 
-/// Processes the results of all `plugins` in `run_dir`, and writes their definitions there. Those of parts and attempts become
-/// part of another plugin's. If one plugin fails, that is logged and counted, and does not affect the others.
+/// Processes the results of all plugins, and writes their definitions. Those of parts and attempts become part of another
+/// plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and
+/// plugins that could not be processed, which does not affect the others.
 pub(super) fn process(aggregator: &Aggregator, retries: &Retries<'_>) -> usize {
-    let mut errors = 0;
+    let mut errors = aggregator.verify();
     for plugin in retries.plugins {
-        if let Err(error) = process_one(aggregator, plugin, retries) {
+        let processed = definition::describe(plugin, retries.config, retries.run_dir);
+        if let Err(error) = process_one(aggregator, plugin, retries).and(processed) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
             errors += 1;
         }
@@ -20,24 +27,27 @@ pub(super) fn process(aggregator: &Aggregator, retries: &Retries<'_>) -> usize {
 }
 
 fn process_one(aggregator: &Aggregator, plugin: &Plugin<'_>, retries: &Retries<'_>) -> anyhow::Result<()> {
-    let config = retries.config;
-    let name = plugin.definition.name();
-    let dir = definition::describe(plugin, config, retries.run_dir)?;
     if plugin.definition.config.part_of.is_some() {
         return Ok(());
     }
-    let rules = definition::rules(aggregator, plugin, retries.plugins, retries.attempts, config);
-    let outcome = match process::process_apart(&dir, &rules, &config.limits.processing) {
+    let name = plugin.definition.name();
+    let dir = retries.run_dir.join(layout::plugin(name));
+    let rules = definition::rules(aggregator, plugin, retries.plugins, retries.attempts, retries.config);
+    let processed = catch_unwind(|| process::process(&dir, &rules));
+    let outcome = match processed.unwrap_or_else(|_| Err(anyhow!("reading its results panicked"))) {
         Ok(outcome) => outcome,
         Err(error) => {
-            // A failure of this plugin only: the archive says so.
-            let outcome = process::unprocessed(&dir, &rules, &format!("{error:#}"))?;
-            aggregator.processed(name, |_| Some((outcome.status.clone(), outcome.counts.clone())));
+            // A failure of this plugin only: status and archive say so.
+            aggregator.processed(name, |_| Some((FAILED.into(), [(FAILED.into(), 1)].into())));
+            process::unprocessed(&dir, &rules, &format!("its results could not be processed: {error:#}"))?;
             return Err(error);
         }
     };
     let of = |name: &str| {
-        let (_, own) = outcome.nodes.iter().find(|(other, _)| other == name)?;
+        let mut own = outcome.nodes.iter().filter(|(other, _)| other == name).map(|(_, own)| own);
+        // A node whose results are there and have failed all the same is listed twice.
+        let (first, last) = (own.next()?, own.next_back());
+        let own = last.filter(|last| last.status == FAILED).unwrap_or(first);
         Some((own.status.clone(), own.counts.clone()))
     };
     aggregator.processed(name, |id| match id.is_global() {
@@ -47,5 +57,6 @@ fn process_one(aggregator: &Aggregator, plugin: &Plugin<'_>, retries: &Retries<'
     for part in rules.parts.iter().chain(&rules.attempts) {
         aggregator.processed(part, |_| of(part));
     }
+    ensure!(outcome.missing == 0, "files of {} expected results are missing", outcome.missing);
     Ok(())
 }

@@ -102,7 +102,7 @@ impl Retries<'_> {
             return Ok(BTreeSet::new());
         }
         let rules = definition::rules(aggregator, plugin, self.plugins, self.attempts, self.config);
-        process::process_apart(&dir, &rules, &self.config.limits.processing)?;
+        process::process(&dir, &rules)?;
         let tree = dir.join(layout::TREE);
         let file = File::open(&tree).at("cannot read", &tree)?;
         let names = report::failed_in(file)?;

@@ -2,19 +2,22 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
+use crate::item::read::Metered;
 use crate::item::tree::Tree;
 use crate::item::{DURATION, FAILED, FAILURE, Item, PASSED, SKIPPED, UNKNOWN};
 use base::clock;
 
 /// How much of what one test printed is kept, its end; failures are told there.
 const OUTPUT_LIMIT: usize = 32 << 10;
-/// How much all tests that have not ended may have printed; what comes beyond is only in the file.
+/// Maximum bytes held of all tests that have not ended; the rest is only in the file.
 const OUTPUTS_LIMIT: usize = 8 << 20;
+/// What holding the output of one test takes beside its texts.
+const OUTPUT_COST: usize = 128;
 
 /// What matters of an event; the rest is only checked for its types.
 #[derive(Default)]
@@ -40,11 +43,13 @@ impl Outputs {
         if ["=== ", "--- "].iter().any(|frame| line.starts_with(frame)) {
             return;
         }
-        if self.size + event.output.len() > OUTPUTS_LIMIT {
+        let key = (event.package, event.test);
+        let cost = if self.of.contains_key(&key) { 0 } else { cost(&key) };
+        if self.size + cost + event.output.len() > OUTPUTS_LIMIT {
             return;
         }
-        self.size += event.output.len();
-        let text = self.of.entry((event.package, event.test)).or_default();
+        self.size += cost + event.output.len();
+        let text = self.of.entry(key).or_default();
         text.push_str(&event.output);
         if text.len() > OUTPUT_LIMIT {
             let mut start = text.len() - OUTPUT_LIMIT;
@@ -57,18 +62,26 @@ impl Outputs {
     }
 
     fn take(&mut self, event: &Event) -> String {
-        let text = self.of.remove(&(event.package.clone(), event.test.clone())).unwrap_or_default();
-        self.size -= text.len();
+        let key = (event.package.clone(), event.test.clone());
+        let Some(text) = self.of.remove(&key) else { return String::new() };
+        self.size -= cost(&key) + text.len();
         text
     }
 }
 
+fn cost((package, test): &(String, String)) -> usize {
+    package.len() + test.len() + OUTPUT_COST
+}
+
 /// Adds the tests of a file to the group that is open. On an error it keeps those before it.
-pub(crate) fn read(input: impl BufRead, tree: &mut Tree) -> anyhow::Result<()> {
-    let last = Rc::new(Cell::new(0));
+pub(crate) fn read(input: impl Read, tree: &mut Tree) -> anyhow::Result<()> {
+    let (last, taken) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let metered = Metered { input, taken: taken.clone() };
+    let input = BufReader::with_capacity(64 << 10, metered);
     let input = Lenient { input, last: last.clone(), ready: Vec::new(), taken: 0, rest: Vec::new() };
     let mut outputs = Outputs::default();
     for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<Event>>() {
+        taken.set(0);
         let event = event.map_err(|error| reason(&error, last.get()))?.unwrap_or_default();
         let status = match event.action.as_str() {
             _ if event.test.is_empty() => continue,

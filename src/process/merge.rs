@@ -19,6 +19,9 @@ use base::json::json;
 /// How much text of one attempt at a test is kept; the rest is in the attempt's own files.
 const MAX_ATTEMPT_BYTES: usize = 64 << 10;
 
+/// How much of the names and attempts of tests is held; the suite of a conformance run takes a hundredth.
+const MAX_LEDGER_BYTES: usize = 64 << 20;
+
 /// Which tests ran where.
 #[derive(Default)]
 pub(super) struct Ledger {
@@ -35,9 +38,10 @@ impl Ledger {
     /// it is part of it.
     pub(super) fn read(dir: &Path, rules: &Rules) -> Result<Self> {
         let mut ledger = Self::default();
+        let mut left = MAX_LEDGER_BYTES;
         if !rules.parts.is_empty() {
             for source in std::iter::once(&rules.name).chain(&rules.parts) {
-                let mut ran = Ran(|item: Item| {
+                let mut ran = Ran(&mut left, |item: Item| {
                     ledger.ran.insert(item.name);
                 });
                 each(dir, source, rules, &mut ran)?;
@@ -46,13 +50,14 @@ impl Ledger {
         for source in &rules.attempts {
             let mut counts = BTreeMap::new();
             let again = &mut ledger.again;
-            let mut note = Ran(|item: Item| {
+            let mut note = Ran(&mut left, |item: Item| {
                 *counts.entry(item.status.clone()).or_default() += 1;
                 again.entry(item.name.clone()).or_default().push(attempt(&item));
             });
             each(dir, source, rules, &mut note)?;
             ledger.attempts.push((source.clone(), counts));
         }
+        anyhow::ensure!(left > 0, "the names of its tests take more than {} MiB", MAX_LEDGER_BYTES >> 20);
         Ok(ledger)
     }
 }
@@ -94,13 +99,15 @@ fn each(dir: &Path, source: &str, rules: &Rules, visit: &mut dyn Visit) -> Resul
     })
 }
 
-/// Hears of tests that ran.
-struct Ran<F>(F);
+/// Receives tests that ran, as long as there is room for them.
+struct Ran<'a, F>(&'a mut usize, F);
 
-impl<F: FnMut(Item)> Visit for Ran<F> {
+impl<F: FnMut(Item)> Visit for Ran<'_, F> {
     fn leaf(&mut self, item: Item) -> Result<()> {
-        if item.status != SKIPPED {
-            (self.0)(item);
+        let text: usize = item.details.values().filter_map(Value::as_str).map(str::len).sum();
+        *self.0 = self.0.saturating_sub(item.name.len() + text.min(MAX_ATTEMPT_BYTES) + 128);
+        if item.status != SKIPPED && *self.0 > 0 {
+            (self.1)(item);
         }
         Ok(())
     }

@@ -1,9 +1,8 @@
 //! Everything a plugin sent, files and error reports, into its `sonobuoy_results.yaml`.
 //!
-//! One file that cannot be read gives one item that says why; it never fails the whole. `apart` does this in a process
-//! of its own with bounds of its own.
+//! One file that cannot be read gives one item that says why, and so does an expected result without files; neither fails the
+//! whole. Memory is bounded whatever the files hold, time by [`Rules::limit`].
 
-mod apart;
 mod failure;
 #[cfg(any(fuzzing, test))]
 mod fuzz;
@@ -11,24 +10,26 @@ mod gojson;
 mod junit;
 mod merge;
 
-pub(crate) use apart::{COMMAND, child, in_program, limits, process_apart, unprocessed};
 #[cfg(any(fuzzing, test))]
 pub use fuzz::{file as fuzz_file, tree as fuzz_tree};
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read as _};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::item::read::{self, Visit, Writer};
 use crate::item::tree::{Finished, Tree};
-use crate::item::{FAILED, Item, PASSED, Tally, UNKNOWN};
+use crate::item::{FAILED, Item, OTHER, PASSED, Tally, UNKNOWN, is_known};
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
 use base::at::At as _;
+use base::clock;
+use base::json::json;
 use merge::{Ledger, Merged};
 
 /// How large an error report may be; it holds a pod at most.
@@ -42,8 +43,25 @@ const MAX_NODE_BYTES: u64 = 64 << 20;
 /// So many files of a plugin that cannot be read are named in the log: on each node it is often the same mistake.
 const MAX_TOLD: u64 = 5;
 
+/// How many different statuses are kept of a node; a plugin may invent one for each of its tests.
+const MAX_NODE_STATUSES: usize = 32;
+/// How long the status of a node may be: it may add up many others.
+const MAX_STATUS_BYTES: usize = 4 << 10;
+
+/// A result that was expected, as the archive lists it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Expected {
+    /// Its plugin.
+    pub plugin: String,
+    /// Its node.
+    pub node: String,
+    /// Why the result is missing.
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
 /// How the files of a plugin are to be read.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     /// The plugin's name.
     pub name: String,
@@ -59,9 +77,24 @@ pub(crate) struct Rules {
     pub attempts: Vec<String>,
     /// The interrupted run that this one goes on with, and what that has run: why each test failed, nothing for those that passed.
     pub resumed: (String, BTreeMap<String, String>),
+    /// What was expected of it and of its parts.
+    pub expected: Vec<Expected>,
+    /// When reading has to end, and how long that is.
+    pub limit: Option<(Instant, Duration)>,
 }
 
 impl Rules {
+    /// An error once the time is over.
+    fn check_time(&self) -> io::Result<()> {
+        match self.limit {
+            Some((end, limit)) if Instant::now() >= end => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("reading them took more than {} (`Limits.Processing.Time`)", clock::duration(limit)),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn selects(&self, name: &str) -> bool {
         if !self.files.is_empty() {
             return self.files.iter().any(|file| file == name);
@@ -88,7 +121,7 @@ impl From<&plugin::Config> for Rules {
 }
 
 /// What the results of a plugin came to, or those of one node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     /// `passed`, `failed`, `unknown`, or a sum of custom statuses.
     pub status: String,
@@ -97,6 +130,8 @@ pub(crate) struct Outcome {
     /// The same for each node of a plugin that runs on each: a node that also reported an error is there twice. Of one with
     /// parts or further attempts, the same for each of these.
     pub nodes: Vec<(String, Outcome)>,
+    /// Expected results without files.
+    pub missing: usize,
 }
 
 /// Reads `results/` and `errors/` in a plugin's folder, and in those of its parts, and writes `sonobuoy_results.yaml` there.
@@ -112,20 +147,21 @@ pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
             tree,
             nodes: Vec::new(),
             limit: u64::MAX,
+            missing: 0,
             unreadable: 0,
             told: HashSet::new(),
             resumed: rules.resumed.1.clone(),
         };
-        run.everything(dir).at("cannot process", dir)?;
+        run.everything(dir).and_then(|()| Ok(rules.check_time()?)).at("cannot process", dir)?;
         if let more @ 1.. = run.unreadable.saturating_sub(MAX_TOLD) {
             log::warn!("cannot read {more} more results of plugin `{}`", rules.name);
         }
         if let Finished::Written(tally) = run.tree.finish(&path)? {
             let status = tally.status(tally.has_custom());
             let counts = counts(&tally, &status);
-            let mut nodes = run.nodes;
+            let (mut nodes, missing) = (run.nodes, run.missing);
             nodes.extend(ledger.attempts.into_iter().map(|(name, counts)| (name, Outcome::of(counts))));
-            return Ok(Outcome { status, counts, nodes });
+            return Ok(Outcome { status, counts, nodes, missing });
         }
     }
     anyhow::bail!("the results in `{}` changed while they were read", dir.display())
@@ -136,24 +172,55 @@ impl Outcome {
     fn of(counts: BTreeMap<String, u64>) -> Self {
         let mut tally = Tally::default();
         counts.keys().for_each(|status| tally.leaf(status));
-        Self { status: tally.status(false), counts, nodes: Vec::new() }
+        Self { status: tally.status(false), counts, ..Self::default() }
+    }
+}
+
+/// Writes the tree of a plugin whose results could not be processed: one item that says why.
+pub(crate) fn unprocessed(dir: &Path, rules: &Rules, reason: &str) -> anyhow::Result<()> {
+    let path = dir.join(TREE);
+    let mut tree = Tree::create(&path, false)?;
+    let root = Item { name: rules.name.clone(), ..Item::default() };
+    tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
+    let item = Item { name: "post-processing".into(), status: FAILED.into(), ..Item::default() };
+    tree.leaf(&with_meta(item, &[("error", reason)]))?;
+    tree.finish(&path).map(drop)
+}
+
+/// A file that can be read until the time is over.
+struct Timed<'a> {
+    file: File,
+    rules: &'a Rules,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.rules.check_time()?;
+        self.file.read(buffer)
+    }
+}
+
+impl Seek for Timed<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
     }
 }
 
 /// The files that one plugin sent.
-struct Files {
+struct Files<'a> {
     dir: PathBuf,
+    rules: &'a Rules,
     /// What stands before their paths in the tree.
     prefix: String,
 }
 
-impl Files {
+impl<'a> Files<'a> {
     /// Those of the plugin whose folder is `dir`, or of another one beside it.
-    fn beside(dir: &Path, plugin: &str, rules: &Rules) -> Self {
+    fn beside(dir: &Path, plugin: &str, rules: &'a Rules) -> Self {
         if plugin == rules.name {
-            return Self { dir: dir.to_owned(), prefix: String::new() };
+            return Self { dir: dir.to_owned(), rules, prefix: String::new() };
         }
-        Self { dir: dir.with_file_name(plugin), prefix: layout::beside(plugin) }
+        Self { dir: dir.with_file_name(plugin), rules, prefix: layout::beside(plugin) }
     }
 
     /// A path below the folder of the plugin that is processed, as archives write it, whatever this system has between folders.
@@ -180,7 +247,7 @@ impl Files {
     }
 
     /// Opens a regular file of the plugin; links that lead elsewhere and pipes are refused.
-    fn open(&self, path: &Path) -> anyhow::Result<File> {
+    fn open(&self, path: &Path) -> anyhow::Result<Timed<'a>> {
         let full = self.dir.join(path);
         let real = full.canonicalize()?;
         anyhow::ensure!(
@@ -188,23 +255,25 @@ impl Files {
             "it is a link that leads out of the results"
         );
         anyhow::ensure!(fs::metadata(&real)?.is_file(), "it is not a regular file");
-        Ok(File::open(real)?)
+        Ok(Timed { file: File::open(real)?, rules: self.rules })
     }
 }
 
 /// Reads a JUnit file.
-fn junit(file: File, visit: &mut dyn Visit) -> anyhow::Result<()> {
+fn junit(file: impl Read, visit: &mut dyn Visit) -> anyhow::Result<()> {
     junit::read(BufReader::with_capacity(64 << 10, file), visit)
 }
 
 struct Run<'a> {
-    files: Files,
+    files: Files<'a>,
     rules: &'a Rules,
     ledger: &'a Ledger,
     tree: Tree,
     nodes: Vec<(String, Outcome)>,
     /// Where the part of the current node ends in the tree.
     limit: u64,
+    /// How many expected results have no files.
+    missing: usize,
     /// How many of its files cannot be read.
     unreadable: u64,
     /// The tests that were taken, if there are parts.
@@ -231,11 +300,13 @@ impl Run<'_> {
                 self.walk(Path::new(folder), look)?;
             }
         }
+        self.missing(&self.rules.name)?;
         for part in &self.rules.parts {
             self.files = Files::beside(dir, part, self.rules);
             let before = self.tree.counted();
             self.walk(Path::new(RESULTS), Look::Results)?;
             self.walk(Path::new(ERRORS), Look::Errors)?;
+            self.missing(part)?;
             let mut counts = self.tree.counted();
             counts.retain(|status, count| {
                 *count -= before.get(status).copied().unwrap_or_default();
@@ -253,22 +324,60 @@ impl Run<'_> {
     }
 
     fn each_node(&mut self, folder: &str, look: Look) -> anyhow::Result<()> {
-        for (folder_name, kind) in list(&self.files.dir.join(folder))? {
-            if !kind.is_dir() {
-                continue;
+        for (name, kind) in list(&self.files.dir.join(folder))? {
+            if kind.is_dir() {
+                let path = Path::new(folder).join(&name);
+                self.node(&name.to_string_lossy(), look, |run| run.walk(&path, look))?;
             }
-            let name = folder_name.to_string_lossy().into_owned();
-            let node = Item { name: name.clone(), ..Item::default() };
-            self.tree.enter(&with_meta(node, &[("type", "node")]), UNKNOWN)?;
-            self.limit = self.tree.written() + MAX_NODE_BYTES;
-            self.walk(&Path::new(folder).join(folder_name), look)?;
-            let (tally, status) = match look {
-                // Nobody was there to pass anything.
-                Look::Errors => self.tree.leave_skipped(),
-                Look::Results => self.tree.leave(None),
+        }
+        Ok(())
+    }
+
+    fn node(
+        &mut self,
+        name: &str,
+        look: Look,
+        inside: impl FnOnce(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let node = Item { name: name.to_owned(), ..Item::default() };
+        self.tree.enter(&with_meta(node, &[("type", "node")]), UNKNOWN)?;
+        self.limit = self.tree.written() + MAX_NODE_BYTES;
+        inside(self)?;
+        let (tally, status) = match look {
+            // Nobody was there to pass anything.
+            Look::Errors => self.tree.leave_skipped(),
+            Look::Results => self.tree.leave(None),
+        };
+        let mut counts = counts(&tally, &status);
+        if counts.len() > MAX_NODE_STATUSES {
+            for (status, count) in std::mem::take(&mut counts) {
+                let status = if is_known(&status) { status } else { OTHER.into() };
+                *counts.entry(status).or_default() += count;
+            }
+        }
+        let status = if status.len() <= MAX_STATUS_BYTES { status } else { OTHER.into() };
+        self.nodes.push((name.to_owned(), Outcome { status, counts, ..Outcome::default() }));
+        Ok(())
+    }
+
+    /// Adds a failure for each expected result of `plugin` that has no files.
+    fn missing(&mut self, plugin: &str) -> anyhow::Result<()> {
+        for Expected { node, error, .. } in self.rules.expected.iter().filter(|one| one.plugin == plugin) {
+            let at = |folder: &str| self.files.dir.join(folder).join(node);
+            let why = match error {
+                _ if at(ERRORS).join(ERROR_FILE).is_file() => continue,
+                None if at(RESULTS).is_dir() => continue,
+                Some(why) => why,
+                None => "its files are missing",
             };
-            let counts = counts(&tally, &status);
-            self.nodes.push((name, Outcome { status, counts, nodes: Vec::new() }));
+            self.missing += 1;
+            let report = json!({ "error": why }).to_string();
+            let item = with_meta(failure::read(report.as_bytes(), ERROR_FILE), &[("error", why)]);
+            if self.rules.per_node && plugin == self.rules.name {
+                self.node(node, Look::Errors, |run| Ok(run.tree.leaf(&item)?))?;
+            } else {
+                self.tree.leaf(&item)?;
+            }
         }
         Ok(())
     }
@@ -290,6 +399,7 @@ impl Run<'_> {
     }
 
     fn file(&mut self, path: &Path, name: &str) -> anyhow::Result<()> {
+        self.rules.check_time()?;
         let item = Item { name: name.to_owned(), ..Item::default() };
         let shown = self.files.shown(path);
         let typed = with_meta(item.clone(), &[("file", &shown), ("type", "file")]);
@@ -299,7 +409,7 @@ impl Run<'_> {
             format if plugin::is_junit(format) => self.junit(path, &typed),
             "gojson" => self.files.open(path).and_then(|file| {
                 self.tree.enter(&typed, PASSED)?;
-                let result = gojson::read(BufReader::with_capacity(64 << 10, file), &mut self.tree);
+                let result = gojson::read(file, &mut self.tree);
                 // What was read before an error is kept.
                 let error = result.err().map(|error| format!("{error:#}"));
                 self.tree.leave(error.as_deref());
@@ -466,7 +576,7 @@ mod tests {
                 "<testsuite><testcase name='t'/></testsuite>".repeat(count)
             )
         };
-        for (node, count) in [("a", 1), ("b", 700_000), ("c", 1)] {
+        for (node, count) in [("a", 1), ("b", 800_000), ("c", 1)] {
             fs::create_dir_all(dir.join("results").join(node)).unwrap();
             fs::write(dir.join("results").join(node).join("junit.xml"), suites(count)).unwrap();
         }
@@ -486,7 +596,7 @@ mod tests {
             |per_node| Rules { name: "p".into(), per_node, format: "junit".into(), ..Rules::default() };
         fs::create_dir_all(dir.join("results/n1")).unwrap();
         let unknown =
-            Outcome { status: UNKNOWN.into(), counts: [(UNKNOWN.into(), 1)].into(), nodes: Vec::new() };
+            Outcome { status: UNKNOWN.into(), counts: [(UNKNOWN.into(), 1)].into(), ..Outcome::default() };
         assert_eq!(process(&dir, &rules(false)).unwrap(), unknown);
         let nodes = vec![("n1".to_owned(), unknown.clone())];
         assert_eq!(process(&dir, &rules(true)).unwrap(), Outcome { nodes, ..unknown });

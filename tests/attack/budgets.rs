@@ -42,12 +42,6 @@ const RUNS: &[(&str, &str, &str, &str)] = &[
         "more than 10 inodes (`Limits.Plugin`)",
     ),
     (
-        "a report that takes much memory to read",
-        r#"{"Processing": {"MemoryBytes": 8388608}}"#,
-        "{ printf '<testsuite><testcase name=\"'; head -c 20000000 /dev/zero | tr '\\0' n; printf '\"/></testsuite>'; } > out",
-        "reading them took more than 8 MiB of memory (`Limits.Processing.MemoryBytes`",
-    ),
-    (
         "a report that takes long to read",
         r#"{"Processing": {"Time": "1ms"}}"#,
         "{ printf '<testsuite>'; yes '<testcase name=\"a\"/>' | head -n 200000; printf '</testsuite>'; } > out",

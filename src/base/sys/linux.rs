@@ -46,15 +46,6 @@ fn children() -> Vec<Pid> {
     std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(of_thread).flatten().collect()
 }
 
-/// How much address space this process has, its program and libraries among it.
-#[cfg(feature = "program")]
-pub(super) fn mapped() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
-    let number = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    number.unwrap_or(0).saturating_mul(1024)
-}
-
 /// All other processes that have `value` as the value of a variable.
 #[cfg(feature = "program")]
 pub(super) fn bearing(value: &str) -> Vec<Pid> {

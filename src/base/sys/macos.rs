@@ -13,11 +13,6 @@ pub fn adopt_strays() -> io::Result<()> {
 /// None are ours, as above.
 pub fn end_strays() {}
 
-/// Limits of address space count for nothing here.
-pub(super) fn mapped() -> u64 {
-    0
-}
-
 /// All other processes that have `value` as the value of a variable, as far as the system tells: it keeps the
 /// environment of its own programs to itself.
 pub(super) fn bearing(value: &str) -> Vec<Pid> {

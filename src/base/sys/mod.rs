@@ -43,8 +43,8 @@ pub use family::files::{
 pub use family::net::{keep_alive, listen_at_all, raise_open_files, socket, stop_listening};
 #[cfg(feature = "program")]
 pub use family::process::{
-    Group, INHERITED, VITAL, adopt_strays, bound_memory, end_strays, ended_by_signal, homes, host_name,
-    kill_bearing, kill_group, on_signal,
+    Group, INHERITED, adopt_strays, end_strays, ended_by_signal, homes, host_name, kill_bearing, kill_group,
+    on_signal, survive_file_limit,
 };
 #[cfg(feature = "program")]
 pub use family::terminal::{colours, shows_unicode, stderr_size, stdout_width};

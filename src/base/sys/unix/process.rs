@@ -5,25 +5,23 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Pid, kill_process, kill_process_group};
 
 use super::super::Signal;
 #[cfg(target_os = "linux")]
-pub use super::super::linux::{adopt_strays, end_strays};
+use super::super::linux::bearing;
 #[cfg(target_os = "linux")]
-use super::super::linux::{bearing, mapped};
+pub use super::super::linux::{adopt_strays, end_strays};
+#[cfg(target_os = "macos")]
+use super::super::macos::bearing;
 #[cfg(target_os = "macos")]
 pub use super::super::macos::{adopt_strays, end_strays};
-#[cfg(target_os = "macos")]
-use super::super::macos::{bearing, mapped};
 
 /// What of the environment a program needs, whoever starts it.
 pub const INHERITED: &[&str] = &["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
-
-/// What not even a program with an empty environment can do without.
-pub const VITAL: &[&str] = &[];
 
 /// A process and what it has started, unless that has left the group; killed when this is dropped.
 #[derive(Debug)]
@@ -76,16 +74,9 @@ pub fn kill_bearing(value: &str) -> bool {
     bearing(value).iter().filter(|pid| kill(pid)).count() > 0
 }
 
-/// From now on this process gets no more than `bytes` of memory beside what it has: what asks for more ends it, without a
-/// dump.
-pub fn bound_memory(bytes: u64) -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, setrlimit};
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    let bytes = bytes.saturating_add(mapped());
-    for resource in [Resource::As, Resource::Data] {
-        setrlimit(resource, Rlimit { current: Some(bytes), maximum: Some(bytes) })?;
-    }
-    Ok(())
+/// Makes a write beyond the limit of a file's size (`ulimit -f`) an error instead of the end of this process.
+pub fn survive_file_limit() -> io::Result<()> {
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).map(drop)
 }
 
 /// The signal that ended a process.

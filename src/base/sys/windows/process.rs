@@ -27,9 +27,6 @@ pub const INHERITED: &[&str] = &[
     "windir",
 ];
 
-/// What not even a program with an empty environment can do without: the system finds its own libraries by it.
-pub const VITAL: &[&str] = &["SystemDrive", "SystemRoot", "windir"];
-
 /// A process and all that it has started; killed when this is dropped.
 #[derive(Debug)]
 pub struct Group {
@@ -97,9 +94,9 @@ pub fn kill_bearing(_value: &str) -> bool {
     false
 }
 
-/// Windows bounds only processes in a job, and makes jobs by calls that are unsafe.
-pub fn bound_memory(_bytes: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
+/// Does nothing: Windows has no such limit.
+pub fn survive_file_limit() -> io::Result<()> {
+    Ok(())
 }
 
 /// No process ends by a signal.
