@@ -27,6 +27,8 @@ mod docs;
 mod doctor;
 mod export;
 mod families;
+#[cfg(unix)]
+mod faults;
 mod flags;
 #[cfg(target_os = "linux")]
 mod gather;

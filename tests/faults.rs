@@ -1,0 +1,327 @@
+//! Disks, files, threads and connections that fail under a run: it ends, and exits with 0 only if every expected result is
+//! in the archive as it was sent.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::channel::with_aggregator;
+use super::support::watchdog::Watchdog;
+use super::support::{Archive, Folder, Sonobuoy, any_program, fixture, program, skipped};
+use base::stop::Stop;
+use client::protocol::ResultId;
+use sonobuoy::outside::Limits;
+
+const SEEDS: u64 = 200;
+/// Runs at the same time; each waits more than it works.
+const AT_ONCE: usize = 6;
+const NODES: usize = 3;
+
+/// Each node sends its name, many times.
+const PLUGIN: &str = "sonobuoy-config: {driver: DaemonSet, plugin-name: p, result-format: raw}
+spec:
+  name: plugin
+  command: [sh, -c]
+  args:
+  - |
+      set -e; cd $RESULTS_DIR; yes $NODE_NAME | head -n 2000 > out; ls -d $RESULTS_DIR/out > done
+";
+
+/// A run of `nodes` nodes with its temporary files, its home and its archive in one folder.
+fn run(nodes: usize) -> (Command, Folder) {
+    let words =
+        "run --local --fail-on incomplete --timeout 4 -p plugin.yaml --retrieve archive --local-nodes";
+    let run = Sonobuoy::new(words).arg(nodes.to_string()).file("plugin.yaml", PLUGIN).file("tmp/keep", "");
+    let tmp = run.folder().join("tmp");
+    let run = run.env("TMPDIR", tmp).env("SONOBUOY_DONE_FILE_DELAY", "0").env("SONOBUOY_UPLOAD_LIMIT", "2s");
+    run.command()
+}
+
+/// Waits for the end of a run and checks what it left.
+#[track_caller]
+fn check(case: &str, mut command: Command, folder: &Folder, nodes: usize) -> ExitStatus {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let watchdog = Watchdog::over(&child);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!watchdog.bit(), "{case}: still running: {said}");
+    assert!(!said.contains("this is a bug"), "{case}: {said}");
+    let out = folder.join("archive");
+    let names = if out.is_dir() { Folder::names_of(&out) } else { Vec::new() };
+    assert!(!names.iter().any(|name| name.starts_with('.')), "{case}: {names:?}: {said}");
+    if output.status.success() || names.iter().any(|name| name.ends_with(".tar.gz")) {
+        let archive = Archive::only_one_in(&out);
+        assert_eq!(names.len(), 3, "{case}: an archive has a seal: {names:?}");
+        let complete = (1..=nodes).all(|number| is_intact(&archive, number));
+        assert!(complete || !output.status.success(), "{case}: exit code 0: {said}");
+        let tree = "plugins/p/sonobuoy_results.yaml";
+        let passed =
+            archive.names().any(|name| name == tree) && archive.text(tree).contains("\nstatus: passed");
+        assert!(complete || !passed, "{case}: passed");
+    }
+    output.status
+}
+
+fn is_intact(archive: &Archive, number: usize) -> bool {
+    let ending = if number == 1 { String::new() } else { format!("-{number}") };
+    archive.names().any(|name| {
+        let node = name.strip_prefix("plugins/p/results/").and_then(|rest| rest.strip_suffix("/out"));
+        let is_it = |node: &str| match node.rsplit_once('-') {
+            Some((_, last)) if last.parse::<usize>().is_ok() => node.ends_with(&ending) && number > 1,
+            _ => number == 1,
+        };
+        node.is_some_and(|node| is_it(node) && archive.text(name) == format!("{node}\n").repeat(2_000))
+    })
+}
+
+/// The injector, built; none where nothing builds it.
+fn injector(folder: &Folder) -> Option<PathBuf> {
+    if !cfg!(target_os = "linux") {
+        skipped("LD_PRELOAD", "this system has no such variable");
+        return None;
+    }
+    let compiler = any_program(&["cc", "gcc", "clang"])?;
+    let library = folder.join("faults.so");
+    let built = Command::new(compiler)
+        .args(["-shared", "-fPIC", "-O1", "-w", "-o"])
+        .arg(&library)
+        .arg(fixture("faults.c"))
+        .arg("-ldl")
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Some(library)
+}
+
+/// The fault of a seed, in the words of the injector.
+fn fault(seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut pick = |most: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % most
+    };
+    let calls = [("write", 60), ("sync", 25), ("rename", 12), ("create", 40), ("mkdir", 30), ("read", 60)];
+    let (call, most) = calls[usize::try_from(pick(6)).unwrap()];
+    // EIO, ENOSPC, EMFILE, EACCES, EDQUOT
+    let error = [5, 28, 24, 13, 122][usize::try_from(pick(5)).unwrap()];
+    format!("{call} {} {} {error}", pick(most) + 1, [1, 2, 5, 0][usize::try_from(pick(4)).unwrap()])
+}
+
+#[test]
+fn whatever_call_fails_no_run_passes_without_all_of_its_results() {
+    let folder = Folder::new();
+    let Some(library) = injector(&folder) else { return };
+    // Another beginning is another set of faults.
+    let from = std::env::var("SONOBUOY_FAULTS_FROM").ok().and_then(|from| from.parse().ok()).unwrap_or(0);
+    let (next, hits) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let seed @ 0..SEEDS = next.fetch_add(1, Ordering::Relaxed) as u64 {
+                    let fault = fault(from + seed);
+                    let (mut command, own) = run(NODES);
+                    let hit = folder.join(&format!("hit-{seed}"));
+                    command.env("LD_PRELOAD", &library).env("FAULTS", &fault);
+                    command.env("FAULTS_BELOW", own.path()).env("FAULTS_HIT", &hit);
+                    check(&format!("seed {}: {fault}", from + seed), command, &own, NODES);
+                    hits.fetch_add(usize::from(hit.exists()), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let hits = hits.into_inner() as u64;
+    assert!(hits > SEEDS / 2, "only {hits} faults were met");
+}
+
+/// Runs it behind limits of the shell.
+fn limited(command: &Command, folder: &Folder, limits: &str, before: &[&str]) -> Command {
+    let mut words = before.iter().copied().chain(["sh", "-c"]);
+    let mut limited = Command::new(words.next().unwrap());
+    limited.args(words).arg(format!("{limits}; exec \"$0\" \"$@\"")).arg(command.get_program());
+    limited.args(command.get_args()).current_dir(folder.path()).env_clear();
+    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited
+}
+
+#[test]
+fn few_files_and_no_threads_fail_nodes_and_hang_nothing() {
+    for limit in ["ulimit -n 26", "ulimit -n 40", "ulimit -f 1", "ulimit -f 8"] {
+        let (command, folder) = run(8);
+        let command = limited(&command, &folder, limit, &[]);
+        check(limit, command, &folder, 8);
+    }
+    // Root has no limit of processes.
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root && program("setpriv").is_none() {
+        return;
+    }
+    for count in [12, 20, 40] {
+        let (command, folder) = run(8);
+        let limit = format!("ulimit -u {count}");
+        let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        if is_root {
+            open_to_all(folder.path());
+        }
+        let command = limited(&command, &folder, &limit, if is_root { &nobody } else { &[] });
+        check(&limit, command, &folder, 8);
+    }
+}
+
+fn open_to_all(path: &Path) {
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    for entry in path.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            open_to_all(&path);
+        }
+    }
+}
+
+#[test]
+fn a_home_that_cannot_be_written_costs_a_warning() {
+    let (mut command, folder) = run(2);
+    command.env("HOME", "/proc/self");
+    assert!(check("read-only home", command, &folder, 2).success());
+}
+
+/// A small separate disk.
+struct Disk(Folder);
+
+impl Disk {
+    /// `None` without the right to mount one.
+    fn new(size: &str) -> Option<Self> {
+        let folder = Folder::new();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(folder.path())
+            .output();
+        if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+            skipped("root", "a full disk is mounted by root alone");
+            return None;
+        }
+        Some(Self(folder))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_for_a_while_loses_nothing_unseen() {
+    for stage in 0..10 {
+        let Some(disk) = Disk::new("100m") else { return };
+        let (mut command, folder) = run(NODES);
+        command.env("TMPDIR", disk.0.path());
+        let full = Duration::from_millis(100 * stage);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                Stop::new().wait(full);
+                let path = disk.0.join("filling");
+                if let Ok(mut file) = std::fs::File::create(&path) {
+                    let block = vec![1; 1 << 20];
+                    while file.write_all(&block).is_ok() {}
+                    Stop::new().wait(Duration::from_millis(600));
+                }
+                let _ = std::fs::remove_file(path);
+            });
+            check(&format!("full after {full:?}"), command, &folder, NODES);
+        });
+    }
+}
+
+#[test]
+fn a_page_survives_a_disk_that_is_full() {
+    let Some(disk) = Disk::new("64k") else { return };
+    let page = disk.0.write("page.html", "the page of before");
+    disk.0.write("filling", vec![1; 56 << 10]);
+    let (mut command, folder) = run(1);
+    let status = check(
+        "page",
+        {
+            command.arg("--html").arg(&page);
+            command
+        },
+        &folder,
+        1,
+    );
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(disk.0.read("page.html"), "the page of before");
+    assert_eq!(disk.0.names(), ["filling", "page.html"]);
+}
+
+/// Passes connections on to `to`. Of the first, the aggregator gets no more than `bytes` and then the end, while the worker
+/// can send all of it.
+fn half_closing(to: String, bytes: u64) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for (number, worker) in listener.incoming().enumerate() {
+            let (mut worker, aggregator) = (worker.unwrap(), TcpStream::connect(&to).unwrap());
+            let (mut answers, mut back) = (aggregator.try_clone().unwrap(), worker.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut answers, &mut back);
+                let _ = back.shutdown(Shutdown::Both);
+            });
+            std::thread::spawn(move || {
+                let most = if number == 0 { bytes } else { u64::MAX };
+                let _ = std::io::copy(&mut (&worker).take(most), &mut &aggregator);
+                let _ = aggregator.shutdown(Shutdown::Write);
+                let _ = std::io::copy(&mut worker, &mut std::io::sink());
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_connection_that_is_half_closed_costs_an_attempt_and_not_the_result() {
+    for size in [3_000_usize, 300_000, 5_000_000] {
+        for bytes in [2_500, 200_000, 1_000_000] {
+            with_aggregator(Limits::default(), |aggregator| {
+                let mut access = aggregator.access.clone();
+                let to = access.aggregator_url.strip_prefix("https://").unwrap().to_owned();
+                access.aggregator_url = format!("https://{}", half_closing(to, bytes));
+                let client = client::Client::new(&access, ResultId::on_node("p", "n")).unwrap();
+                let content = vec![b'x'; size];
+                let sent = client.submit_bytes("result", &content);
+                assert!(matches!(sent, Ok(client::Submitted::Accepted)), "{size} {bytes}: {sent:?}");
+                assert_eq!(aggregator.stored().map(String::into_bytes), Some(content));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_temporary_folder_may_be_relative_and_an_empty_one_is_none() {
+    for given in ["tmp", "./tmp/../tmp", ""] {
+        let (mut command, folder) = run(1);
+        command.env("TMPDIR", given);
+        assert!(check(given, command, &folder, 1).success());
+        assert_eq!(folder.names(), [".sonobuoy", "archive", "plugin.yaml", "tmp"], "{given:?}");
+        assert_eq!(Folder::names_of(&folder.join("tmp")), ["keep"]);
+    }
+}
+
+#[test]
+fn a_file_that_keeps_growing_is_reported_with_the_reason() {
+    let script = "cd $RESULTS_DIR; head -c 20000000 /dev/zero > r; ls -d $RESULTS_DIR/r > done; while :; do echo line >> r; done";
+    let definition = format!(
+        "sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: plugin, command: [sh, -c, '{script}']}}\n"
+    );
+    let run = Sonobuoy::new("run --local -p plugin.yaml --timeout 60").file("plugin.yaml", definition);
+    let done = run.env("SONOBUOY_DONE_FILE_DELAY", "0").status(1).run_any();
+    let error = Archive::only_one_in(done.folder.path()).text("plugins/p/errors/global/error.json");
+    assert!(error.contains("it changed while it was sent, 5 times"), "{error}");
+}
+
+#[test]
+fn runtime_errors_of_a_worker_come_without_its_usage() {
+    let worker = Sonobuoy::new("worker global").status(1).stderr_has("not set in the environment");
+    assert!(!worker.run_any().stderr.contains("Usage"));
+}
