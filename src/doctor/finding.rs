@@ -162,7 +162,11 @@ pub(crate) fn once(earlier: &[Check], check: &mut Check) {
             .iter()
             .any(|remedy| finding.remedy.as_ref() == Some(*remedy) || finding.cause.contains(&**remedy))
     };
+    let before = check.findings.len();
     check.findings.retain(|finding| !told(finding));
+    if check.findings.is_empty() && before > 0 && check.seen.is_empty() {
+        check.skipped = Some("not possible, for a reason above".into());
+    }
 }
 
 #[cfg(test)]
@@ -213,7 +217,12 @@ mod tests {
         second.add(Severity::Fails, "ErrImagePull", Some("push it"));
         second.add(Severity::Fails, "no image; push it", None);
         second.add(Severity::Warns, "slow", None);
-        once(&[first], &mut second);
+        let repeated = [first];
+        once(&repeated, &mut second);
         assert_eq!((second.findings.len(), second.status()), (1, "warned"));
+        let mut third = Check::new("nodes");
+        third.add(Severity::Fails, "ErrImagePull", Some("push it"));
+        once(&repeated, &mut third);
+        assert_eq!(third.status(), "skipped");
     }
 }
