@@ -109,7 +109,7 @@ pub(crate) fn source(
     let client = client.and_then(|client| usable(matches, client));
     if let Some(client) = &client
         && (named(matches) || !follows)
-        && usable(matches, client.within(ANSWER_TIMEOUT).status()).is_some()
+        && usable(matches, client.status_within(ANSWER_TIMEOUT)).is_some()
     {
         return Ok(Source::Service(client.clone()));
     }

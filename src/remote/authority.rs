@@ -25,7 +25,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// A pod that fits somewhere has a node by then.
 const SCHEDULE_TIMEOUT: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// Maximum duration of one request for a certificate.
+/// Maximum duration of one look for a certificate, with connecting.
 const LEARN_TIMEOUT: Duration = Duration::from_secs(3);
 /// No certificate is larger.
 const MAX_CERTIFICATE_BYTES: u64 = 64 << 10;
@@ -109,9 +109,12 @@ impl Authorities {
 
 /// What the namespace shows: a run and its certificate. An aggregator before this version shows nothing.
 fn shown(client: &Client, namespace: &str) -> Option<(String, String)> {
-    let client = client.clone().patience(Duration::ZERO).within(LEARN_TIMEOUT);
-    let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP);
-    let map = map.map_err(|error| log::debug!("the authority of the run is not known: {error}")).ok()?;
+    let map = client.stop().within(LEARN_TIMEOUT, |over| {
+        let client = client.under(over).patience(Duration::ZERO);
+        client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP)
+    });
+    let map =
+        map.ok()?.map_err(|error| log::debug!("the authority of the run is not known: {error}")).ok()?;
     let text = |key: &str| map["data"][key].as_str().map(str::to_owned);
     Some((text(RUN_KEY)?, text(AUTHORITY_KEY)?))
         .filter(|(_, certificate)| certificate.len() as u64 <= MAX_CERTIFICATE_BYTES)

@@ -299,9 +299,14 @@ impl StatusClient {
         self.client.stream(&request, Some(silence))
     }
 
-    /// The same client with this timeout for a request.
-    pub(crate) fn within(&self, timeout: Duration) -> Self {
-        Self { client: self.client.clone().within(timeout), ..self.clone() }
+    /// The status of the run, if the service can be reached and answers within `limit`.
+    pub(crate) fn status_within(&self, limit: Duration) -> Result<status::Run> {
+        match self.stop().within(limit, |over| self.under(over).status())? {
+            Err(error) if matches!(error.downcast_ref(), Some(Error::Stopped)) => {
+                bail!("`{}` did not answer within {}", self.client.config().server, clock::duration(limit))
+            }
+            answered => answered,
+        }
     }
 
     /// The same client, ending with `stop`.
