@@ -566,6 +566,15 @@ fn output_comes_before_a_silent_api_server_is_asked() {
             .run_any();
         assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
     }
+    // Neither does the service.
+    let mut credentials = served.credentials.clone();
+    credentials["host_address"] = format!("https://{address}/").into();
+    Sonobuoy::new("status --credentials -")
+        .stdin(credentials.to_string())
+        .status(1)
+        .stderr_has("the run's status service cannot be asked")
+        .stderr_has("did not answer within 3s")
+        .run();
     drop(silent);
 }
 

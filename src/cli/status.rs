@@ -107,15 +107,20 @@ pub(crate) fn source(
 ) -> Result<Source> {
     let client = service.map(|found| found.client(stop));
     let client = client.and_then(|client| usable(matches, client));
-    if let Some(client) = &client
-        && (named(matches) || !follows)
-        && usable(matches, client.status_within(ANSWER_TIMEOUT)).is_some()
-    {
-        return Ok(Source::Service(client.clone()));
-    }
-    match (cluster::client(matches, stop), client) {
-        (Err(_), Some(client)) => Ok(Source::Service(client)),
-        (cluster, _) => cluster.map(Source::Cluster),
+    let asked = client.as_ref().filter(|_| named(matches) || !follows);
+    let answer = asked.map(|client| client.status_within(ANSWER_TIMEOUT));
+    match (answer, client) {
+        (Some(Ok(_)), Some(client)) => Ok(Source::Service(client)),
+        (answer, client) => match (cluster::client(matches, stop), answer, client) {
+            (Err(_), Some(Err(error)), _) if !follows => {
+                Err(error.context("the run's status service cannot be asked"))
+            }
+            (Err(_), _, Some(client)) => Ok(Source::Service(client)),
+            (cluster, answer, _) => {
+                usable(matches, answer.transpose());
+                cluster.map(Source::Cluster)
+            }
+        },
     }
 }
 
