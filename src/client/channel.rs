@@ -169,7 +169,7 @@ impl Requested {
         }
         let access =
             Access { client_cert: answer.text, client_key: self.key.key_pem.clone(), ..self.access.clone() };
-        let tls = access.tls().map_err(Final::unsent)?;
+        let tls = access.tls().map_err(Final)?;
         Ok((agent(tls), renew.map_or(DEFAULT_RENEWAL, Duration::from_secs)))
     }
 }

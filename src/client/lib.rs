@@ -237,7 +237,7 @@ impl Client {
 
     fn agent(&self, url: &str) -> Result<Agent, Error> {
         self.channel.agent().map_err(|failed| match failed {
-            Failed::Final(last) => last.into_error(),
+            Failed::Final(last) => last.0,
             Failed::Again(again) => Error::Transport { url: url.into(), why: again.why },
         })
     }
@@ -263,7 +263,7 @@ impl Client {
             attempt += 1;
             let Again { why, after, is_changed } = match self.attempt(&url, source, is_error, watch) {
                 Ok(submitted) => return Ok(submitted),
-                Err(Failed::Final(last)) => return Err(last.into_error()),
+                Err(Failed::Final(last)) => return Err(last.0),
                 Err(Failed::Again(again)) => again,
             };
             changes += u32::from(is_changed);
@@ -290,7 +290,7 @@ impl Client {
         is_error: bool,
         watch: Watch<'_>,
     ) -> Result<Submitted, Failed> {
-        let mut body = source.body(watch).map_err(Final::unsent)?;
+        let mut body = source.body(watch).map_err(Final)?;
         let agent = self.channel.agent()?;
         let mut request = agent
             .put(url)
@@ -319,7 +319,7 @@ impl Client {
                 let damaged =
                     sent.as_ref().zip(stored).is_some_and(|(sent, stored)| Source::differs(sent, stored));
                 if damaged && response.status().is_success() {
-                    return Err(Final::damaged(url).into());
+                    return Err(Final(Error::Damaged { url: url.into() }).into());
                 }
                 let whole = Whole::new(url, answer(response, MAX_ANSWER_BYTES), is_cut)?;
                 retry::judge_answer(url, whole, advice, || source.changed())

@@ -59,27 +59,11 @@ pub(super) struct Again {
 }
 
 /// A failure that lasts: nothing could be sent, or the aggregator refused a [`Whole`] request.
-pub(super) struct Final(Error);
+pub(super) struct Final(pub(super) Error);
 
 impl Again {
     pub(super) fn new(why: String) -> Self {
         Self { why, after: None, is_changed: false }
-    }
-}
-
-impl Final {
-    /// Nothing was sent, because of this.
-    pub(super) fn unsent(error: Error) -> Self {
-        Self(error)
-    }
-
-    /// The aggregator has stored what arrived, and that is not what was sent.
-    pub(super) fn damaged(url: &str) -> Self {
-        Self(Error::Damaged { url: url.into() })
-    }
-
-    pub(super) fn into_error(self) -> Error {
-        self.0
     }
 }
 

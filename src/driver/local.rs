@@ -9,7 +9,6 @@ use base::sys::Open as _;
 use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -26,7 +25,7 @@ use super::{Driver, Plugin, Proof};
 use crate::layout;
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
 use crate::plugin::{self, Definition};
-use base::stop::Stop;
+use base::stop::{Stop, caught};
 use base::sys::{self, Group};
 use client::env as var;
 use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
@@ -90,8 +89,7 @@ impl Driver for Local {
                     drop(findings.send(Finding::Failure(failure)));
                 };
                 let pod = move || {
-                    let ran = catch_unwind(AssertUnwindSafe(|| self.run_pod(plugin, id, findings, stop)));
-                    ran.unwrap_or_else(|_| bail!("its driver panicked")).unwrap_or_else(fail);
+                    caught(|| self.run_pod(plugin, id, findings, stop)).unwrap_or_else(fail);
                 };
                 let pod = thread::Builder::new().name(format!("pod {id}")).spawn_scoped(scope, pod);
                 pod.context("cannot start a thread for it").map_or_else(fail, drop);

@@ -4,7 +4,6 @@
 //! Starts the threads `aggregator` and `status`, and joins them.
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -19,7 +18,7 @@ use crate::{config, layout, status};
 use base::at::At as _;
 use base::http::Server;
 use base::logger;
-use base::stop::Stop;
+use base::stop::{Stop, caught};
 
 /// Findings that may wait to be taken in.
 const FINDINGS: usize = 64;
@@ -56,8 +55,7 @@ impl ReadyRun<'_> {
         thread::scope(|scope| {
             let named = |name: &str| thread::Builder::new().name(name.into());
             let serve = || {
-                let serve = AssertUnwindSafe(|| self.aggregator.serve(self.server, receiver, &serving));
-                let served = catch_unwind(serve).unwrap_or_else(|_| bail!("the aggregator panicked"));
+                let served = caught(|| self.aggregator.serve(self.server, receiver, &serving));
                 if !serving.stopped() {
                     // Nothing could arrive any more.
                     stop.stop_because(

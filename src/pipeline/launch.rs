@@ -5,12 +5,9 @@
 //! its driver, and joins them.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
-
-use anyhow::anyhow;
 
 use super::retry::Retries;
 use crate::aggregator::{Aggregator, Waited};
@@ -19,7 +16,7 @@ use crate::config;
 use crate::driver::{Driver, Plugin};
 use crate::plugin::Definition;
 use base::clock;
-use base::stop::{Stop, StopOnDrop};
+use base::stop::{Stop, StopOnDrop, caught};
 use client::protocol::{Failure, Finding, ResultId};
 
 /// How long a plugin may take: according to the run's settings, else its definition, else the general limit.
@@ -76,9 +73,11 @@ fn each<'p>(
     thread::scope(|scope| {
         for plugin in plugins {
             let work = || {
-                if catch_unwind(AssertUnwindSafe(|| work(plugin))).is_err() {
-                    fail(aggregator, plugin, &anyhow!("its thread panicked"));
-                }
+                let worked = caught(|| {
+                    work(plugin);
+                    Ok(())
+                });
+                worked.unwrap_or_else(|error| fail(aggregator, plugin, &error));
             };
             if let Err(error) = thread::Builder::new().name("plugin".into()).spawn_scoped(scope, work) {
                 fail(aggregator, plugin, &error.into());
@@ -138,10 +137,8 @@ fn launch_one(
     thread::scope(|scope| {
         let _over = StopOnDrop(&over);
         let drive = || {
-            let ran = catch_unwind(AssertUnwindSafe(|| driver.run(plugin, findings, &over)));
-            if let Err(error) = ran.unwrap_or_else(|_| Err(anyhow!("its driver panicked"))) {
-                fail(aggregator, plugin, &error);
-            }
+            let ran = caught(|| driver.run(plugin, findings, &over));
+            ran.unwrap_or_else(|error| fail(aggregator, plugin, &error));
         };
         if let Err(error) = thread::Builder::new().name("driver".into()).spawn_scoped(scope, drive) {
             fail(aggregator, plugin, &error.into());

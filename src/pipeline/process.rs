@@ -1,8 +1,6 @@
 //! The step between the last result and the archive: processes what plugins sent, and writes their definitions.
 
-use std::panic::catch_unwind;
-
-use anyhow::{anyhow, ensure};
+use anyhow::ensure;
 
 use super::definition;
 use super::retry::Retries;
@@ -10,6 +8,7 @@ use crate::aggregator::Aggregator;
 use crate::driver::Plugin;
 use crate::item::FAILED;
 use crate::{layout, process};
+use base::stop::caught;
 
 /// Processes the results of all plugins, and writes their definitions. Those of parts and attempts become part of another
 /// plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and
@@ -33,8 +32,7 @@ fn process_one(aggregator: &Aggregator, plugin: &Plugin<'_>, retries: &Retries<'
     let name = plugin.definition.name();
     let dir = retries.run_dir.join(layout::plugin(name));
     let rules = definition::rules(aggregator, plugin, retries.plugins, retries.attempts, retries.config);
-    let processed = catch_unwind(|| process::process(&dir, &rules));
-    let outcome = match processed.unwrap_or_else(|_| Err(anyhow!("reading its results panicked"))) {
+    let outcome = match caught(|| process::process(&dir, &rules)) {
         Ok(outcome) => outcome,
         Err(error) => {
             // A failure of this plugin only: status and archive say so.
