@@ -57,6 +57,11 @@ impl<K: Eq + Hash + Clone> Quota<K> {
         self.0.lock().by_key.get(key).copied().unwrap_or(0)
     }
 
+    /// The amount that all keys hold.
+    pub fn sum(&self) -> u64 {
+        self.0.lock().sum
+    }
+
     /// Whether `key` could take `amount` now.
     pub fn has(&self, key: &K, amount: u64) -> bool {
         let held = self.0.lock();

@@ -16,6 +16,8 @@ pub(super) struct Connection {
     pub(super) peer: Peer,
     /// A request that waits for its turn.
     pub(super) head: Option<Box<Head>>,
+    /// Whether no request has come yet.
+    is_new: bool,
 }
 
 /// How serving a connection ended.
@@ -30,7 +32,7 @@ pub(super) enum Served {
 
 impl Connection {
     pub(super) fn new(input: Input, peer: Peer) -> Self {
-        Self { input, peer, head: None }
+        Self { input, peer, head: None, is_new: true }
     }
 
     /// Serves requests until the end, or until one is a long upload that `may_be_long` does not permit. Where `is_last`
@@ -81,7 +83,11 @@ impl Connection {
             return Ok(Some(head));
         }
         let (mut seen, mut blank) = (0, 0);
-        self.enter(Phase::Idle, limits.idle);
+        // A new connection is about to send its request; only one that had a response may be ended while it idles.
+        match std::mem::replace(&mut self.is_new, false) {
+            true => self.enter(Phase::Handshake, limits.handshake),
+            false => self.enter(Phase::Idle, limits.idle),
+        }
         loop {
             // Old clients send an empty line or two between requests.
             while blank < 2 && seen == 0 && self.input.pending().starts_with(b"\r\n") {

@@ -1,10 +1,11 @@
 //! Which connection gets the next thread.
 //!
 //! The next thread serves the party that occupies the fewest threads, and among equals the one that has waited
-//! longest. A party is a source address (of IPv6 its /64), or for a connection with a long upload the principal of its
-//! certificate. [`Limits`] bounds the threads, the part of them for connections of one address that have shown no
-//! certificate, and the long uploads in total and of one principal. When a thread is needed and none is free, the
-//! slowest requests of the party with most threads are ended.
+//! longest; a quarter of the threads serves only parties that occupy none. A party is a source address (of IPv6 its
+//! /64), or for a connection with a long upload the principal of its certificate. Connections of one address that have
+//! shown no certificate occupy at most a quarter of the threads, long uploads three quarters, those of one principal
+//! half. While a connection waits and the other three quarters are occupied, the slowest requests of the party with
+//! most threads are ended.
 //!
 //! Knows neither sockets nor TLS; starts no thread.
 
@@ -180,11 +181,13 @@ impl<A, U> Queue<A, U> {
     }
 
     fn pick(&self, state: &mut State<A, U>) -> Option<Job<A, U>> {
+        let is_full = self.is_full();
         let mut best: Option<(u64, &Party)> = None;
         for party in state.fronts.values() {
             let quota = if matches!(party, Party::Address(_)) { &self.unknown } else { &self.uploads };
             let busy = self.busy.held(party);
-            if quota.has(party, 1) && best.is_none_or(|(least, _)| busy < least) {
+            let may = (busy == 0 || !is_full) && quota.has(party, 1);
+            if may && best.is_none_or(|(least, _)| busy < least) {
                 best = Some((busy, party));
                 if busy == 0 {
                     break;
@@ -204,13 +207,18 @@ impl<A, U> Queue<A, U> {
 
     /// Whether a connection waits for a thread and none is free.
     pub(super) fn is_pressed(&self) -> bool {
-        self.lock().is_pressed(&self.limits)
+        self.is_full() && self.lock().waiting > 0
+    }
+
+    /// Whether all threads are occupied but those for parties without one.
+    fn is_full(&self) -> bool {
+        self.busy.sum() >= (self.limits.threads as u64 * 3 / 4).max(1)
     }
 
     /// Ends the slowest requests of the party with most threads, one for each connection that waits.
     pub(super) fn press(&self) {
         let state = self.lock();
-        if !state.is_pressed(&self.limits) {
+        if !self.is_full() {
             return;
         }
         let mut held: HashMap<&Party, usize> = HashMap::new();
@@ -299,10 +307,6 @@ impl<A, U> State<A, U> {
         }
         self.waiting -= 1;
         Some(first)
-    }
-
-    fn is_pressed(&self, limits: &Limits) -> bool {
-        self.waiting > 0 && self.idle == 0 && self.threads >= limits.threads
     }
 }
 

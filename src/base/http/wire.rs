@@ -13,7 +13,7 @@ use super::meter::Meter;
 /// Bytes read at a time while a head or the length of a chunk is looked for.
 const FILL: usize = 4 * 1024;
 /// Bytes of TLS read in one system call; rustls alone asks for 4 KiB.
-const READ_BYTES: usize = 64 * 1024;
+const READ_BYTES: usize = 32 * 1024;
 
 /// One connection, plain or encrypted.
 pub(super) trait Wire: Read + Write + Send {
