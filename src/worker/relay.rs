@@ -27,7 +27,7 @@ const SHARED_REQUEST: &[u8] = b"POST /shared HTTP/1.1\r\nhost: localhost\r\ncont
 const SHARED_INTERVAL: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A list of failures can be long, but not endless.
-const BODY_LIMIT: u64 = 4 << 20;
+const BODY_LIMIT: u64 = 1 << 20;
 /// Attempts to get a port that is free on both addresses.
 const MAX_ATTEMPTS: usize = 16;
 const HOSTS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
@@ -134,7 +134,7 @@ fn answer(
     }
     let mut body = Vec::new();
     match request.body().take(BODY_LIMIT + 1).read_to_end(&mut body) {
-        Ok(_) if body.len() as u64 > BODY_LIMIT => return Response::text(413, "more than 4 MiB of progress"),
+        Ok(_) if body.len() as u64 > BODY_LIMIT => return Response::text(413, "more than 1 MiB of progress"),
         Ok(_) => {}
         Err(error) => return Response::text(400, error),
     }

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use super::at;
-use super::pack::pack_parallel;
+use super::pack::pack;
 use crate::temp::NewFile;
 
 /// A finished archive.
@@ -22,7 +22,7 @@ pub fn pack_file(dir: &Path, path: &Path) -> io::Result<(NewFile, Packed)> {
         let file = NewFile::create(path, 0o600)?;
         let partial = file.partial().to_owned();
         let out = Digesting { file, digest: ring::digest::Context::new(&ring::digest::SHA256), size: 0 };
-        let out = pack_parallel(dir, Some(&partial), BufWriter::with_capacity(64 << 10, out))?;
+        let out = pack(dir, Some(&partial), BufWriter::with_capacity(64 << 10, out))?;
         let Digesting { file, digest, size } = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok((file, Packed { size, sha256: crate::hex(digest.finish()) }))
     };

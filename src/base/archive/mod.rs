@@ -9,7 +9,6 @@ mod file;
 mod fuzz;
 mod gunzip;
 mod pack;
-mod parallel;
 mod read;
 #[cfg(test)]
 mod tests;

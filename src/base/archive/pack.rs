@@ -8,11 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flate2::{Compression, write::GzEncoder};
 
 use super::at;
-use super::parallel::Parallel;
 use crate::sys::{self, FileId, Folder, Opened};
-
-/// With more threads, the disk becomes the bottleneck.
-const MAX_THREADS: usize = 8;
 
 /// Packs everything inside `dir` and returns `out`, flushed to the last byte of gzip.
 ///
@@ -24,20 +20,9 @@ pub fn pack<W: Write>(dir: &Path, except: Option<&Path>, out: W) -> io::Result<W
     pack_open(&open(dir)?, dir, except, out)
 }
 
-/// The same of a folder that was opened as `dir`: whatever becomes of its name, and of the names in it, nothing is packed
-/// but what lies in it.
+/// The same of a folder that was opened as `dir`: only its own content is packed, whatever becomes of its name.
 pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
     pack_into(folder, dir, except, GzEncoder::new(out, Compression::default()))?.finish()
-}
-
-/// The same with all processors.
-pub(super) fn pack_parallel<W: Write>(dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MAX_THREADS);
-    if threads < 2 {
-        return pack(dir, except, out);
-    }
-    let folder = open(dir)?;
-    std::thread::scope(|scope| pack_into(&folder, dir, except, Parallel::new(scope, threads, out)?)?.finish())
 }
 
 fn open(dir: &Path) -> io::Result<Folder> {

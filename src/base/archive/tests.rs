@@ -318,28 +318,3 @@ fn an_archive_file_is_there_whole_or_not_at_all() {
     assert!(error.contains("absent") && error.contains("all.tar.gz"), "{error}");
     assert_eq!(tree(&folder.0).len(), 1, "nothing is left behind");
 }
-
-#[test]
-fn blocks_compressed_apart_are_one_stream() {
-    let noise = |size: usize| {
-        let mut state = 7_u32;
-        (0..size)
-            .map(|_| {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                (state >> 24) as u8
-            })
-            .collect::<Vec<u8>>()
-    };
-    for data in [vec![], b"short".to_vec(), vec![0; 5 << 20], noise((3 << 20) + 17), noise(1 << 20)] {
-        for threads in [0, 3] {
-            let packed = std::thread::scope(|scope| {
-                let mut out = super::parallel::Parallel::new(scope, threads, Vec::new()).unwrap();
-                out.write_all(&data).unwrap();
-                out.finish().unwrap()
-            });
-            let mut back = Vec::new();
-            std::io::Read::read_to_end(&mut flate2::bufread::GzDecoder::new(&packed[..]), &mut back).unwrap();
-            assert!(back == data, "{} bytes", data.len());
-        }
-    }
-}

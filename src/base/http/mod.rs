@@ -2,7 +2,7 @@
 //!
 //! Owns the wire: what a request is, where its body ends, how long a peer may take. Knows no route, no plugin, no file.
 //! The thread of [`Server::run`] accepts connections and parks them: a parked connection costs a descriptor and no
-//! thread. One that becomes readable enters the [`queue`], which says who gets the next of at most [`Limits::threads`]
+//! thread. One that becomes readable enters the `queue`, which says who gets the next of at most [`Limits::threads`]
 //! threads. That thread performs the handshake, reads requests and responds, until the connection ends.
 //!
 //! Every doubt about where a message ends is a refusal and the end of the connection. A body is never complete because

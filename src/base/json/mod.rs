@@ -5,11 +5,9 @@
 
 mod bounded;
 mod page;
-mod stream;
 
 pub use bounded::{Bounded, MAX_TREE_BYTES, from_reader, from_slice, weight};
 pub use page::{Page, Saved};
-pub use stream::Stream;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
