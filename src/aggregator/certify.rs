@@ -1,92 +1,93 @@
-//! `POST /api/v1/certificate`: a worker proves by a token which pod it is, and gets a certificate for what that pod brings.
+//! `POST /api/v1/certificate`: a worker proves its pod with a token and gets a certificate for the result of that pod.
 //!
-//! Owns the order of the checks, what is answered, and how often may be asked: what costs the API server something is
-//! bounded in sum and for each address that fails, what was granted for each pod. Whose a token is, a [`Reviewer`]
-//! tells; how certificates are made, `backplane`. Reviews run in the threads of their connections.
+//! Owns the order of the checks, the responses, and the rates: reviews are bounded in total and for each address that
+//! fails, certificates for each pod. A [`Reviewer`] identifies the holder of a token; `backplane` signs. Reviews run on
+//! the threads of their connections.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::Hash;
 use std::io::Read as _;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::store::Store;
 use crate::backplane::{Authority, SigningRequest};
 use base::http::{Request, Response};
+use base::quota::{Permit, Quota};
 use client::protocol::{RENEW_HEADER, ResultId};
 
-/// A request is a key and a signature: some 500 bytes.
+/// A request has a key and a signature: some 500 bytes.
 const MAX_REQUEST_BYTES: u64 = 16 << 10;
 /// Tokens of service accounts have one or two KiB.
 const MAX_TOKEN_BYTES: usize = 8 << 10;
-/// How long a certificate counts; who was thrown out of the cluster has it no longer.
+/// Validity of a certificate; a pod that was removed has it no longer.
 const VALID: Duration = Duration::from_secs(3600);
-/// When its holder asks for the next: an aggregator that is away for twenty minutes costs nobody anything.
+/// When its holder asks for the next: an aggregator may be away for twenty minutes.
 const RENEW_AFTER: Duration = Duration::from_secs(2400);
-/// So many reviews begin in any second.
-const REVIEWS_PER_SECOND: usize = 50;
-/// So many are under way while the API server is slow; each holds a connection.
-const MAX_REVIEWS_AT_ONCE: usize = 64;
-/// What an address may fail, and a pod be granted, within [`WINDOW`]. A worker that is started again asks again.
-const MAX_TRIES: u32 = 8;
+/// Reviews that begin in a second.
+const REVIEWS_PER_SECOND: u64 = 50;
+/// Reviews at a time while the API server is slow; each occupies a thread. At most so many of them for one address.
+const MAX_REVIEWS: u64 = 64;
+const MAX_REVIEWS_OF_ONE: u64 = 8;
+/// Failures of an address, and certificates of a pod, within [`WINDOW`]. A worker that is restarted asks again.
+const MAX_TRIES: u64 = 8;
 const WINDOW: Duration = Duration::from_secs(300);
-/// So many addresses or pods are remembered.
-const MAX_REMEMBERED: usize = 32_768;
+/// Tries of all addresses or pods that are remembered.
+const MAX_REMEMBERED: u64 = 32_768;
 
-/// Who holds a token.
+/// The holder of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Holder {
-    /// The result that it brings.
+    /// The result that its pod sends.
     pub id: ResultId,
-    /// What tells its pod from all others.
+    /// Identifies its pod.
     pub pod: String,
 }
 
-/// Why nobody is known to hold a token.
+/// Why the holder of a token is unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ReviewError {
-    /// It is not believed; another one might be.
+    /// The token is invalid; another one may be valid.
     Unknown(String),
-    /// It is believed, and its holder has no business here.
+    /// The token is valid, and its holder is not of this run.
     Stranger(String),
-    /// It could not be reviewed just now.
+    /// The review failed.
     Unavailable(String),
 }
 
-/// Tells whose tokens are.
+/// Identifies the holders of tokens.
 pub(crate) trait Reviewer: Send + Sync {
-    /// Whether `token` may be one of this run's, as far as it says itself: costs nobody else anything.
+    /// Whether `token` claims to be one of this run; needs no request.
     fn may_know(&self, _token: &str) -> bool {
         true
     }
 
-    /// Who holds `token`, which came from `address`.
+    /// The holder of `token`, which came from `address`.
     fn review(&self, token: &str, address: IpAddr) -> Result<Holder, ReviewError>;
 }
 
-/// The office that certifies workers.
+/// Issues worker certificates.
 pub(super) struct Certifier {
     reviewer: Box<dyn Reviewer>,
-    pace: Mutex<ReviewRate>,
+    pace: Tries<()>,
+    reviews: Quota<IpAddr>,
     failures: Tries<IpAddr>,
     grants: Tries<String>,
-    under_way: AtomicUsize,
 }
 
 impl Certifier {
     pub(super) fn new(reviewer: Box<dyn Reviewer>) -> Self {
         Self {
             reviewer,
-            pace: Mutex::default(),
+            pace: Tries::new(REVIEWS_PER_SECOND, REVIEWS_PER_SECOND, Duration::from_secs(1)),
+            reviews: Quota::new(MAX_REVIEWS, MAX_REVIEWS_OF_ONE),
             failures: Tries::default(),
             grants: Tries::default(),
-            under_way: AtomicUsize::new(0),
         }
     }
 
-    /// Answers a request for a certificate.
+    /// Responds to a request for a certificate.
     pub(super) fn answer(&self, store: &Store, authority: &Authority, request: &mut Request<'_>) -> Response {
         self.certify(store, authority, request).unwrap_or_else(|refusal| refusal)
     }
@@ -101,7 +102,7 @@ impl Certifier {
         if !self.failures.left(&address) {
             return Err(busy("too many requests for certificates from this address have failed", WINDOW / 5));
         }
-        // What is wrong with it costs nobody else anything, and is counted all the same.
+        // A malformed request needs no review, and counts as a failure all the same.
         let failed = |response| {
             self.failures.count(&address);
             response
@@ -137,15 +138,15 @@ impl Certifier {
         }
     }
 
-    /// Who holds the token; else the refusal, and whether it counts against whoever asked.
+    /// The holder of the token; else the refusal, and whether it counts as a failure of the address.
     fn review(&self, store: &Store, token: &str, address: IpAddr) -> Result<Holder, (Response, bool)> {
         if !self.reviewer.may_know(token) {
             return Err((Response::text(401, "the token is not for this run"), true));
         }
-        if !locked(&self.pace).take(Instant::now()) {
+        if !self.pace.count(&()) {
             return Err((busy("too many requests for certificates at once", Duration::from_secs(1)), false));
         }
-        let Some(_seat) = ReviewSlot::take(&self.under_way) else {
+        let Some(_permit) = self.reviews.take(&address, 1) else {
             return Err((busy("too many tokens are being reviewed", Duration::from_secs(2)), false));
         };
         let reviewed = self.reviewer.review(token, address);
@@ -193,75 +194,50 @@ fn read_request(request: &mut Request<'_>) -> Result<SigningRequest, Response> {
     SigningRequest::from_pem(&body).map_err(|error| Response::text(400, format_args!("{error:#}")))
 }
 
-/// A place among the reviews that are under way.
-struct ReviewSlot<'a>(&'a AtomicUsize);
-
-impl<'a> ReviewSlot<'a> {
-    fn take(under_way: &'a AtomicUsize) -> Option<Self> {
-        let more = |taken| (taken < MAX_REVIEWS_AT_ONCE).then_some(taken + 1);
-        under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Self(under_way))
-    }
+/// Counts tries of each key within a time.
+pub(super) struct Tries<K: Eq + Hash> {
+    quota: Quota<K>,
+    within: Duration,
+    /// One permit for each try, oldest first.
+    held: Mutex<VecDeque<(Instant, Permit<K>)>>,
 }
 
-impl Drop for ReviewSlot<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// When the last reviews began, no more of which begin within a second.
-#[derive(Default)]
-struct ReviewRate(VecDeque<Instant>);
-
-impl ReviewRate {
-    fn take(&mut self, now: Instant) -> bool {
-        let over = |begun: &Instant| now.saturating_duration_since(*begun) >= Duration::from_secs(1);
-        while self.0.front().is_some_and(over) {
-            self.0.pop_front();
-        }
-        let may = self.0.len() < REVIEWS_PER_SECOND;
-        if may {
-            self.0.push_back(now);
-        }
-        may
-    }
-}
-
-/// How often each has tried within the window that its first try began.
-pub(super) struct Tries<K>(Mutex<HashMap<K, (u32, Instant)>>);
-
-impl<K> Default for Tries<K> {
+impl<K: Eq + Hash + Clone> Default for Tries<K> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self::new(MAX_REMEMBERED, MAX_TRIES, WINDOW)
     }
 }
 
 impl<K: Eq + Hash + Clone> Tries<K> {
+    fn new(total: u64, per_key: u64, within: Duration) -> Self {
+        Self { quota: Quota::new(total, per_key), within, held: Mutex::default() }
+    }
+
+    /// Whether `key` has a try left.
     pub(super) fn left(&self, key: &K) -> bool {
-        let tries = locked(&self.0);
-        tries.get(key).is_none_or(|(count, since)| *count < MAX_TRIES || since.elapsed() >= WINDOW)
+        drop(self.expire(Instant::now()));
+        self.quota.has(key, 1)
     }
 
-    pub(super) fn count(&self, key: &K) {
-        let mut tries = locked(&self.0);
-        if tries.len() >= MAX_REMEMBERED && !tries.contains_key(key) {
-            tries.retain(|_, (_, since)| since.elapsed() < WINDOW);
-            if tries.len() >= MAX_REMEMBERED {
-                // Whoever has so many addresses is held by the pace alone.
-                tries.clear();
-            }
-        }
-        let (count, since) = tries.entry(key.clone()).or_insert((0, Instant::now()));
-        if since.elapsed() >= WINDOW {
-            (*count, *since) = (0, Instant::now());
-        }
-        *count = count.saturating_add(1);
+    /// Counts a try of `key`; false if it had none left.
+    pub(super) fn count(&self, key: &K) -> bool {
+        self.count_at(key, Instant::now())
     }
-}
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Numbers alone: whatever a panic left is a number, too.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    fn count_at(&self, key: &K, now: Instant) -> bool {
+        let mut held = self.expire(now);
+        let permit = self.quota.take(key, 1);
+        permit.map(|permit| held.push_back((now, permit))).is_some()
+    }
+
+    fn expire(&self, now: Instant) -> MutexGuard<'_, VecDeque<(Instant, Permit<K>)>> {
+        // A panic elsewhere leaves permits, which stay valid.
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        while held.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= self.within) {
+            held.pop_front();
+        }
+        held
+    }
 }
 
 #[cfg(test)]
@@ -269,37 +245,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reviews_keep_their_pace() {
+    fn any_second_sees_at_most_its_reviews() {
         let start = Instant::now();
-        let mut pace = ReviewRate::default();
-        let mut begun = |ms: u64| (0..200).filter(|_| pace.take(start + Duration::from_millis(ms))).count();
-        assert_eq!([begun(0), begun(999)], [50, 0]);
-        assert_eq!([begun(1_000), begun(1_999)], [50, 0]);
-        assert_eq!(begun(9_000_000), 50, "what was not used is not saved up");
-        assert!(pace.0.len() <= REVIEWS_PER_SECOND);
-    }
-
-    #[test]
-    fn any_second_sees_no_more_than_its_reviews() {
-        let start = Instant::now();
-        let mut pace = ReviewRate::default();
-        let begun: Vec<u64> = (0..5_000).filter(|ms| pace.take(start + Duration::from_millis(*ms))).collect();
+        let pace = Tries::new(50, 50, Duration::from_secs(1));
+        let begun: Vec<u64> =
+            (0..5_000).filter(|ms| pace.count_at(&(), start + Duration::from_millis(*ms))).collect();
         assert!(begun.windows(51).all(|some| some[50] - some[0] >= 1_000), "{begun:?}");
         assert_eq!(begun.len(), 250);
+        let later = start + Duration::from_secs(9_000);
+        assert_eq!((0..200).filter(|_| pace.count_at(&(), later)).count(), 50, "unused ones are not saved up");
     }
 
     #[test]
-    fn each_has_its_own_tries_and_memory_is_bounded() {
+    fn each_key_has_its_tries_and_memory_is_bounded() {
         let tries = Tries::default();
         for _ in 0..MAX_TRIES {
-            assert!(tries.left(&0));
-            tries.count(&0);
+            assert!(tries.left(&0) && tries.count(&0));
         }
-        assert_eq!([tries.left(&0), tries.left(&1)], [false, true]);
+        assert_eq!([tries.left(&0), tries.count(&0), tries.left(&1)], [false, false, true]);
         for key in 0..2 * MAX_REMEMBERED {
             tries.count(&key);
         }
-        assert!(locked(&tries.0).len() <= MAX_REMEMBERED);
+        assert!(tries.held.lock().unwrap().len() as u64 <= MAX_REMEMBERED);
     }
 
     #[test]
