@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+#[cfg(unix)]
 use crate::board::at_terminal;
 use crate::run;
 use crate::support::api_server::{ApiServer, Fault};
@@ -242,6 +243,7 @@ fn a_wait_for_a_namespace_that_is_not_there_ends_at_once() {
 }
 
 #[test]
+#[cfg(unix)]
 fn a_terminal_gets_a_line_for_the_run_and_what_comes_next() {
     let (api, _folder, config) = run::cluster();
     let (sent, code) = at_terminal(run::run(&config, "-n mine"), 200, 40);

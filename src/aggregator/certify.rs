@@ -253,7 +253,11 @@ mod tests {
         assert!(begun.windows(51).all(|some| some[50] - some[0] >= 1_000), "{begun:?}");
         assert_eq!(begun.len(), 250);
         let later = start + Duration::from_secs(9_000);
-        assert_eq!((0..200).filter(|_| pace.count_at(&(), later)).count(), 50, "unused ones are not saved up");
+        assert_eq!(
+            (0..200).filter(|_| pace.count_at(&(), later)).count(),
+            50,
+            "unused ones are not saved up"
+        );
     }
 
     #[test]

@@ -3,11 +3,8 @@
 //! Owns waiting and deadlines. Every thread that would sleep calls [`Stop::wait`] instead, so it notices a stop at
 //! once. Knows nothing about signals: `cli` turns those into a call of [`Stop::stop`]. Starts a thread only for a time limit.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-use anyhow::bail;
 
 /// A shared request to stop. Clones share the same request; [`Stop::child`] creates a narrower one.
 #[derive(Clone, Default)]
@@ -42,9 +39,11 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Does `work`; a panic is an error, so that nothing waits for what panicked.
+/// Does `work`; a panic becomes an error, so that nothing waits for the thread that panicked.
+#[cfg(feature = "program")]
 pub fn caught<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| bail!("its thread panicked"))
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(anyhow::Error::msg("its thread panicked")))
 }
 
 impl Stop {
