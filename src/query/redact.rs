@@ -172,7 +172,13 @@ impl Redactor {
             return false;
         }
         let Ok(mut documents) = yaml::parse_all(text) else { return false };
-        let hidden = documents.iter_mut().filter_map(|one| self.keys(one).then_some(())).count() > 0;
+        let mut hidden = false;
+        for one in &mut documents {
+            // A definition in a config map has a config map itself.
+            hidden |= self.files(one.get_mut("config-map"));
+            hidden |= self.keys(one);
+            hidden |= self.values(one);
+        }
         if hidden {
             let is_json = text.trim_start().starts_with('{');
             let written =
