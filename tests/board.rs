@@ -152,7 +152,7 @@ fn three_hundred_nodes_fit_into_a_window() {
     };
     aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!(entries(100)))));
     std::thread::scope(|scope| {
-        let watch = Sonobuoy::new(&format!("status --watch --credentials none.json --kubeconfig {config}"));
+        let watch = Sonobuoy::new(&format!("status --watch --kubeconfig {config}"));
         let watch = scope.spawn(|| at_terminal(watch.env("TERM", "xterm"), 80, 24));
         api.wait(|api| api.count("GET /api/v1/namespaces/sonobuoy/pods") > 2);
         let complete = status("complete", &json!(entries(300)));
@@ -204,7 +204,7 @@ fn the_time_of_a_run_that_is_over_ends_with_its_archive() {
     run["tar-info"]["created"] = "2024-01-01T00:00:37Z".into();
     run["tar-info"]["name"] = "x.tar.gz".into();
     aggregator_pod(&api, json!({"phase": "Running"}), Some(&run.to_string()));
-    let watch = format!("status --watch --output json --credentials none.json --kubeconfig {config}");
+    let watch = format!("status --watch --output json --kubeconfig {config}");
     let done = Sonobuoy::new(&watch).run_any();
     let event: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
     assert!((37..60).contains(&event["elapsed"].as_u64().unwrap()), "{event}");

@@ -153,9 +153,7 @@ fn in_one_go(file: &str, from: &str, to: &str, code: i32, says: &str) -> Done {
             .unwrap();
         ExecAnswer::ok(splat.stdout)
     });
-    let words = format!(
-        "wait --kubeconfig {config} --credentials none.json --rbac Enable --certify out --product product.yaml"
-    );
+    let words = format!("wait --kubeconfig {config} --rbac Enable --certify out --product product.yaml");
     Sonobuoy::new(&words).file("product.yaml", PRODUCT).status(code).stdout_has(says).run_any()
 }
 

@@ -451,7 +451,7 @@ fn one_command_for_a_pipeline() {
         crate::support::api_server::ExecAnswer::ok(output.stdout)
     });
     let done = Sonobuoy::new(&format!(
-        "wait --kubeconfig {config} --credentials none.json --retrieve out --junit j.xml --html h.html --delete --rbac Enable --fail-on failed"
+        "wait --kubeconfig {config} --retrieve out --junit j.xml --html h.html --delete --rbac Enable --fail-on failed"
     ))
     .status(3)
     .stdout_has(&format!("Archive: out/{name}"))
@@ -469,7 +469,7 @@ fn one_command_for_a_pipeline() {
     aggregator(&api, &status("complete", &entry("complete", "passed")));
     api.on_exec(|_| crate::support::api_server::ExecAnswer::failed(1, "no"));
     Sonobuoy::new(&format!(
-        "wait --kubeconfig {config} --credentials none.json --wait-output silent --retrieve out --delete --rbac Enable"
+        "wait --kubeconfig {config} --wait-output silent --retrieve out --delete --rbac Enable"
     ))
     .status(1)
     .stderr_has("the run is kept")

@@ -21,7 +21,7 @@ fn cluster() -> (ApiServer, Folder, String) {
 
 /// `status` with words; a file of another test in the usual place must not answer.
 fn ask(config: &str, words: &str) -> Sonobuoy {
-    Sonobuoy::new(&format!("status --credentials none.json --kubeconfig {config} {words}"))
+    Sonobuoy::new(&format!("status --kubeconfig {config} {words}"))
 }
 
 fn entry(plugin: &str, node: &str, status: &str, result: &str) -> Value {
@@ -441,7 +441,7 @@ fn credentials_that_others_may_have_made_are_not_believed() {
 /// A run whose aggregator serves its status on this machine, and the credentials for it.
 struct Served {
     cluster: Cluster,
-    _aggregator: Aggregator,
+    aggregator: Aggregator,
     credentials: Value,
 }
 
@@ -470,8 +470,8 @@ impl Served {
         cluster.env.insert("SONOBUOY_STATUS_DIR".into(), certificates);
         credentials["host_address"] = format!("https://127.0.0.1:{port}/").into();
         fault.into_iter().for_each(|fault| cluster.api.fault(fault));
-        let _aggregator = cluster.start("--no-exit");
-        Self { cluster, _aggregator, credentials }
+        let aggregator = cluster.start("--no-exit");
+        Self { cluster, aggregator, credentials }
     }
 
     /// A command with the credentials, on a machine without a kubeconfig.
@@ -589,11 +589,22 @@ fn a_rejected_credentials_file_is_explained() {
         json!({"host_address": "https://127.0.0.1:1/", "created_at": created, "ca_cert": "", "client_cert": "",
             "client_key": "", "namespace": namespace})
     };
-    let now = "2999-01-01T00:00:00Z";
+    let created = |seconds| {
+        base::clock::rfc3339(std::time::SystemTime::now() + std::time::Duration::from_secs(seconds))
+    };
     for (text, mode, words) in [
         (credentials("2024-01-01T00:00:00Z", "sonobuoy"), 0o600, "expired after 48 hours"),
-        (credentials(now, "sonobuoy"), 0o600, "in the future; check the clock of this machine"),
-        (credentials(now, "sonobuoy"), 0o640, "others may read or write it"),
+        (credentials(&created(400), "sonobuoy"), 0o600, "in the future; check the clock of this machine"),
+        // Tolerated; the certificate is what is wrong.
+        (credentials(&created(240), "sonobuoy"), 0o600, "it contains no PEM certificate"),
+        (credentials("now", "sonobuoy"), 0o600, "`created_at` is not a time"),
+        (credentials(&created(0), "sonobuoy"), 0o640, "others may read or write it"),
+        (credentials(&created(0), "sonobuoy"), 0o602, "others may read or write it"),
+        (
+            credentials(&created(0), "other"),
+            0o600,
+            "belong to the run in namespace `other`, not `sonobuoy`; add `-n other`",
+        ),
     ] {
         let path = folder.write("c.json", text.to_string());
         std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
@@ -603,6 +614,51 @@ fn a_rejected_credentials_file_is_explained() {
                 .stderr_has(words)
                 .run();
         }
+    }
+}
+
+#[test]
+fn a_credentials_file_that_does_not_exist_is_an_error_where_it_is_named() {
+    let (api, _folder, config) = cluster();
+    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
+    for command in ["status", "status --watch", "wait", "retrieve"] {
+        let before = api.requests().len();
+        let named = Sonobuoy::new(&format!("{command} --kubeconfig {config} --credentials absent.json"));
+        named.status(1).stdout("").stderr_has("--credentials: `absent.json` does not exist").run();
+        assert_eq!(api.requests().len(), before, "{command}");
+    }
+    // The usual file may be absent.
+    Sonobuoy::new(&format!("status --kubeconfig {config}"))
+        .env("SONOBUOY_CREDENTIALS", "absent.json")
+        .stdout_has("has completed")
+        .stderr("")
+        .run();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_restarted_aggregator_serves_status_and_archive_of_a_complete_run() {
+    for signal in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
+        let mut served = Served::new(None);
+        assert_eq!(served.cluster.worker("p").send("global"), 200);
+        served.ask("wait").stdout_has("Sonobuoy has completed").run();
+        let status =
+            |served: &Served| served.ask("status --json").stdout_has(r#""status":"complete""#).run().stdout;
+        let before = status(&served);
+        served.aggregator.signal(signal);
+        served.aggregator.child.wait().unwrap();
+        served.ask("status").status(1).stderr_has("the run's status service cannot be asked").run();
+
+        served.aggregator = served.cluster.start("--no-exit");
+        served
+            .cluster
+            .api
+            .wait(|_| served.aggregator.said().contains("the run is complete; its archive is in"));
+        served.ask("wait").stdout_has("Sonobuoy has completed").run();
+        assert_eq!(status(&served), before);
+        let done = served.ask("retrieve").stdout_has(".tar.gz").run_any();
+        let archive = crate::support::Archive::only_one_in(done.folder.path());
+        assert_eq!(archive.text("plugins/p/results/global/r.txt"), "of global\n");
     }
 }
 

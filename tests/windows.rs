@@ -25,9 +25,7 @@ fn cluster() -> (ApiServer, Folder, Value) {
 
 /// `status`, which has to find its way.
 fn status(words: &str) -> Sonobuoy {
-    Sonobuoy::new(&format!("status --json --credentials none.json {words}"))
-        .without_env("HOME")
-        .stdout_has("\"status\":\"running\"")
+    Sonobuoy::new(&format!("status --json {words}")).without_env("HOME").stdout_has("\"status\":\"running\"")
 }
 
 #[test]

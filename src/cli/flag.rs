@@ -150,7 +150,7 @@ pub(crate) fn credentials() -> Arg {
     text(
         "credentials",
         "FILE",
-        "File with the credentials of the run's status service; - is stdout for `run`, else stdin [default: /tmp/sonobuoy.json]",
+        "File with the credentials of the run's status service; - is stdout for `run`, else stdin [default: $SONOBUOY_CREDENTIALS or /tmp/sonobuoy.json]",
     )
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let client = cluster::client(matches, &stop);
     let into = PathBuf::from(value(matches, "dir").unwrap_or("."));
     let namespace = value(matches, "namespace").unwrap_or_default();
-    let service = status::service(matches, namespace);
+    let service = status::service(matches, namespace)?;
     let client = match client {
         Err(_) if service.is_some() => None,
         client => Some(client?),

@@ -103,7 +103,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         over.stop();
         waited
     })?;
-    let service = status::service(matches, &namespace);
+    let service = status::service(matches, &namespace)?;
     let code = afterwards.run(Some(&client), &namespace, Some(&run), service.as_ref(), client.stop())?;
     Ok(conclude(&run, code, &namespace))
 }

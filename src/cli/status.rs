@@ -18,6 +18,7 @@ use crate::remote::state::{Source, State};
 use crate::{layout, status};
 use base::json;
 use base::stop::Stop;
+use base::sys;
 
 /// A status service that does not answer within this time is not used.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -27,7 +28,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let namespace = value(matches, "namespace").unwrap_or_default();
     let form = Form { all: matches.get_flag("show-all"), json: matches.get_flag("json") };
     let watched = matches.get_flag("watch");
-    let source = source(matches, service(matches, namespace).as_ref(), watched, &Stop::new())?;
+    let source = source(matches, service(matches, namespace)?.as_ref(), watched, &Stop::new())?;
     // No run at all is an error, with `--watch` as well.
     let state = source.read(namespace)?;
     if watched {
@@ -76,25 +77,35 @@ fn learn(matches: &ArgMatches, source: &Source, namespace: &str, run: &status::R
 
 /// The file with the credentials of a run's status service.
 pub(crate) fn credentials(matches: &ArgMatches) -> PathBuf {
-    PathBuf::from(value(matches, "credentials").unwrap_or(service::FILE))
+    let named = value(matches, "credentials").map(str::to_owned);
+    named.or_else(|| sys::variable("SONOBUOY_CREDENTIALS")).unwrap_or_else(|| service::FILE.into()).into()
 }
 
-/// The credentials of the run's status service, if they are usable.
-pub(crate) fn service(matches: &ArgMatches, namespace: &str) -> Option<Credentials> {
+/// The credentials of the run's status service, if they are usable. A named file that does not exist is an error.
+pub(crate) fn service(matches: &ArgMatches, namespace: &str) -> Result<Option<Credentials>> {
     let path = credentials(matches);
+    let is_run = request::is_run(matches);
     if path.as_os_str() != service::STREAM {
-        return usable(matches, Credentials::read(&path, namespace)).flatten();
+        let found = Credentials::read(&path, namespace);
+        // `run` writes the file, and says so if that failed.
+        if matches!(found, Ok(None)) && named(matches) && !is_run {
+            bail!(
+                "--credentials: `{}` does not exist; name the file that `sonobuoy run --status-service` wrote",
+                path.display()
+            );
+        }
+        return Ok(usable(matches, found).flatten());
     }
-    if request::is_run(matches) {
+    if is_run {
         // `run` writes them there.
-        return None;
+        return Ok(None);
     }
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
         log::warn!("`--credentials -` reads them from standard input, which is a terminal");
-        return None;
+        return Ok(None);
     }
-    usable(matches, Credentials::take(stdin.lock(), namespace).context("standard input"))
+    Ok(usable(matches, Credentials::take(stdin.lock(), namespace).context("standard input")))
 }
 
 /// Where the status is read: from the service if it answers, else from the cluster. The usual file of credentials is only

@@ -16,7 +16,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let afterwards = Afterwards::asked(matches)?;
     let stop = Stop::new();
     let namespace = request::settings(matches)?.namespace;
-    let service = status::service(matches, &namespace);
+    let service = status::service(matches, &namespace)?;
     let source = status::source(matches, service.as_ref(), true, &stop)?;
     let client = match source.cluster() {
         Some(client) => Some(client.clone()),

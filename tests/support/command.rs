@@ -146,6 +146,8 @@ impl Sonobuoy {
         let mut command = Command::new(words.next().unwrap_or(env!("CARGO_BIN_EXE_sonobuoy")));
         command.args(words).args(&self.args).current_dir(self.folder.path()).env_clear();
         command.env("HOME", self.folder.path());
+        // Another run may have left credentials in the usual place.
+        command.env("SONOBUOY_CREDENTIALS", "sonobuoy.json");
         for name in ALWAYS {
             command.envs(std::env::var_os(name).map(|value| (*name, value)));
         }
