@@ -381,6 +381,8 @@ mod tests {
             ("[]", 1, 1, "`the configuration` must be a map, not a list"),
             ("{\"uuid\": 3}", 1, 10, "`uuid` must be text, not a number: quote it"),
             ("{\"UUID\": \"../x\"}", 1, 10, "`UUID` is `../x`; the ID of a run may have"),
+            ("{\"UUID\": \"a/b\"}", 1, 10, "`UUID` is `a/b`; the ID of a run may have"),
+            (r#"{"UUID": "a\\b"}"#, 1, 10, r"`UUID` is `a\b`; the ID of a run may have"),
             (
                 "{\"Server\":\n {\"bindport\": \"80\"}}",
                 2,
