@@ -121,18 +121,20 @@ mod tests {
     use super::super::fixture::Scratch;
     use super::super::share::Disk;
     use super::*;
+    use client::protocol::ResultId;
     use std::path::Path;
 
     const LARGE: u64 = 2 << 20;
 
     fn disk() -> Disk {
-        Disk::open(Path::new("/tmp"), ["p"].into_iter(), &crate::config::Limits::default())
+        Disk::open(Path::new("/tmp"), &[], &crate::config::Limits::default())
     }
 
     #[test]
     fn body_is_written_and_digested_whole() {
         let disk = disk();
-        let claim = disk.claim("p");
+        let id = ResultId::global("p");
+        let claim = disk.claim(&id);
         let scratch = Scratch::new();
         let path = scratch.run();
         for size in [0, 1, 7, BUFFER_BYTES, BUFFER_BYTES + 1, 9 * BUFFER_BYTES + 77] {
@@ -154,7 +156,8 @@ mod tests {
     #[test]
     fn large_body_that_breaks_is_an_error_with_its_reason() {
         let disk = disk();
-        let claim = disk.claim("p");
+        let id = ResultId::global("p");
+        let claim = disk.claim(&id);
         struct Cut(u64);
         impl Read for Cut {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -175,7 +178,8 @@ mod tests {
     #[test]
     fn full_file_is_an_error_of_the_file() {
         let disk = disk();
-        let claim = disk.claim("p");
+        let id = ResultId::global("p");
+        let claim = disk.claim(&id);
         let mut full = File::options().write(true).open("/dev/full").unwrap();
         for size in [LARGE / 2, LARGE * 9] {
             let mut intake = Intake::new(io::repeat(7).take(size), u64::MAX, &claim);

@@ -73,7 +73,7 @@ pub(super) enum LimitExceeded {
     Unpacked(String),
     /// The configured limit of the plugin.
     Plugin(u64, Unit),
-    /// The plugin's equal part of the disk; other plugins may need the rest.
+    /// The result's equal part of the disk; other results may need the rest.
     Share(u64, Unit),
     /// The maximum bytes of all results.
     Run(u64),
@@ -126,7 +126,7 @@ impl fmt::Display for LimitExceeded {
             }
             Self::Share(share, unit) => write!(
                 f,
-                "the results disk is full: its plugin has used its share of {share} {unit}, and others may need the rest (`Limits.Plugin`)"
+                "the results disk is full: its share is {share} {unit}, and other results may need the rest (`Limits.Run.Bytes`)"
             ),
             Self::Run(max) => write!(
                 f,

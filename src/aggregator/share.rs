@@ -1,9 +1,10 @@
-//! Who has how much of the disk: what each plugin's results take, and whether they may take more.
+//! Who has how much of the disk: what each result takes, and whether it may take more.
 //!
-//! A plugin may always take an equal part of what the disk had when the run began. It may take more as long as what is
-//! left would still give every other plugin that is not done its own part: so one that needs much gets it, and none
-//! takes another's. What an upload takes is claimed before it is written, and given back unless the upload is kept.
-//! Knows no result, only plugins. Starts no thread; its lock is held for arithmetic alone.
+//! Each plugin gets an equal part of what the disk had when the run began, each of its results an equal part of that. A
+//! result may always take its own part, and more as long as what is left would still give every other result that is
+//! not settled its own: so one that needs much gets it, and none takes another's, of whatever plugin. A node that joins
+//! later gets an equal part of what its plugin's results have left of theirs. What an upload takes is claimed before it
+//! is written, and given back unless the upload is kept. Starts no thread; its lock is held for arithmetic alone.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::limits::{LimitExceeded, Unit};
-use crate::config;
+use crate::{config, layout};
 use base::sys;
+use client::protocol::ResultId;
 
 /// What a file takes at least, and by what it grows.
 const BLOCK: u64 = 4 << 10;
@@ -45,6 +47,11 @@ impl Room {
         self.each(other, u64::saturating_sub)
     }
 
+    fn part(self, count: usize) -> Self {
+        let count = count.max(1) as u64;
+        Self { bytes: self.bytes / count, inodes: self.inodes / count }
+    }
+
     /// Of what it has less than `other`, if of anything.
     fn short_of(self, other: Self) -> Option<Unit> {
         if self.bytes < other.bytes {
@@ -61,11 +68,18 @@ impl Room {
     }
 }
 
-/// What a plugin has.
+/// What a result has.
 #[derive(Default)]
-struct Plugin {
+struct Held {
     used: Room,
-    done: bool,
+    /// What it may always take; nothing once it is settled.
+    share: Room,
+}
+
+impl Held {
+    fn owed(&self) -> Room {
+        self.share.less(self.used)
+    }
 }
 
 /// The disk of a run.
@@ -76,39 +90,37 @@ pub(super) struct Disk {
     cap: Room,
     /// Of all results.
     run: u64,
-    /// The equal part of each.
-    share: Room,
-    plugins: Mutex<HashMap<String, Plugin>>,
+    results: Mutex<HashMap<ResultId, Held>>,
 }
 
 impl Disk {
-    /// The disk of `results`, which has a folder for each plugin that has brought something before.
-    pub(super) fn open<'a>(
-        results: &Path,
-        plugins: impl Iterator<Item = &'a str>,
-        limits: &config::Limits,
-    ) -> Self {
+    /// The disk of the plugins' folders in `dir`, which may hold results from before a restart.
+    pub(super) fn open(dir: &Path, ids: &[ResultId], limits: &config::Limits) -> Self {
         let unless_zero = |limit: u64| if limit == 0 { u64::MAX } else { limit };
-        let mut known: HashMap<String, Plugin> = HashMap::new();
-        for name in plugins {
-            known.entry(name.to_owned()).or_default();
-        }
-        for (name, plugin) in &mut known {
-            plugin.used = taken(&results.join(name));
+        let mut plugins: HashMap<&str, usize> = HashMap::new();
+        let mut used = Room::default();
+        let mut results: HashMap<ResultId, Held> = HashMap::new();
+        for id in ids {
+            let path = dir.join(&id.plugin).join(layout::RESULTS).join(&id.node);
+            let held = Held { used: taken(&path), share: Room::default() };
+            used = used.plus(held.used);
+            if results.insert(id.clone(), held).is_none() {
+                *plugins.entry(&id.plugin).or_default() += 1;
+            }
         }
         let reserve = Room { bytes: limits.results.free_bytes, inodes: limits.results.free_inodes };
         let run = unless_zero(limits.run.bytes / 2);
-        let used = known.values().fold(Room::default(), |sum, plugin| sum.plus(plugin.used));
-        let all = free(results).less(reserve).plus(used);
+        let all = free(dir).less(reserve).plus(used);
         let all = Room { bytes: all.bytes.min(run), ..all };
-        let count = known.len().max(1) as u64;
+        for (id, held) in &mut results {
+            held.share = all.part(plugins.len()).part(plugins[id.plugin.as_str()]);
+        }
         Self {
-            dir: results.to_owned(),
+            dir: dir.to_owned(),
             reserve,
             cap: Room { bytes: unless_zero(limits.plugin.bytes), inodes: unless_zero(limits.plugin.inodes) },
             run,
-            share: Room { bytes: all.bytes / count, inodes: all.inodes / count },
-            plugins: Mutex::new(known),
+            results: Mutex::new(results),
         }
     }
 
@@ -116,71 +128,87 @@ impl Disk {
     pub(super) fn endless() -> Self {
         let all = Room { bytes: u64::MAX, inodes: u64::MAX };
         let none = Room::default();
-        Self {
-            dir: PathBuf::new(),
-            reserve: none,
-            cap: all,
-            run: u64::MAX,
-            share: all,
-            plugins: Mutex::default(),
+        Self { dir: PathBuf::new(), reserve: none, cap: all, run: u64::MAX, results: Mutex::default() }
+    }
+
+    /// Expects one more result, of a node that has joined.
+    pub(super) fn expect(&self, id: &ResultId) {
+        let mut results = self.lock();
+        let same = results.iter_mut().filter(|(other, _)| other.plugin == id.plugin);
+        let mut owed: Vec<_> =
+            same.map(|(_, held)| held).filter(|held| held.owed() != Room::default()).collect();
+        let sum = owed.iter().fold(Room::default(), |sum, held| sum.plus(held.owed()));
+        let share = sum.part(owed.len() + 1);
+        for held in &mut owed {
+            held.share = held.used.plus(share);
+        }
+        results.insert(id.clone(), Held { used: Room::default(), share });
+    }
+
+    /// Nothing yet, for an upload of `id`.
+    pub(super) fn claim<'a>(&'a self, id: &'a ResultId) -> Claim<'a> {
+        Claim { disk: self, id, taken: Cell::default(), left: Cell::default(), hit: RefCell::default() }
+    }
+
+    /// Notes that `id` is settled.
+    pub(super) fn done(&self, id: &ResultId) {
+        if let Some(held) = self.lock().get_mut(id) {
+            held.share = Room::default();
         }
     }
 
-    /// Nothing yet, for an upload of `plugin`.
-    pub(super) fn claim<'a>(&'a self, plugin: &'a str) -> Claim<'a> {
-        Claim { disk: self, plugin, taken: Cell::default(), left: Cell::default(), hit: RefCell::default() }
+    fn take(&self, id: &ResultId, more: Room) -> Result<(), LimitExceeded> {
+        self.take_of(free(&self.dir), id, more)
     }
 
-    /// Notes that `plugin` will bring nothing more.
-    pub(super) fn done(&self, plugin: &str) {
-        self.lock().entry(plugin.to_owned()).or_default().done = true;
-    }
-
-    fn take(&self, plugin: &str, more: Room) -> Result<(), LimitExceeded> {
-        self.take_of(free(&self.dir), plugin, more)
-    }
-
-    fn take_of(&self, free: Room, plugin: &str, more: Room) -> Result<(), LimitExceeded> {
+    fn take_of(&self, free: Room, id: &ResultId, more: Room) -> Result<(), LimitExceeded> {
         if let Some(unit) = free.short_of(self.reserve.plus(more)) {
             return Err(LimitExceeded::Disk(free.of(unit), self.reserve.of(unit), unit));
         }
-        let mut plugins = self.lock();
-        let sum = plugins.values().fold(0, |sum: u64, plugin| sum.saturating_add(plugin.used.bytes));
-        if sum.saturating_add(more.bytes) > self.run {
+        let mut results = self.lock();
+        let (mut sum, mut plugin) = (0, more);
+        for (other, held) in results.iter() {
+            sum = held.used.bytes.saturating_add(sum);
+            if other.plugin == id.plugin {
+                plugin = plugin.plus(held.used);
+            }
+        }
+        if more.bytes.saturating_add(sum) > self.run {
             return Err(LimitExceeded::Run(self.run));
         }
-        let mine = plugins.get(plugin).map_or(Room::default(), |plugin| plugin.used).plus(more);
-        if let Some(unit) = self.cap.short_of(mine) {
+        if let Some(unit) = self.cap.short_of(plugin) {
             return Err(LimitExceeded::Plugin(self.cap.of(unit), unit));
         }
-        if self.share.short_of(mine).is_some() {
-            let others = plugins.iter().filter(|(name, other)| *name != plugin && !other.done);
-            let owed = others.fold(Room::default(), |sum, (_, other)| sum.plus(self.share.less(other.used)));
+        let (used, share) = results.get(id).map(|held| (held.used, held.share)).unwrap_or_default();
+        let used = used.plus(more);
+        if share.short_of(used).is_some() {
+            let others = results.iter().filter(|(other, _)| *other != id);
+            let owed = others.fold(Room::default(), |sum, (_, held)| sum.plus(held.owed()));
             let left =
                 Room { bytes: free.bytes.min(self.reserve.bytes.saturating_add(self.run - sum)), ..free };
             if let Some(unit) = left.short_of(self.reserve.plus(owed).plus(more)) {
-                return Err(LimitExceeded::Share(self.share.of(unit), unit));
+                return Err(LimitExceeded::Share(share.of(unit), unit));
             }
         }
-        plugins.entry(plugin.to_owned()).or_default().used = mine;
+        results.entry(id.clone()).or_default().used = used;
         Ok(())
     }
 
-    fn give_back(&self, plugin: &str, room: Room) {
-        if let Some(plugin) = self.lock().get_mut(plugin) {
-            plugin.used = plugin.used.less(room);
+    fn give_back(&self, id: &ResultId, room: Room) {
+        if let Some(held) = self.lock().get_mut(id) {
+            held.used = held.used.less(room);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Plugin>> {
-        self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<ResultId, Held>> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What one upload has taken of the disk; given back when it is dropped.
 pub(super) struct Claim<'a> {
     disk: &'a Disk,
-    plugin: &'a str,
+    id: &'a ResultId,
     taken: Cell<Room>,
     /// What was taken and not asked for yet.
     left: Cell<Room>,
@@ -198,7 +226,7 @@ impl Claim<'_> {
         // Where there is none to spare, what is asked for may still fit.
         for ahead in [AHEAD, Room::default()] {
             let wanted = more.plus(ahead).less(left);
-            match self.disk.take(self.plugin, wanted) {
+            match self.disk.take(self.id, wanted) {
                 Ok(()) => {
                     self.taken.set(self.taken.get().plus(wanted));
                     self.left.set(left.plus(wanted).less(more));
@@ -213,9 +241,9 @@ impl Claim<'_> {
 
     /// Whether so much could be taken now; nothing is.
     pub(super) fn would_take(&self, more: Room) -> bool {
-        match self.disk.take(self.plugin, more) {
+        match self.disk.take(self.id, more) {
             Ok(()) => {
-                self.disk.give_back(self.plugin, more);
+                self.disk.give_back(self.id, more);
                 true
             }
             Err(hit) => {
@@ -232,14 +260,14 @@ impl Claim<'_> {
 
     /// What was taken stays taken, but for what nobody asked for.
     pub(super) fn keep(&self) {
-        self.disk.give_back(self.plugin, self.left.take());
+        self.disk.give_back(self.id, self.left.take());
         self.taken.set(Room::default());
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.disk.give_back(self.plugin, self.taken.get());
+        self.disk.give_back(self.id, self.taken.get());
     }
 }
 
@@ -247,14 +275,12 @@ fn free(dir: &Path) -> Room {
     Room { bytes: sys::free_bytes(dir), inodes: sys::free_inodes(dir) }
 }
 
-/// What a folder takes, as far as it can be read.
-fn taken(dir: &Path) -> Room {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.fold(Room::default(), |sum, entry| {
-        let Ok(metadata) = entry.metadata() else { return sum };
-        let below = if metadata.is_dir() { taken(&entry.path()) } else { Room::default() };
-        sum.plus(Room::file(metadata.len())).plus(below)
-    })
+/// What a file or folder takes, as far as it can be read.
+fn taken(path: &Path) -> Room {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return Room::default() };
+    let below = if metadata.is_dir() { fs::read_dir(path).ok() } else { None };
+    let entries = below.into_iter().flatten().flatten();
+    entries.fold(Room::file(metadata.len()), |sum, entry| sum.plus(taken(&entry.path())))
 }
 
 #[cfg(test)]
@@ -267,11 +293,16 @@ mod tests {
         Room { bytes: mib * MIB, inodes: mib }
     }
 
+    fn id(plugin: &str) -> ResultId {
+        ResultId::global(plugin)
+    }
+
     /// Three plugins on a disk with 90 MiB and as many inodes, besides a reserve of ten.
     fn disk(change: impl Fn(&mut Disk)) -> Disk {
         let limits = config::Limits::default();
-        let mut disk = Disk::open(Path::new("/nonexistent"), ["a", "b", "c"].into_iter(), &limits);
-        (disk.reserve, disk.share, disk.run) = (room(10), room(30), u64::MAX);
+        let mut disk = Disk::open(Path::new("/nonexistent"), &["a", "b", "c"].map(id), &limits);
+        (disk.reserve, disk.run) = (room(10), u64::MAX);
+        disk.lock().values_mut().for_each(|held| held.share = room(30));
         change(&mut disk);
         disk
     }
@@ -279,12 +310,12 @@ mod tests {
     #[test]
     fn what_others_have_not_used_of_theirs_is_not_taken() {
         let disk = disk(|_| {});
-        let take = |left: u64, plugin: &str, mib: u64| disk.take_of(room(left), plugin, room(mib));
+        let take = |left: u64, plugin: &str, mib: u64| disk.take_of(room(left), &id(plugin), room(mib));
         assert_eq!(take(100, "a", 30), Ok(()));
         assert_eq!(take(70, "a", 1), Err(LimitExceeded::Share(30 * MIB, Unit::Bytes)));
         assert_eq!(take(70, "b", 20), Ok(()));
         assert_eq!(take(50, "a", 1), Err(LimitExceeded::Share(30 * MIB, Unit::Bytes)), "b may need ten more");
-        disk.done("b");
+        disk.done(&id("b"));
         assert_eq!(take(50, "a", 10), Ok(()), "b needs no more");
         assert_eq!(take(40, "a", 1), Err(LimitExceeded::Share(30 * MIB, Unit::Bytes)), "c may need thirty");
         assert_eq!(take(40, "c", 30), Ok(()), "its part was always there");
@@ -292,47 +323,109 @@ mod tests {
     }
 
     #[test]
+    fn a_node_keeps_its_part_whatever_the_others_of_its_plugin_take() {
+        let node = |name| ResultId::on_node("p", name);
+        let ids = ["a", "b", "c"].map(node);
+        let mut disk = disk(|_| {});
+        disk.run = 90 * MIB;
+        let shares = [(id("job"), 45), (ids[0].clone(), 15), (ids[1].clone(), 15), (ids[2].clone(), 15)];
+        let held = |mib| Held { share: room(mib), ..Held::default() };
+        *disk.lock() = shares.into_iter().map(|(id, mib)| (id, held(mib))).collect();
+        let take = |left: u64, id: &ResultId, mib: u64| disk.take_of(room(left), id, room(mib));
+        let full = Err(LimitExceeded::Share(15 * MIB, Unit::Bytes));
+        assert_eq!(take(100, &ids[0], 16), full);
+        assert_eq!(take(100, &ids[0], 15), Ok(()));
+        assert_eq!(take(85, &ids[0], 1), full);
+        disk.expect(&node("late"));
+        let part = |id: &ResultId| disk.lock()[id].share;
+        assert_eq!(
+            [&ids[1], &ids[2], &node("late")].map(part),
+            [room(10); 3],
+            "what was left, in equal parts"
+        );
+        assert_eq!(part(&id("job")), room(45), "the part of another plugin stays");
+        disk.done(&ids[2]);
+        assert_eq!(take(85, &ids[0], 10), Ok(()), "what a settled result has left is free");
+        assert_eq!(take(75, &ids[0], 1), full);
+        assert_eq!(
+            take(75, &ids[2], 1),
+            Err(LimitExceeded::Share(0, Unit::Bytes)),
+            "its part was given away"
+        );
+        assert_eq!(take(75, &ids[1], 10), Ok(()));
+        assert_eq!(take(65, &node("late"), 10), Ok(()));
+        assert_eq!(take(55, &id("job"), 45), Ok(()));
+    }
+
+    #[test]
+    fn plugins_get_equal_parts_and_their_nodes_equal_parts_of_those() {
+        let mut limits = config::Limits::default();
+        (limits.run.bytes, limits.results.free_bytes) = (16 << 10, 0);
+        let ids = [id("job"), ResultId::on_node("p", "a"), ResultId::on_node("p", "b")];
+        let dir = base::temp::Folder::new().unwrap();
+        let disk = Disk::open(&dir, &ids, &limits);
+        assert_eq!(ids.map(|id| disk.lock()[&id].share.bytes), [4 << 10, 2 << 10, 2 << 10]);
+    }
+
+    #[test]
     fn inodes_are_shared_as_bytes_are() {
         let disk = disk(|_| {});
         let inodes = |inodes| Room { bytes: 0, inodes };
-        assert_eq!(disk.take_of(room(100), "a", inodes(30)), Ok(()));
-        assert_eq!(disk.take_of(room(70), "a", inodes(1)), Err(LimitExceeded::Share(30, Unit::Inodes)));
-        assert_eq!(disk.take_of(room(10), "b", inodes(1)), Err(LimitExceeded::Disk(10, 10, Unit::Inodes)));
+        assert_eq!(disk.take_of(room(100), &id("a"), inodes(30)), Ok(()));
+        assert_eq!(disk.take_of(room(70), &id("a"), inodes(1)), Err(LimitExceeded::Share(30, Unit::Inodes)));
+        assert_eq!(
+            disk.take_of(room(10), &id("b"), inodes(1)),
+            Err(LimitExceeded::Disk(10, 10, Unit::Inodes))
+        );
     }
 
     #[test]
     fn the_limits_of_a_plugin_and_of_the_run_hold_whatever_there_is() {
         let capped = disk(|disk| disk.cap = Room { bytes: 5 * MIB, inodes: 3 });
-        assert_eq!(capped.take_of(room(100), "a", room(4)), Err(LimitExceeded::Plugin(3, Unit::Inodes)));
-        assert_eq!(capped.take_of(room(100), "a", room(6)), Err(LimitExceeded::Plugin(5 * MIB, Unit::Bytes)));
-        let run = disk(|disk| (disk.run, disk.share) = (9 * MIB, room(3)));
-        assert_eq!(run.take_of(room(100), "a", room(3)), Ok(()));
-        assert_eq!(run.take_of(room(100), "a", room(1)), Err(LimitExceeded::Share(3 * MIB, Unit::Bytes)));
-        run.done("b");
-        run.done("c");
-        assert_eq!(run.take_of(room(100), "a", room(6)), Ok(()));
-        assert_eq!(run.take_of(room(100), "a", room(1)), Err(LimitExceeded::Run(9 * MIB)));
+        assert_eq!(capped.take_of(room(100), &id("a"), room(4)), Err(LimitExceeded::Plugin(3, Unit::Inodes)));
+        assert_eq!(
+            capped.take_of(room(100), &id("a"), room(6)),
+            Err(LimitExceeded::Plugin(5 * MIB, Unit::Bytes))
+        );
+        let run = disk(|disk| {
+            disk.run = 9 * MIB;
+            disk.lock().values_mut().for_each(|held| held.share = room(3));
+        });
+        assert_eq!(run.take_of(room(100), &id("a"), room(3)), Ok(()));
+        assert_eq!(
+            run.take_of(room(100), &id("a"), room(1)),
+            Err(LimitExceeded::Share(3 * MIB, Unit::Bytes))
+        );
+        run.done(&id("b"));
+        run.done(&id("c"));
+        assert_eq!(run.take_of(room(100), &id("a"), room(6)), Ok(()));
+        assert_eq!(run.take_of(room(100), &id("a"), room(1)), Err(LimitExceeded::Run(9 * MIB)));
     }
 
     #[test]
     fn a_claim_is_given_back_unless_it_is_kept() {
         let dir = base::temp::Folder::new().unwrap();
         let limits = config::Limits::default();
-        let disk = Disk::open(&dir, ["a"].into_iter(), &limits);
-        let used = || disk.lock()["a"].used;
+        let a = id("a");
+        let disk = Disk::open(&dir, std::slice::from_ref(&a), &limits);
+        let used = || disk.lock()[&a].used;
         {
-            let claim = disk.claim("a");
+            let claim = disk.claim(&a);
             assert!(claim.take(Room::file(1)) && claim.take(Room::file(10_000)));
             assert!(used().inodes >= 2);
         }
         assert_eq!(used(), Room::default());
-        let claim = disk.claim("a");
+        let claim = disk.claim(&a);
         assert!(claim.take(Room::file(1)) && claim.take(Room::file(10_000)));
         claim.keep();
         drop(claim);
         assert_eq!(used(), Room { bytes: 4 * BLOCK, inodes: 2 });
-        fs::create_dir_all(dir.join("a/results/n")).unwrap();
-        fs::write(dir.join("a/results/n/f"), "x").unwrap();
-        assert_eq!(Disk::open(&dir, ["a"].into_iter(), &limits).lock()["a"].used.inodes, 3, "over a restart");
+        fs::create_dir_all(dir.join("a/results/global")).unwrap();
+        fs::write(dir.join("a/results/global/f"), "x").unwrap();
+        assert_eq!(
+            Disk::open(&dir, std::slice::from_ref(&a), &limits).lock()[&a].used.inodes,
+            2,
+            "over a restart"
+        );
     }
 }

@@ -9,7 +9,7 @@
 //! Of the same result one upload runs at a time; the second is told so. What an upload takes of the disk is claimed
 //! before it is written, see `share`. Nothing is written or read under the lock. Does not know HTTP, nor who may send. Starts no thread.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,7 +91,7 @@ impl Store {
             journal.append(&Record::Expected(expected.to_vec())).context("journal")?;
             expected.to_vec()
         };
-        let disk = Disk::open(&plugins, ids.iter().map(|id| id.plugin.as_str()), &limits);
+        let disk = Disk::open(&plugins, &ids, &limits);
         let store = Self {
             plugins,
             incoming,
@@ -135,7 +135,7 @@ impl Store {
             // What stays free is for reports of errors, among others.
             let disk = if upload.is_error { &Disk::endless() } else { &self.disk };
             // Given back when what it was taken for is gone.
-            let claim = disk.claim(&id.plugin);
+            let claim = disk.claim(id);
             let taken = self.take_in(id, upload, &place, &claim);
             // At the end of the run all that is left goes at once.
             if !self.closing.load(Ordering::Relaxed)
@@ -158,6 +158,7 @@ impl Store {
         ensure!(is_name(&id.node), "its node's name cannot be the name of a folder");
         if self.lock().standing(id).is_none() {
             self.journal.append(&Record::Expected(vec![id.clone()])).context("journal")?;
+            self.disk.expect(id);
             self.lock().expect(id.clone(), Instant::now());
         }
         Ok(())
@@ -514,9 +515,9 @@ impl Store {
                 remove(&errors)?;
             }
         }
-        let plugins: HashSet<String> = self.lock().ids().map(|id| id.plugin.clone()).collect();
-        let settled = plugins.iter().filter(|plugin| self.lock().settled(plugin));
-        settled.for_each(|plugin| self.disk.done(plugin));
+        let state = self.lock();
+        let settled = state.ids().filter(|id| state.standing(id).is_some_and(Standing::settled));
+        settled.for_each(|id| self.disk.done(id));
         Ok(())
     }
 
@@ -547,13 +548,8 @@ struct SlotGuard<'a> {
 impl SlotGuard<'_> {
     fn settle(mut self, standing: Standing) {
         self.settled = true;
-        let mut state = self.store.lock();
-        state.settle(self.id, standing);
-        let done = state.settled(&self.id.plugin);
-        drop(state);
-        if done {
-            self.store.disk.done(&self.id.plugin);
-        }
+        self.store.lock().settle(self.id, standing);
+        self.store.disk.done(self.id);
     }
 }
 

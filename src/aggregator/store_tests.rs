@@ -360,25 +360,29 @@ fn of_two_uploads_at_once_the_second_is_told_so_unless_the_first_brings_nothing(
 }
 
 #[test]
-fn a_plugin_that_takes_all_leaves_the_part_of_the_others() {
+fn a_node_that_takes_all_leaves_the_parts_of_the_others() {
     let scratch = Scratch::new();
     let mut limits = limits();
     limits.run.bytes = 2 << 20;
     let ids = [node("a"), node("b"), ResultId::global("q")];
     let store = Store::open(&scratch.run(), &ids, limits.clone()).unwrap();
-    let body = vec![7; 400 << 10];
-    check(put(&store, &ids[0], "f", &body), 200);
-    check(put(&store, &ids[1], "f", &body), 507);
+    let body = |kib: usize| vec![7; kib << 10];
+    check(put(&store, &ids[0], "f", &body(300)), 507);
     let entries = store.lock().document(Duration::MAX, std::time::Instant::now()).plugins.unwrap();
-    let message = entries[1].message.clone().unwrap();
-    assert!(message.contains("its share of 524288 bytes") && message.contains("Limits.Plugin"), "{message}");
+    let message = entries[0].message.clone().unwrap();
+    assert!(
+        message.contains("its share is 262144 bytes") && message.contains("Limits.Run.Bytes"),
+        "{message}"
+    );
     assert_eq!(scratch.leftovers(), 0);
+    check(put(&store, &ids[0], "f", &body(250)), 200);
+    check(put(&store, &ids[1], "f", &body(300)), 507);
     drop(store);
     // What was taken is known after a restart, too.
     let store = Store::open(&scratch.run(), &ids, limits).unwrap();
-    check(put(&store, &ids[1], "f", &body), 507);
-    check(put(&store, &ids[2], "f", &vec![7; 500 << 10]), 200);
-    check(put(&store, &ids[1], "f", &vec![7; 100 << 10]), 200);
+    check(put(&store, &ids[1], "f", &body(300)), 507);
+    check(put(&store, &ids[1], "f", &body(250)), 200);
+    check(put(&store, &ids[2], "f", &body(508)), 200);
 }
 
 #[test]

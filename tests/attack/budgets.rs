@@ -7,7 +7,7 @@ use crate::support::peer::Peer;
 use crate::support::{Archive, Sonobuoy};
 use sonobuoy::outside::Limits;
 
-pub(super) const CASES: usize = RUNS.len() + 5;
+pub(super) const CASES: usize = RUNS.len() + 6;
 
 /// Name, limits, what the plugin does before it is done with `out`, and what is said of its result.
 const RUNS: &[(&str, &str, &str, &str)] = &[
@@ -86,6 +86,22 @@ fn each_limit_of_the_configuration_costs_its_plugin_alone() {
             assert!(honest.contains("status: passed"), "{name}: {honest}");
         }
     }
+}
+
+#[test]
+fn a_node_that_unpacks_to_the_whole_disk_costs_no_other_its_result() {
+    let definition = "sonobuoy-config: {driver: DaemonSet, plugin-name: zeros, result-format: raw}\n\
+        spec:\n  name: plugin\n  command: [sh, -c]\n  args:\n  - |\n      \
+        cd $RESULTS_DIR; mkdir out; mib=1; case $NODE_NAME in *-2) mib=7;; *) sleep 3; esac\n      \
+        head -c ${mib}M /dev/zero > out/zeros; echo $RESULTS_DIR/out > done\n";
+    let run = Sonobuoy::new("run --local --config run.json --local-nodes 3 --timeout 10 -p zeros.yaml")
+        .file("zeros.yaml", definition)
+        .file("run.json", r#"{"Limits": {"Run": {"Bytes": 16777216}}}"#);
+    let done = run.run_any();
+    let tree = Archive::only_one_in(done.folder.path()).text("plugins/zeros/sonobuoy_results.yaml");
+    assert!(tree.contains("-2\n  status: failed\n"), "{tree}");
+    assert_eq!(tree.matches("\n  status: passed\n").count(), 2, "{tree}");
+    assert!(done.stderr.contains("was refused with 507"), "{}", done.stderr);
 }
 
 #[test]
