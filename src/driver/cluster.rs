@@ -1,8 +1,8 @@
 //! Starts a plugin in a cluster, follows it by watches, removes it.
 //!
-//! Owns the calls to the API on behalf of one launch. What to create stands in [`super::pod`], what to make of what
-//! is seen in [`super::monitor`]. Knows neither who takes the findings nor when the plugin is finished: that is told
-//! by a [`Stop`]. Threads while it follows: one watch of the plugin's pods, one of the nodes.
+//! Owns the API calls of one launch. [`super::pod`] defines the objects, [`super::monitor`] judges the events. Knows
+//! neither the recipient of findings nor when the plugin is finished: a [`Stop`] signals that. Threads while
+//! following: one watch of the plugin's pods, one of the nodes.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -25,31 +25,31 @@ use base::kube::{self, Event, Obstacle, Request, Resource, Selector, Stage, forg
 use base::stop::{Stop, StopOnDrop};
 use client::protocol::{Failure, Finding, ResultId};
 
-/// Findings that depend on the time alone are looked for so often.
+/// Interval of checks for findings that depend on time alone.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// So much of the end of a worker's log may say why nothing is heard of it, and for so long it is asked for.
+/// Bytes read from the end of a silent worker's log, and the time limit of that request.
 const LOG_BYTES: u64 = 16 << 10;
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between a watch and its reader.
+/// Capacity of the queue between the watches and their reader.
 const MAX_QUEUED_EVENTS: usize = 1024;
-/// Pods of a Job plugin get as long as the worker takes to end after a signal.
+/// Grace period of a Job plugin's pods: the time that a worker takes to end after a signal.
 const JOB_GRACE: u64 = 60;
-/// Pods of a DaemonSet have sent their results and only sleep.
+/// Grace period of a DaemonSet's pods, which have sent their results and only sleep.
 const DAEMON_SET_GRACE: u64 = 1;
 
-/// The way to run plugins in a cluster.
+/// Runs plugins in a cluster.
 pub(crate) struct Cluster<'r> {
-    /// The way to its API, patient: the run must outlive an absence of the API server.
+    /// Client that retries long enough to outlast an outage of the API server.
     pub client: kube::Client,
-    /// The run's settings.
+    /// Settings of the run.
     pub config: &'r config::Run,
-    /// The run's authority, PEM.
+    /// Certificate of the run's authority, PEM.
     pub ca_cert: String,
     /// Name and uid of the aggregator's pod, which owns everything.
     pub owner: (String, String),
-    /// The plugins' pods, for whoever has to know whose a token is.
+    /// The plugins' pods, for checking which pod a token belongs to.
     pub roster: Roster,
-    /// Whether the worker of a result was ever heard of.
+    /// Whether the worker of a result has ever contacted the aggregator.
     pub heard: &'r (dyn Fn(&ResultId) -> bool + Sync),
     /// Whether a result is being received.
     pub receiving: &'r (dyn Fn(&ResultId) -> bool + Sync),
@@ -90,7 +90,7 @@ impl Driver for Cluster<'_> {
     }
 }
 
-/// The results that a plugin brings, given all `nodes` of the cluster.
+/// Results expected from a plugin, given all `nodes` of the cluster.
 pub(crate) fn expected(definition: &Definition, service_account: &str, nodes: &[Value]) -> Vec<ResultId> {
     let plugin = definition.name();
     match definition.config.driver {
@@ -106,7 +106,7 @@ pub(crate) fn expected(definition: &Definition, service_account: &str, nodes: &[
     }
 }
 
-/// A pod of a plugin as it would be created, for somebody who only tries whether it could.
+/// The pod that a plugin would get, for a dry run.
 pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
     let session = "0000000000000000";
     let owner = ("", "");
@@ -119,7 +119,7 @@ pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": launch.pod_spec()})
 }
 
-/// What [`expected`] looks at in a node; its list of images alone can be long.
+/// Drops the fields of a node that [`expected`] does not read; the list of images alone can be long.
 pub(crate) fn shrink_node(node: &mut Value) {
     let ready = node["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");
     *node = json!({
@@ -144,12 +144,12 @@ impl Cluster<'_> {
         }
     }
 
-    /// Creates an object. One that is there already, from before a restart, is taken over; one of a pod before this
-    /// goes with that pod, and is waited for.
+    /// Creates an object. Adopts an existing one of this aggregator pod, from before a restart; waits until one of an
+    /// earlier pod is deleted.
     fn create(&self, resource: &Resource, object: &Value, stop: &Stop) -> anyhow::Result<()> {
         loop {
             match self.client.create(resource, &self.config.namespace, object) {
-                // Nobody knows whether it was carried out; its name makes sure that it is not there twice.
+                // The outcome is unknown; the fixed name prevents a duplicate.
                 Err(kube::Error::Transport { stage: Stage::Sent, .. }) if !stop.wait(CHECK_INTERVAL) => {}
                 Err(error)
                     if error.already_exists()
@@ -168,7 +168,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Whether what has the name of `object` is owned by another pod than this, or just gone.
+    /// Whether the object with the name of `object` is owned by another pod, or was deleted meanwhile.
     fn is_left_over(&self, resource: &Resource, object: &Value) -> bool {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         match self.client.get(resource, &self.config.namespace, name) {
@@ -179,7 +179,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Tells what becomes of a plugin, until `stop`.
+    /// Reports findings about a plugin until `stop`.
     fn follow(
         &self,
         launch: &Launch<'_>,
@@ -197,7 +197,8 @@ impl Cluster<'_> {
             }
         };
         if launch.audience.is_some() && launch.definition.config.worker {
-            // It asks for a certificate first of all, if not for the run's own reasons; the original's worker does not.
+            // The worker requests a certificate first, unless the run uses its own authority; the original's worker
+            // does not.
             monitor = monitor.listening();
         }
         let client = &self.client.under(stop);
@@ -218,7 +219,7 @@ impl Cluster<'_> {
                 match seen.recv_timeout(CHECK_INTERVAL) {
                     Ok(first) => {
                         monitor.see(first, SystemTime::now());
-                        // What has come in meanwhile is judged together.
+                        // Judge queued events together.
                         seen.try_iter()
                             .take(MAX_QUEUED_EVENTS)
                             .for_each(|seen| monitor.see(seen, SystemTime::now()));
@@ -247,7 +248,7 @@ impl Cluster<'_> {
                     }
                 }
             }
-            // A watch that waits for room in the queue must see that nobody reads it any more.
+            // A watch that is blocked on a full queue must notice that the reader is gone.
             drop(seen);
         });
     }
@@ -285,7 +286,7 @@ fn watch_pods(client: &kube::Client, launch: &Launch<'_>, roster: &Roster, seen:
     }
 }
 
-/// Follows the nodes. Those `known` beforehand may be gone before the first list.
+/// Follows the nodes. Nodes `known` beforehand may be deleted before the first list.
 fn watch_nodes(client: &kube::Client, mut known: BTreeSet<String>, seen: &SyncSender<Seen>) {
     let mut listed = BTreeSet::new();
     for event in client.watch(&Resource::NODES, "", &Selector::all()).shrink(shrink_node) {
@@ -310,7 +311,7 @@ fn watch_nodes(client: &kube::Client, mut known: BTreeSet<String>, seen: &SyncSe
                 gone.into_iter().map(Seen::NodeGone).collect()
             }
             Err(error) => {
-                // Without the right to see nodes a plugin is followed by its pods alone.
+                // Without permission to watch nodes, the pods alone are followed.
                 log::info!("nodes cannot be watched: {error}");
                 return;
             }
@@ -321,7 +322,7 @@ fn watch_nodes(client: &kube::Client, mut known: BTreeSet<String>, seen: &SyncSe
     }
 }
 
-/// What is judged of a pod; thousands of them pass by.
+/// Drops the fields of a pod that are not judged: thousands of pods are kept.
 fn shrink_pod(pod: &mut Value) {
     let (meta, spec) = (&pod["metadata"], &pod["spec"]);
     *pod = json!({
@@ -338,7 +339,7 @@ fn shrink_pod(pod: &mut Value) {
     });
 }
 
-/// What to do about a pod that may not be made.
+/// Remedy when a pod may not be created.
 fn remedy(obstacle: Option<Obstacle>) -> Option<&'static str> {
     match obstacle? {
         Obstacle::PodSecurity => Some(
@@ -352,7 +353,7 @@ fn remedy(obstacle: Option<Obstacle>) -> Option<&'static str> {
     }
 }
 
-/// Why the controller makes no pods, as its last event tells. It is asked once for all nodes of a batch.
+/// Why the controller creates no pods, from its latest event. One request for all nodes of a batch.
 fn no_pod(client: &kube::Client, launch: &Launch<'_>) -> String {
     let events = Selector::fields(format!("involvedObject.name={},type=Warning", launch.object_name()));
     let found = client.list(&Resource::EVENTS, &launch.config.namespace, &events).unwrap_or_default();
@@ -371,7 +372,7 @@ fn worker_log(client: &kube::Client, launch: &Launch<'_>, pod: &str) -> Result<S
     client.clone().patience(Duration::ZERO).within(LOG_TIMEOUT).text(&request, LOG_BYTES)
 }
 
-/// Puts the whole pod into the report of its failure, as long as the API still has it.
+/// Adds the whole pod to the report of its failure, if the API still has it.
 fn complete_report(client: &kube::Client, launch: &Launch<'_>, finding: &mut Finding) {
     if let Finding::Failure(Failure { report, .. }) = finding
         && let Some(pod) = report.get_mut("pod")

@@ -1,8 +1,8 @@
-//! A container of a definition as a process of this machine: its command and environment, worked out as the
-//! kubelet would.
+//! Runs a container of a definition as a process on this machine: resolves command and environment as the
+//! kubelet does.
 //!
-//! Pure but for looking whether a command exists. What needs an image, a volume or an object of a cluster cannot
-//! be had here, and is said so in words that name the plugin.
+//! Pure except for looking up commands. Features that need an image, a volume or a cluster object are rejected with
+//! an error that names the plugin.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use base::{sys, temp};
 
 use crate::plugin::{self, Definition, builtin};
 
-/// What the fields of a pod would hold.
+/// Values of the pod's fields.
 pub(super) struct Facts<'a> {
     /// `spec.nodeName`
     pub(super) node: &'a str,
@@ -21,25 +21,24 @@ pub(super) struct Facts<'a> {
     pub(super) pod: &'a str,
     /// `metadata.namespace`
     pub(super) namespace: &'a str,
-    /// Volumes that are folders of the node, from [`host_volumes`].
+    /// Volumes that are directories of the node, from [`host_volumes`].
     pub(super) volumes: &'a [(String, String)],
 }
 
-/// A process to be.
+/// A process to start.
 #[derive(Debug, PartialEq)]
 pub(super) struct Container {
-    /// The container's name.
     pub(super) name: String,
     /// Program and arguments.
     pub(super) command: Vec<String>,
-    /// All of its environment.
+    /// Complete environment.
     pub(super) env: Vec<(String, String)>,
-    /// Where it runs, if the definition says so.
+    /// Working directory, if the definition sets one.
     pub(super) dir: Option<PathBuf>,
 }
 
-/// The containers of a definition: those that run first, one after the other, and those that run together, the
-/// plugin's own last, as in a pod.
+/// The containers of a definition: init containers, which run in order, and containers that run together, the
+/// plugin's last, as in a pod.
 pub(super) fn containers(definition: &Definition) -> (Vec<&Value>, Vec<&Value>) {
     let of_pod = |key: &str| {
         let list = definition.pod_spec.as_ref().and_then(|pod| pod[key].as_array());
@@ -49,7 +48,7 @@ pub(super) fn containers(definition: &Definition) -> (Vec<&Value>, Vec<&Value>) 
     (of_pod("initContainers").iter().collect(), together)
 }
 
-/// The volumes of a definition that are folders of the node, by name: this machine is the node, so that they are here.
+/// Volumes of a definition that are directories of the node, by name; this machine is the node.
 pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
     let default = plugin::pod::default_spec(definition.config.driver, "");
     let pod = definition.pod_spec.as_ref().unwrap_or(&default);
@@ -61,7 +60,7 @@ pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
     folders.collect()
 }
 
-/// A path below a mounted folder of the node, as this machine knows it; anything else as it is.
+/// Maps a path below a mounted directory of the node to this machine; returns other text unchanged.
 fn on_host(text: &str, container: &Value, facts: &Facts<'_>) -> String {
     for mount in container["volumeMounts"].as_array().into_iter().flatten() {
         let (Some(name), Some(point)) = (mount["name"].as_str(), mount["mountPath"].as_str()) else {
@@ -77,7 +76,7 @@ fn on_host(text: &str, container: &Value, facts: &Facts<'_>) -> String {
     text.to_owned()
 }
 
-/// Checks that every command of a definition is on this machine, before anything is started.
+/// Checks that every command of a definition exists on this machine, before anything is started.
 pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
     let plugin = definition.name();
     let (first, together) = containers(definition);
@@ -109,7 +108,7 @@ pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Works out one container. `given` lies over the environment of the definition, as the original's does.
+/// Resolves one container. `given` overrides the environment of the definition, as in the original.
 pub(super) fn resolve(
     plugin: &str,
     container: &Value,
@@ -143,13 +142,13 @@ pub(super) fn resolve(
     for (key, value) in given {
         put(key, value.clone());
     }
-    // As the original sorts them, which decides what a reference between two of them finds.
+    // Sorted as in the original, since the order decides which references resolve.
     listed.sort_by_key(|(name, _)| name.to_ascii_lowercase());
     let mut env: Vec<(String, String)> = Vec::new();
-    // A container has the like from its image.
+    // A container has these from its image.
     for name in sys::INHERITED {
         if let Ok(value) = std::env::var(name) {
-            // A container may have another working directory.
+            // The container's working directory may differ.
             let value = if *name == "TMPDIR" { temp::dir().to_string_lossy().into_owned() } else { value };
             env.push(((*name).to_owned(), value));
         }
@@ -164,7 +163,7 @@ pub(super) fn resolve(
     if !command.is_empty() {
         command.extend(strings("args").map(|word| expand(word, &env)));
     }
-    // What is in our own image is this program.
+    // The image of this build contains this program.
     if let Some(program) = command.first_mut().filter(|program| *program == builtin::OWN_PROGRAM)
         && let Ok(own) = std::env::current_exe()
     {
@@ -190,7 +189,7 @@ fn optional(from: &Value) -> bool {
     ["secretKeyRef", "configMapKeyRef"].iter().any(|key| from[key]["optional"].as_bool() == Some(true))
 }
 
-/// Replaces `$(NAME)` by its value; `$$` is a plain dollar, a name that is not known stays as it is written.
+/// Replaces `$(NAME)` by its value; `$$` is a literal dollar, an unknown name is left unchanged.
 fn expand(text: &str, env: &[(String, String)]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -217,7 +216,7 @@ fn expand(text: &str, env: &[(String, String)]) -> String {
     out + rest
 }
 
-/// Where a program is, as `execvp` looks for it.
+/// Finds a program as `execvp` does.
 fn find(program: &str, path: Option<&str>, dir: Option<&Path>) -> Option<PathBuf> {
     sys::find_program(program.as_ref(), path.map(str::as_ref), dir.unwrap_or(Path::new("")))
 }
@@ -270,7 +269,7 @@ mod tests {
         });
         let given = [("RESULTS_DIR".to_owned(), "/r".to_owned())];
         let container = resolve("p", &value, &FACTS, &given).unwrap();
-        // OUT comes before RESULTS_DIR in the alphabet, so that its reference finds nothing.
+        // OUT sorts before RESULTS_DIR, so its reference is unresolved.
         assert_eq!(container.command, ["sh", "-c", "$(RESULTS_DIR)/out", "n1", "$(NONE)"]);
         assert_eq!(env(&container, "RESULTS_DIR"), Some("/r"));
         assert_eq!(env(&container, "PATH"), Some("/own"));

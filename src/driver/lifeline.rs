@@ -1,21 +1,22 @@
-//! The end of a worker whose run on this machine was killed: it takes the plugin's processes with it. Where a plugin has
-//! no worker, a process that does nothing else holds on.
+//! Kills a plugin's processes when the run on this machine was killed. Runs inside the worker, or in a separate
+//! keeper
+//! process if the plugin has no worker.
 //!
-//! Starts the thread `lifeline`, which lives as long as the process, since only the end of the run ends its wait.
+//! Starts the thread `lifeline`, which lives as long as the process, since only the end of the run unblocks it.
 
 use std::io::BufRead as _;
 
 use base::sys;
 
-/// What has been killed may take a moment, and may have started others before.
+/// Passes over the process table: killed processes may linger, and may have started others before.
 const PASSES: usize = 100;
 
-/// What a worker is told that holds a lifeline beside its work.
+/// Argument of a worker, which holds the lifeline on standard input.
 pub(crate) const BESIDE: &str = "stdin";
-/// What a process is told that has no other work.
+/// Argument of a keeper, which does nothing else.
 pub(crate) const ALONE: &str = "alone";
 
-/// Holds on as `how` says to whatever has `results` as its results folder.
+/// Holds the lifeline in mode `how` for the processes whose results directory is `results`.
 pub(crate) fn hold(how: &str, results: String) -> std::io::Result<()> {
     match how {
         BESIDE => {
@@ -27,13 +28,13 @@ pub(crate) fn hold(how: &str, results: String) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Holds on to standard input: each line is the number of a process group. When it closes, the run that held its
-/// other end is gone, and so are they, and every other process whose environment names the folder of `results`.
+/// Reads standard input: each line is the number of a process group. At its end the run is gone: kills these groups
+/// and every process whose environment names the directory `results`.
 fn watch(results: String) {
     let lines = std::io::stdin().lock().lines().map_while(Result::ok);
     let groups: Vec<u32> = lines.filter_map(|line| line.trim().parse().ok()).collect();
     groups.into_iter().for_each(sys::kill_group);
-    // What has left its group, and what was started in the moment in which the run could not tell any more.
+    // Processes that left their group, or that the run started but could not announce any more.
     for _ in 0..PASSES {
         if !sys::kill_bearing(&results) {
             break;

@@ -1,8 +1,8 @@
 //! Runs plugins on this machine: a pod is a worker and the plugin's commands as child processes.
 //!
-//! A pod has a folder with its results and its config files, and one log for each container, in the place where a
-//! cluster's would be. All of its processes are in groups of their own, and none outlives [`Driver::run`]. Starts a
-//! thread for each pod and for each of its processes, and joins them.
+//! A pod has a directory with its results and config files, and one log per container, at the same path as in a
+//! cluster. Its processes are in separate process groups, and none outlives [`Driver::run`]. Starts a thread for each
+//! pod and for each of its processes, and joins them.
 
 use base::at::At as _;
 use base::sys::Open as _;
@@ -30,26 +30,26 @@ use base::sys::{self, Group};
 use client::env as var;
 use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 
-/// What processes get to end by themselves before they are killed.
+/// Time between the request to end and the kill.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// This machine as a place for plugins.
+/// Runs plugins on this machine.
 pub(crate) struct Local {
-    /// This program, which is the worker, too.
+    /// This program, which also contains the worker.
     pub program: PathBuf,
-    /// Where pods have their folders.
+    /// Parent of the pods' directories.
     pub pods: PathBuf,
-    /// The folder of the run, where the logs of containers go.
+    /// Directory of the run, for the logs of containers.
     pub run_dir: PathBuf,
     /// The address of the aggregator, `https://host:port`.
     pub aggregator: String,
-    /// The certificate of the run's authority, PEM.
+    /// Certificate of the run's authority, PEM.
     pub ca_cert: String,
-    /// What pods are told their namespace is.
+    /// Namespace given to pods.
     pub namespace: String,
-    /// The node of plugins that run once.
+    /// Node of plugins that run once.
     pub node: String,
-    /// What workers are given, unless the plugin says otherwise.
+    /// Environment of workers, unless the plugin overrides it.
     pub worker_env: Vec<(String, String)>,
 }
 
@@ -67,14 +67,14 @@ pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Begins to hold on to processes that plugins start and leave behind; [`end_strays`] ends them.
+/// Adopts processes that plugins leave behind; [`end_strays`] kills them.
 pub(crate) fn adopt_strays() {
     if let Err(error) = sys::adopt_strays() {
         log::debug!("processes that plugins leave behind may not be found: {error}");
     }
 }
 
-/// Ends what plugins have left behind, and whatever else this process has started. For the end of a run.
+/// Kills processes that plugins left behind, and all other children of this process. For the end of a run.
 pub(crate) fn end_strays() {
     sys::end_strays();
 }
@@ -85,7 +85,7 @@ impl Driver for Local {
             for id in &plugin.ids {
                 let fail = move |error: anyhow::Error| {
                     let failure = Failure::new(id.clone(), format!("{error:#}"));
-                    // The receiver is there as long as the run, whose end is not a failure any more.
+                    // The receiver lives as long as the run; once it has ended, failures no longer matter.
                     drop(findings.send(Finding::Failure(failure)));
                 };
                 let pod = move || {
@@ -119,7 +119,7 @@ impl Local {
     ) -> anyhow::Result<()> {
         let pod = Pod::prepare(self, plugin, id, stop)?;
         let (first, together) = container::containers(plugin.definition);
-        // Room for everything that can happen, so that nobody waits to say it.
+        // Capacity for every possible event, so that no sender blocks.
         let starts = (together.len() + first.len()) * (1 + usize::from(plugin.definition.max_failures()));
         let (sender, receiver) = sync_channel(starts + 2);
         thread::scope(|scope| {
@@ -142,11 +142,11 @@ impl Local {
     }
 }
 
-/// Which process of a pod.
+/// A process of a pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Worker,
-    /// What stands for the worker where there is none: it only ends the plugin should this process be killed.
+    /// In place of a worker: only kills the plugin if this process is killed.
     Keeper,
     First,
     Together(usize),
@@ -157,7 +157,7 @@ enum Event {
     Stop,
 }
 
-/// What happens in a pod, and how much of it still runs.
+/// Events of a pod, and the number of its running processes.
 struct Events {
     receiver: Receiver<Event>,
     alive: Cell<usize>,
@@ -172,7 +172,7 @@ impl Events {
         Ok(event)
     }
 
-    /// The same without a keeper, whose own end is nobody's business.
+    /// The next event except the keeper's end.
     fn next_but_keeper(&self) -> anyhow::Result<Event> {
         loop {
             match self.next()? {
@@ -182,7 +182,7 @@ impl Events {
         }
     }
 
-    /// Ends all processes, and what they have started.
+    /// Ends all processes and their children.
     fn end(self, groups: Groups) {
         groups.all.iter().for_each(Group::terminate);
         let deadline = Instant::now() + GRACE;
@@ -194,22 +194,22 @@ impl Events {
                 Err(_) => break,
             }
         }
-        // Dropping a group kills what is left of it.
+        // Dropping a group kills its remaining processes.
         drop(groups);
     }
 }
 
-/// The processes of a pod, first the one that holds the others' lifeline: the worker, or a keeper.
+/// Process groups of a pod; the first holds the lifeline: the worker, or a keeper.
 struct Groups {
     all: Vec<Group>,
-    /// Its standard input. It is told of each group, and ends them all when this closes too early.
+    /// Standard input of the lifeline's holder. Receives the number of each group; kills all groups if closed early.
     lifeline: Option<ChildStdin>,
 }
 
 impl Groups {
     fn add(&mut self, group: Group, child: &mut Child) {
         match &mut self.lifeline {
-            // One that has ended needs not to know.
+            // A holder that has ended needs no update.
             Some(lifeline) => drop(writeln!(lifeline, "{}", group.id())),
             None => self.lifeline = child.stdin.take(),
         }
@@ -266,7 +266,7 @@ impl<'a> Pod<'a> {
         Ok(pod)
     }
 
-    /// Starts everything in its order, and watches it until the end of the pod is asked for.
+    /// Starts all processes in order, and watches them until the end of the pod is requested.
     fn live(
         &self,
         first: &[&Value],
@@ -287,7 +287,7 @@ impl<'a> Pod<'a> {
         let facts =
             Facts { node: self.node, pod: &self.name, namespace: &self.local.namespace, volumes: &volumes };
 
-        // The worker gets the variables of the plugin, so these are worked out before its port is known.
+        // The worker inherits variables of the plugin, so they are resolved before its port is known.
         let has_worker = self.plugin.definition.config.worker;
         let given = if has_worker {
             let own = container::resolve(
@@ -374,7 +374,7 @@ impl<'a> Pod<'a> {
                     all_well &= status.success();
                     let counts = last || open == 0;
                     if open == 0 && all_well && !has_worker {
-                        // Whoever has sent its result before it ended is believed rather than this.
+                        // A result that was sent before the failure wins over it.
                         let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
                     } else if open == 0 && all_well {
                         let marker = self.marker();
@@ -410,11 +410,11 @@ impl<'a> Pod<'a> {
             .env(env::PLUGIN_POD, &self.name)
             .env(env::WORKER_CONTAINER, WORKER_CONTAINER)
             .env(env::OTHERS_ENDED_FILE, self.marker())
-            // Should this process be killed, the worker ends what it has started.
+            // The worker kills the plugin's processes if this process is killed.
             .env(env::LIFELINE, lifeline::BESIDE)
-            // Many pods share this machine's ports, so each takes a free one and says which.
+            // Many pods share this machine's ports, so each takes a free one and announces it.
             .env(env::PROGRESS_PORT, "0")
-            // Whoever ends the pod has the result already, or does not want it.
+            // At the end of the pod its result has arrived, or is not wanted.
             .env(env::SHUTDOWN_GRACE, "0s");
         if self.plugin.definition.config.results_anywhere {
             command.env(env::RESULTS_ANYWHERE, "true");
@@ -424,7 +424,7 @@ impl<'a> Pod<'a> {
             .with_context(|| format!("cannot start the worker `{program}`"))
     }
 
-    /// Starts what ends the pod should this process be killed, where no worker does.
+    /// Starts a keeper for a plugin without a worker.
     fn start_keeper(&self) -> anyhow::Result<(Group, Child)> {
         let mut command = Command::new(&self.local.program);
         command
@@ -450,7 +450,8 @@ impl<'a> Pod<'a> {
         })
     }
 
-    /// What every container of the pod is given: the worker's port, or all that it takes to do without one.
+    /// Variables of every container of the pod: the worker's port, or all that a plugin without worker needs to
+    /// upload.
     fn shared_variables(&self, port: Option<u16>) -> Vec<(String, String)> {
         let path = |path: PathBuf| path.to_string_lossy().into_owned();
         let channel = match port {
@@ -508,12 +509,12 @@ impl<'a> Pod<'a> {
         self.dir.join("config")
     }
 
-    /// The file with the token of this pod.
+    /// File with the token of this pod.
     fn token(&self) -> PathBuf {
         self.dir.join("token")
     }
 
-    /// The file that tells the worker that all containers have ended well.
+    /// File that signals the worker that all containers have succeeded.
     fn marker(&self) -> PathBuf {
         self.dir.join("ended")
     }

@@ -1,7 +1,7 @@
 //! Starts plugins and watches them.
 //!
-//! Owns what a plugin needs to run, in a cluster or on this machine, and the judgement of what becomes of it.
-//! Does not know the aggregator: what it finds out is a [`Finding`] down a channel.
+//! Owns the objects or processes of a plugin, in a cluster or on this machine, and the judgement of their state.
+//! Does not know the aggregator: sends each [`Finding`] down a channel.
 
 pub(crate) mod cluster;
 mod container;
@@ -27,17 +27,17 @@ use crate::plugin::Definition;
 use base::stop::Stop;
 use client::protocol::{Finding, ResultId};
 
-/// One plugin of a run, ready to be started.
+/// A plugin of a run, ready to start.
 pub(crate) struct Plugin<'a> {
-    /// What to run.
+    /// The definition.
     pub definition: &'a Definition,
-    /// 16 hexadecimal characters, which tell its objects from those of other runs.
+    /// 16 hexadecimal characters that distinguish its objects from those of other runs.
     pub session: String,
-    /// What it has to bring: one result for the cluster, or one for each node.
+    /// Expected results: one for the cluster, or one per node.
     pub ids: Vec<ResultId>,
-    /// How long it may take.
+    /// Time limit.
     pub limit: Option<Duration>,
-    /// How its workers prove who they are.
+    /// Credentials of its workers.
     pub proof: Proof,
 }
 
@@ -54,23 +54,23 @@ impl Plugin<'_> {
     }
 }
 
-/// How the workers of a plugin prove who they are.
+/// How the workers of a plugin authenticate.
 #[derive(Clone)]
 pub(crate) enum Proof {
-    /// By this certificate, which all of them share.
+    /// A client certificate that all workers share.
     Certificate(Identity),
-    /// By a token that Kubernetes makes for each pod and for this audience.
+    /// A token that Kubernetes issues to each pod, with this audience.
     PodToken(String),
-    /// By one of these, each for one result.
+    /// One token per result.
     Tokens(BTreeMap<ResultId, String>),
 }
 
-/// A way to run plugins.
+/// Runs plugins.
 pub(crate) trait Driver: Sync {
-    /// Starts the plugin and watches it until `stop`. An error means that it could not be started; what goes wrong
-    /// later goes into `findings`.
+    /// Starts the plugin and watches it until `stop`. Returns an error only if the start fails; later failures are
+    /// sent to `findings`.
     fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()>;
 
-    /// Takes away what is left of the plugin when the run is over.
+    /// Removes the objects of the plugin after the run.
     fn remove(&self, plugin: &Plugin<'_>) -> anyhow::Result<()>;
 }

@@ -1,7 +1,8 @@
-//! Follows a plugin's pods and nodes as the watches see them, and says which results will not come.
+//! Follows a plugin's pods and nodes as the watches report them, and decides which results will not arrive.
 //!
-//! Owns the bookkeeping between events and findings, for both drivers. Pure: it is told what was seen and what time
-//! it is. Whether a result has arrived it does not know: the store lets a real result win over any finding.
+//! Owns the bookkeeping between events and findings, for both drivers. Pure: events and time are arguments. Does not
+//! know
+//! which results have arrived: the store prefers a real result to any finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -16,40 +17,40 @@ use crate::names::WORKER_CONTAINER;
 use base::clock::passed;
 use client::protocol::{Failure, FailureKind, Finding, ResultId};
 
-/// Something a watch saw.
+/// An event of a watch.
 #[derive(Debug)]
 pub(crate) enum Seen {
     /// A pod of the plugin, new or changed.
     Pod(Value),
-    /// A pod of the plugin that is gone.
+    /// A pod of the plugin that was deleted.
     PodGone(Value),
     /// A node, new or changed.
     Node(Value),
-    /// A node that is gone, by name.
+    /// A node that was deleted, by name.
     NodeGone(String),
-    /// All pods that exist are about to be told.
+    /// Start of a list of all pods.
     PodsListing,
-    /// All pods that exist have been told; those not among them are gone.
+    /// End of a list of all pods; pods not listed are deleted.
     PodsListed,
 }
 
-/// Said of the one pod of a plugin, whether it was ever seen or not.
+/// Message for a plugin with a single pod, whether it was ever seen or not.
 const DELETED: &str = "the plugin's pod was deleted before its result arrived";
 
-/// How many pods a plugin has, and where.
+/// The number and placement of a plugin's pods.
 enum Scope {
-    /// One; the node it runs on, once known.
+    /// One pod; its node, once known.
     Once { node: Option<String> },
-    /// One on each node that fits this pod spec.
+    /// One pod on each node that fits this pod spec.
     EachNode { spec: Value },
 }
 
-/// Follows one launch of one plugin.
+/// Follows one launch of a plugin.
 pub(crate) struct Monitor {
     plugin: String,
     scope: Scope,
     grace: Grace,
-    /// The newest moment at which a pod appeared, or the launch.
+    /// When the latest pod appeared, or the launch.
     progress: SystemTime,
     listed: bool,
     relisted: BTreeSet<String>,
@@ -65,15 +66,15 @@ pub(crate) struct Monitor {
 struct Pod {
     id: ResultId,
     verdict: Verdict,
-    /// Until when its result is being received.
+    /// End of the period in which its result is being received.
     held: Option<SystemTime>,
-    /// Kept only while in trouble, for the report.
+    /// The pod, kept for the report only while it has a problem.
     object: Option<Value>,
 }
 
 struct Node {
     refusal: Option<String>,
-    /// Since when it is not ready.
+    /// When the node became not ready.
     silent: Option<SystemTime>,
 }
 
@@ -118,14 +119,14 @@ impl Monitor {
         }
     }
 
-    /// Counts on hearing of each worker soon after it has begun.
+    /// Expects each worker to contact the aggregator soon after its start.
     pub(crate) fn listening(mut self) -> Self {
         self.silences = Silences::new(Some(self.grace.silence), self.progress);
         self
     }
 
-    /// Is told who was heard of. Has the log of each of these pods, by uid and name, read if that is possible, and
-    /// `explain`ed.
+    /// Records the workers that were `heard`. Returns the pods, by uid and name, whose logs should be read and passed
+    /// to [`Monitor::explain`].
     pub(crate) fn look_at(
         &mut self,
         heard: &dyn Fn(&ResultId) -> bool,
@@ -134,12 +135,12 @@ impl Monitor {
         self.silences.look_at(&|id| self.settled.contains(id) || heard(id), now)
     }
 
-    /// Takes in the log of a worker.
+    /// Records the log of a worker.
     pub(crate) fn explain(&mut self, uid: &str, log: &str) {
         self.silences.explain(uid, log);
     }
 
-    /// Takes in what was seen. Costs little, whatever the number of nodes; what follows, [`Monitor::check`] says.
+    /// Records an event in constant time; [`Monitor::check`] draws the conclusions.
     pub(crate) fn see(&mut self, seen: Seen, now: SystemTime) {
         let mut out = std::mem::take(&mut self.pending);
         match seen {
@@ -165,7 +166,7 @@ impl Monitor {
         self.pending = out;
     }
 
-    /// Waits for results that are being received: nothing that is wrong with their pods is a failure meanwhile.
+    /// Suspends failures of pods whose results are being received.
     pub(crate) fn hold(&mut self, receiving: &dyn Fn(&ResultId) -> bool, now: SystemTime) {
         for pod in self.pods.values_mut() {
             if let Verdict::Trouble(_, fatal) = &mut pod.verdict
@@ -178,14 +179,14 @@ impl Monitor {
         }
     }
 
-    /// Says what follows from all that was seen and from the time; to be called after each batch of events, and about
-    /// every second.
+    /// Returns findings from all events and the time; to be called after each batch of events, and about every
+    /// second.
     pub(crate) fn check(&mut self, now: SystemTime) -> Vec<Finding> {
         let mut out = std::mem::take(&mut self.pending);
         let mut troubles = BTreeMap::new();
         let (mut failures, mut skipped) = (Vec::new(), Vec::new());
         let mut present = BTreeSet::new();
-        // A pod that no node can be told for yet belongs to nobody.
+        // A pod that has no node yet belongs to no result.
         for pod in self.pods.values_mut().filter(|pod| !pod.id.node.is_empty()) {
             present.insert(pod.id.node.clone());
             if let Verdict::Quiet(reason, fatal) | Verdict::Trouble(reason, fatal) = &pod.verdict
@@ -276,7 +277,7 @@ impl Monitor {
         }
         let mut verdict = judge(&pod, WORKER_CONTAINER, now, &self.grace);
         if matches!(verdict, Verdict::Fine | Verdict::Quiet(..)) && pod["status"]["phase"] == "Succeeded" {
-            // The worker ends only after its result was accepted, or was told to give up.
+            // The worker ends only after its result was accepted, or after a request to end.
             verdict = Verdict::Quiet(
                 "all containers succeeded, but there is no result".into(),
                 now + self.grace.ended,
@@ -292,7 +293,7 @@ impl Monitor {
             verdict = Verdict::Trouble(reason.clone(), until);
         }
         self.silences.see(&uid, &id, &pod);
-        // A pod that fails again after its failure was told changes nothing.
+        // A repeated failure of the same pod changes nothing.
         let object = (verdict != Verdict::Fine).then_some(pod);
         self.pods.insert(uid, Pod { id, verdict, held, object });
     }
@@ -310,7 +311,7 @@ impl Monitor {
                 }
                 self.fail(Failure::new(pod.id, reason), object.cloned(), out);
             }
-            // The controller makes another one; its time begins now.
+            // The controller creates another one, whose time starts now.
             Scope::EachNode { .. } => self.progress = self.progress.max(now),
         }
     }
@@ -354,7 +355,7 @@ impl Monitor {
         }
     }
 
-    /// Whether the controller makes no pod where this finding says that something is wrong.
+    /// Whether the finding is about a pod that the controller does not create.
     pub(crate) fn lacks_pod(&self, finding: &Finding) -> bool {
         let id = match finding {
             Finding::Failure(failure) if failure.kind == FailureKind::Failed => &failure.id,
@@ -378,7 +379,7 @@ fn uid(pod: &Value) -> String {
     pod["metadata"]["uid"].as_str().or(pod["metadata"]["name"].as_str()).unwrap_or_default().to_owned()
 }
 
-/// The node of a DaemonSet's pod. Before the scheduler has spoken, the controller's affinity tells which it is for.
+/// Node of a DaemonSet's pod. Before it is scheduled, the controller's affinity names the node.
 fn target(pod: &Value) -> String {
     if let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
         return node.to_owned();

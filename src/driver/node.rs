@@ -1,8 +1,8 @@
-//! Which nodes a DaemonSet's pods will run on, decided as the DaemonSet controller decides it.
+//! Decides which nodes a DaemonSet's pods will run on, as the DaemonSet controller does.
 //!
 //! Owns node selectors, required node affinity (all operators, match fields) and taints against tolerations.
-//! Pure: works on API objects, asks nobody. Preferred affinity and affinity between pods do not matter here,
-//! because the controller ignores the former and a plugin with the latter gets no promise.
+//! Pure: works on API objects. Ignores preferred affinity, as the controller does, and affinity between pods,
+//! for which nothing can be predicted.
 
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ fn term_matches(term: &Value, name: &str, labels: &Value) -> bool {
         let key = expression["key"].as_str().unwrap_or_default();
         requirement_holds(expression, labels[key].as_str())
     }) && fields.iter().all(|field| {
-        // The only field that nodes are selected by.
+        // The only field that selects nodes.
         field["key"] == "metadata.name" && requirement_holds(field, Some(name))
     })
 }
@@ -61,7 +61,7 @@ fn term_matches(term: &Value, name: &str, labels: &Value) -> bool {
 fn requirement_holds(requirement: &Value, actual: Option<&str>) -> bool {
     let values = requirement["values"].as_array().map_or(&[][..], Vec::as_slice);
     let contains = |actual: &str| values.iter().any(|value| value.as_str() == Some(actual));
-    // Gt and Lt compare whole numbers; anything else never matches.
+    // Gt and Lt compare integers; other values never match.
     let numbers = || {
         let [limit] = values else { return None };
         Some((actual?.parse::<i64>().ok()?, limit.as_str()?.parse::<i64>().ok()?))
@@ -77,7 +77,7 @@ fn requirement_holds(requirement: &Value, actual: Option<&str>) -> bool {
     }
 }
 
-/// `PreferNoSchedule` keeps nobody away.
+/// Whether a taint keeps pods off a node; `PreferNoSchedule` does not.
 fn repels(taint: &Value) -> bool {
     matches!(taint["effect"].as_str(), Some("NoSchedule" | "NoExecute"))
 }

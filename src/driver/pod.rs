@@ -1,7 +1,8 @@
-//! The pod of a plugin in a cluster: the plugin's containers, the worker beside them, the volumes they share.
+//! The pod of a plugin in a cluster: the plugin's containers, the worker sidecar, their shared volumes.
 //!
-//! Owns what is common to both drivers' manifests, and the manifests themselves. Pure: makes API objects, creates
-//! none. The definition is taken as it is; nothing in a pod spec of its own is overridden.
+//! Owns the common part of both drivers' manifests, and the manifests themselves. Pure: builds API objects without
+//! creating
+//! them. Overrides nothing in the pod spec of a definition.
 
 use serde_json::{Map, Value};
 
@@ -16,39 +17,39 @@ use base::json::json;
 use client::env as var;
 use client::protocol::ResultId;
 
-/// The volume with the pod's token, and the token in it.
+/// Name of the volume with the pod's token, and of the token's file.
 const TOKEN_VOLUME: &str = "sonobuoy-identity";
 const TOKEN: &str = "token";
-/// The volume that stands for an account's in pods without one: the cluster's authority and the namespace.
+/// Replaces the service account volume in pods without an account: the cluster's authority and the namespace.
 const CLUSTER_VOLUME: &str = "sonobuoy-cluster";
-/// Where an account's is.
+/// Mount path of a service account volume.
 const ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How long a token counts; the kubelet puts a new one there in time.
+/// Lifetime of a token; the kubelet renews it in time.
 const TOKEN_SECONDS: u32 = 3600;
 
-/// All that a plugin's objects are made of.
+/// Inputs for the objects of a plugin.
 pub(crate) struct Launch<'a> {
-    /// What to run.
+    /// The definition.
     pub definition: &'a Definition,
     /// 16 hexadecimal characters, new for each launch.
     pub session: &'a str,
-    /// The run's settings.
+    /// Settings of the run.
     pub config: &'a config::Run,
-    /// The run's authority, PEM.
+    /// Certificate of the run's authority, PEM.
     pub ca_cert: &'a str,
     /// Name and uid of the aggregator's pod, which owns everything.
     pub owner: (&'a str, &'a str),
-    /// For whom the pod's token is made, if that is how it proves who it is.
+    /// Audience of the pod's token, if workers authenticate with one.
     pub audience: Option<&'a str>,
 }
 
 impl Launch<'_> {
-    /// The name of the secret with the worker's certificate.
+    /// Name of the secret with the worker's certificate.
     pub(crate) fn secret_name(&self) -> String {
         worker_secret(self.definition.name(), self.session)
     }
 
-    /// The name of the pod or DaemonSet.
+    /// Name of the pod or DaemonSet.
     pub(crate) fn object_name(&self) -> String {
         object_name(self.definition, self.session)
     }
@@ -58,7 +59,7 @@ impl Launch<'_> {
         format!("{LABEL_SESSION}={}", self.session)
     }
 
-    /// The secret with the worker's certificate and key.
+    /// Secret with the worker's certificate and key.
     pub(crate) fn secret(&self, certificate: &str, key: &str) -> Value {
         json!({
             "apiVersion": "v1",
@@ -73,7 +74,7 @@ impl Launch<'_> {
         })
     }
 
-    /// The pod of a Job plugin, or the DaemonSet of the other kind.
+    /// The pod of a Job plugin, or the DaemonSet.
     pub(crate) fn object(&self) -> Value {
         let metadata = json!({
             "name": self.object_name(),
@@ -115,7 +116,7 @@ impl Launch<'_> {
         }
         push(&mut spec, "containers", [self.plugin()]);
         if self.is_on_host() {
-            // First, since others may refer to it.
+            // First, since other variables may refer to it.
             let port = json!({"name": env::PROGRESS_PORT, "value": self.progress_port()});
             for container in spec["containers"].as_array_mut().into_iter().flatten() {
                 let env = container["env"].take();
@@ -130,7 +131,7 @@ impl Launch<'_> {
         if !self.config.image_pull_secrets.is_empty() {
             push(&mut spec, "imagePullSecrets", [json!({"name": self.config.image_pull_secrets})]);
         }
-        // Who defines it means the same volume, perhaps of another kind.
+        // A volume of the same name in the definition takes precedence, even of another kind.
         let given = spec["volumes"].as_array().into_iter().flatten().chain(&self.definition.extra_volumes);
         if !given.into_iter().any(|volume| volume["name"] == RESULTS_VOLUME) {
             push(&mut spec, "volumes", [json!({"name": RESULTS_VOLUME, "emptyDir": {}})]);
@@ -152,15 +153,15 @@ impl Launch<'_> {
         spec
     }
 
-    /// The plugin's own container; it is told which node it runs on, which no manifest can know, and called
-    /// `plugin` if the definition has no name for it, since Kubernetes asks for one.
+    /// The plugin's own container, with the name of its node in its environment, and named `plugin` if the definition
+    /// gives no name, since Kubernetes requires one.
     fn plugin(&self) -> Value {
         let mut plugin = self.definition.spec.clone();
         if plugin["name"].as_str().is_none_or(str::is_empty) {
             plugin["name"] = json!("plugin");
         }
         if plugin["terminationMessagePath"].is_null() && plugin["terminationMessagePolicy"].is_null() {
-            // Why it failed is often told by its log alone.
+            // The cause of a failure is often only in the log.
             plugin["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
         }
         let told =
@@ -169,7 +170,7 @@ impl Launch<'_> {
             push(&mut plugin, "env", [json!({"name": var::NODE_NAME, "valueFrom": node_name()})]);
         }
         if self.is_bare() {
-            // Without an account it still has to know whom to trust, and cannot ask where the aggregator is.
+            // A pod without an account still needs the cluster's authority, and cannot look up the aggregator.
             let told = plugin["env"].as_array().into_iter().flatten();
             if told.into_iter().all(|variable| variable["name"] != env::AGGREGATOR_URL) {
                 let url = format!("https://{}", self.config.server.advertise_address);
@@ -179,7 +180,7 @@ impl Launch<'_> {
             push(&mut plugin, "volumeMounts", [mount]);
         }
         if !self.definition.config.worker {
-            // It speaks for itself. What refers to another variable stands behind it.
+            // The plugin uploads by itself. Variables that refer to others come after them.
             let own = self.channel_env();
             if let Value::Array(env) = &mut plugin["env"] {
                 env.retain(|variable| !own.iter().any(|own| own["name"] == variable["name"]));
@@ -190,14 +191,14 @@ impl Launch<'_> {
         plugin
     }
 
-    /// What whoever speaks to the aggregator has to know.
+    /// Variables for connecting to the aggregator.
     fn channel_env(&self) -> Vec<Value> {
         let name = self.definition.name();
         let id = match self.definition.config.driver {
             Driver::Job => ResultId::global(name),
             Driver::DaemonSet => ResultId::on_node(name, var::NODE_NAME),
         };
-        // No manifest can know the node.
+        // The node is unknown before scheduling.
         let path = |path: String| match self.definition.config.driver {
             Driver::Job => path,
             Driver::DaemonSet => path.replacen(var::NODE_NAME, "$(NODE_NAME)", 1),
@@ -224,7 +225,7 @@ impl Launch<'_> {
         env.into_iter().map(named).collect()
     }
 
-    /// Runs the pod as the plugin's own account.
+    /// Runs the pod under the plugin's own account.
     fn set_account(&self, spec: &mut Value) {
         spec["serviceAccountName"] = json!(plugin_account(self.definition.whole()));
         if self.is_bare() {
@@ -232,7 +233,7 @@ impl Launch<'_> {
         }
     }
 
-    /// Whether the pod has no token of an account.
+    /// Whether the pod has no service account token.
     fn is_bare(&self) -> bool {
         let automount = |pod: &Value| pod["automountServiceAccountToken"] == true;
         self.definition.config.permissions == Some(Permissions::None)
@@ -270,14 +271,14 @@ impl Launch<'_> {
         }
         push(&mut worker, "volumeMounts", self.audience.map(|_| token_mount()));
         let own = &self.definition.spec["securityContext"];
-        // A plugin made for the `restricted` level of Pod Security shall not fail by the container beside it.
+        // A plugin that meets the `restricted` level of Pod Security must not fail because of the sidecar.
         if own["allowPrivilegeEscalation"] == false {
             worker["securityContext"] = own.clone();
         }
         worker
     }
 
-    /// The worker's own variables, and those of the plugin that it has no say in, sorted by name in any case.
+    /// The worker's own variables, and the plugin's that it does not override, sorted case-insensitively.
     fn worker_env(&self) -> Vec<Value> {
         let field = |path: &str| json!({"valueFrom": {"fieldRef": {"fieldPath": path}}});
         let text = |value: &str| json!({"value": value});
@@ -314,8 +315,8 @@ impl Launch<'_> {
         env
     }
 
-    /// The port at which the plugin reports to its worker. In the network of their node, plugins of all runs share the ports:
-    /// there it follows from the session.
+    /// Port for progress reports to the worker. Derived from the session for pods in the node's network, where
+    /// plugins of all runs share the ports.
     fn progress_port(&self) -> String {
         if self.is_on_host() {
             let number = self.session.get(..4).and_then(|digits| u16::from_str_radix(digits, 16).ok());
@@ -328,7 +329,7 @@ impl Launch<'_> {
         told.filter(|port| port.parse::<u16>().is_ok()).unwrap_or(&self.config.progress_updates_port).into()
     }
 
-    /// Whether the pods are in the network of their node.
+    /// Whether the pods use the node's network.
     fn is_on_host(&self) -> bool {
         let network = |spec: &Value| spec["hostNetwork"] == true;
         let definition = self.definition;
@@ -362,7 +363,7 @@ impl Launch<'_> {
     }
 }
 
-/// The name of the pod or DaemonSet of a plugin.
+/// Name of the pod or DaemonSet of a plugin.
 pub(crate) fn object_name(definition: &Definition, session: &str) -> String {
     let kind = match definition.config.driver {
         Driver::Job => "job",

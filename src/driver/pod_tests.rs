@@ -1,4 +1,4 @@
-//! The objects of a plugin in a cluster, field by field.
+//! Tests the objects of a plugin in a cluster, field by field.
 
 use std::collections::BTreeMap;
 
@@ -164,7 +164,7 @@ fn the_worker_listens_where_the_plugin_was_told_to_report() {
         with_launch(&Definition::new("p", Driver::Job, spec.clone()), |launch| {
             assert_eq!(ports(&launch)[1], expected);
         });
-        // In the network of the node another plugin and another run have another port.
+        // In the node's network, another plugin or run has another port.
         let mut definition = Definition::new("p", Driver::DaemonSet, spec);
         for (session, expected) in [("0123456789abcdef", "20291"), ("ffff456789abcdef", "25535")] {
             with_launch(&definition, |launch| {

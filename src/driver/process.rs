@@ -1,7 +1,9 @@
-//! Child processes with a log, and how they ended.
+//! Child processes with a log, and their exit status.
 //!
-//! Nothing of a group outlives its [`Group`]. What leaves its group (`setsid`) becomes a child of this process when its
-//! parent ends, if [`base::sys::adopt_strays`] was called, and is found by [`base::sys::end_strays`]. Starts no thread.
+//! No process of a group outlives its [`Group`]. Processes that leave the group (`setsid`) become children of this
+//! process
+//! when their parent ends, if [`base::sys::adopt_strays`] was called, and are found by [`base::sys::end_strays`].
+//! Starts no thread.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -10,21 +12,21 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use base::sys::{self, Group};
 
-/// So much of the end of a log goes into a message.
+/// Bytes from the end of a log quoted in a message.
 const TAIL_BYTES: u64 = 4 << 10;
-/// So many lines of it.
+/// Lines from the end of a log quoted in a message.
 const TAIL_LINES: usize = 20;
 
-/// With whom a child talks.
+/// Standard input and output of a child.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Talk {
-    /// It has nothing to read, and everything it says goes into the log.
+    /// Input is empty, output goes into the log.
     Alone,
-    /// Standard input and output are those of whoever started it.
+    /// Both are inherited from this process.
     WithUs,
 }
 
-/// Starts `command`; what it says on standard error goes into `log`.
+/// Starts `command`, with standard error going to `log`.
 pub(super) fn start(command: &mut Command, log: &Path, talk: Talk) -> io::Result<(Group, Child)> {
     let log = File::options().create(true).append(true).open(log)?;
     command.stderr(log.try_clone()?);
@@ -35,7 +37,7 @@ pub(super) fn start(command: &mut Command, log: &Path, talk: Talk) -> io::Result
     Group::spawn(command)
 }
 
-/// How a process ended, for people.
+/// Describes an exit status.
 pub(super) fn ending(status: ExitStatus) -> String {
     match (status.code(), sys::ended_by_signal(status)) {
         (Some(code), _) => format!("ended with exit code {code}"),

@@ -1,7 +1,6 @@
-//! The plugins' pods as the watches see them: which pod brings which result, on which node, from which addresses.
+//! The plugins' pods as the watches see them: each pod's result, node and addresses.
 //!
-//! Owns the question whether a pod belongs to this run. Shared by the drivers that write it and by whoever has to know
-//! whose a token is.
+//! Decides whether a pod belongs to this run. Shared by the drivers, which fill it, and by the check of tokens.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,25 +10,25 @@ use serde_json::Value;
 use super::pod::Launch;
 use crate::names::LABEL_SESSION;
 
-/// One pod of a plugin.
+/// A pod of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
-    /// Its session, which tells plugin and run.
+    /// Session, which identifies plugin and run.
     pub session: String,
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Where it runs; empty before that is decided.
+    /// Node; empty before scheduling.
     pub node: String,
-    /// Its addresses and its node's.
+    /// Addresses of the pod and of its node.
     pub addresses: Vec<String>,
 }
 
-/// All of them by uid.
+/// Pods by uid.
 #[derive(Clone, Default)]
 pub(crate) struct Roster(Arc<Mutex<HashMap<String, Seat>>>);
 
 impl Seat {
-    /// What a pod is to the run; with its uid.
+    /// Reads a pod's seat and uid; `None` for pods of other runs.
     pub(crate) fn of(pod: &Value) -> Option<(String, Self)> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let meta = &pod["metadata"];
@@ -46,7 +45,8 @@ impl Seat {
     }
 }
 
-/// Whether a pod was made by this launch: by us, or by the controller of our DaemonSet. Labels alone can be put on any.
+/// Whether a pod was created by this launch, directly or by its DaemonSet's controller. Labels alone prove nothing:
+/// any pod may have them.
 pub(crate) fn is_own(owner: &Value, object_name: &str, aggregator_uid: &str) -> bool {
     let references = owner.as_array().into_iter().flatten();
     references.into_iter().any(|reference| {
@@ -56,12 +56,12 @@ pub(crate) fn is_own(owner: &Value, object_name: &str, aggregator_uid: &str) -> 
 }
 
 impl Roster {
-    /// The pod of that uid.
+    /// The pod with this uid.
     pub(crate) fn seat(&self, uid: &str) -> Option<Seat> {
         self.lock().get(uid).cloned()
     }
 
-    /// Whether another pod than that of `uid` is known to have this address, and that one is known not to.
+    /// Whether the address belongs to another pod than `uid`, and not to this one.
     pub(crate) fn is_elsewhere(&self, uid: &str, own: &Seat, address: &str) -> bool {
         let has = |seat: &Seat| seat.addresses.iter().any(|known| known == address);
         !has(own) && self.lock().iter().any(|(other, seat)| other != uid && has(seat))

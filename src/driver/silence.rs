@@ -1,7 +1,9 @@
-//! Workers that run and have never been heard of: whose logs are worth a look, what these say, and when it is a failure.
+//! Workers that run but have never contacted the aggregator: selects logs to read, explains the silence, decides when
+//! it is a failure.
 //!
-//! Pure: it is told which workers run, who was heard of, what a log says and what time it is. A log comes by way of the
-//! API server and the kubelet, so that a cause is known although nothing comes from the worker itself.
+//! Pure: running workers, contacts, logs and time are arguments. Logs arrive through the API server and the kubelet,
+//! so
+//! a cause is found although the worker itself cannot connect.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -13,20 +15,20 @@ use crate::names::WORKER_CONTAINER;
 use base::clock::{self, passed};
 use client::protocol::ResultId;
 
-/// A worker that has found its way is heard of by then.
+/// Time within which a healthy worker contacts the aggregator.
 const USUAL_CONTACT_TIME: Duration = Duration::from_secs(10);
-/// Between two looks at the log of the same worker.
+/// Interval between reads of the same worker's log.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-/// So many logs are looked at in one go.
+/// Maximum logs read per check.
 const MAX_LOOKS: usize = 3;
 
-/// The workers of one launch that have not been heard of.
+/// Workers of one launch without contact.
 pub(super) struct Silences {
-    /// How long a worker may be silent; `None` if it need not say anything before its result.
+    /// Time limit for the first contact; `None` if a worker may stay silent until its result.
     limit: Option<Duration>,
-    /// Nobody listened before.
+    /// Start of the aggregator; earlier contacts were impossible.
     began: SystemTime,
-    /// When one of them was heard of for the first time, lately: the others may be waiting for their turn.
+    /// When a worker last made first contact: others may be queued behind it.
     progress: SystemTime,
     workers: BTreeMap<String, Worker>,
 }
@@ -39,12 +41,12 @@ struct Worker {
     cause: Option<String>,
 }
 
-/// What is to be said of a worker.
+/// State of a silent worker.
 #[derive(Debug, PartialEq)]
 pub(super) enum Complaint {
-    /// Something seems to be in its way.
+    /// A probable cause was found.
     Trouble(String),
-    /// It will not be waited for any more.
+    /// The time limit has passed.
     Failure(String),
 }
 
@@ -53,13 +55,13 @@ impl Silences {
         Self { limit, began, progress: began, workers: BTreeMap::new() }
     }
 
-    /// Takes in a pod as it is now.
+    /// Records a pod's current state.
     pub(super) fn see(&mut self, uid: &str, id: &ResultId, pod: &Value) {
         let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
         let running = statuses.filter(|status| status["name"] == WORKER_CONTAINER);
         let started = running.filter_map(|status| status["state"]["running"]["startedAt"].as_str()).next();
         let Some(started) = started.and_then(clock::parse_rfc3339) else {
-            // What became of it otherwise is told by its pod.
+            // The pod itself explains every other state.
             self.lose(uid);
             return;
         };
@@ -70,12 +72,12 @@ impl Silences {
         worker.since = worker.since.max(since);
     }
 
-    /// A pod is gone.
+    /// Records a pod's deletion.
     pub(super) fn lose(&mut self, uid: &str) {
         self.workers.remove(uid);
     }
 
-    /// Leaves out whoever was heard of; names the pods, by uid and name, whose workers' logs may tell why nothing comes.
+    /// Drops the workers that made contact; returns the pods, by uid and name, whose logs may explain the silence.
     pub(super) fn look_at(
         &mut self,
         heard: &dyn Fn(&ResultId) -> bool,
@@ -99,14 +101,14 @@ impl Silences {
         looks.collect()
     }
 
-    /// What the log of a worker says.
+    /// Records a worker's log.
     pub(super) fn explain(&mut self, uid: &str, log: &str) {
         if let Some(worker) = self.workers.get_mut(uid) {
             worker.cause = causes::why_unreached(log).or(worker.cause.take());
         }
     }
 
-    /// What there is to say.
+    /// Returns the workers with a problem.
     pub(super) fn complaints(&self, now: SystemTime) -> Vec<(ResultId, Complaint)> {
         let Some(limit) = self.limit else { return Vec::new() };
         let complaint = |worker: &Worker| {

@@ -1,7 +1,8 @@
-//! What the API says of a plugin's pod: fine, in trouble that may pass, or beyond hope.
+//! Classifies the state of a plugin's pod: fine, a problem that may pass, or failed.
 //!
-//! Owns the classification and its words; the kubelet's own message is always carried along. Pure: it is given the
-//! pod, the time and the graces, and asks nobody. Whether a pod is there at all is its caller's concern.
+//! Owns the classification and its wording; always includes the kubelet's own message. Pure: pod, time and grace
+//! periods
+//! are arguments. Whether a pod exists at all is the caller's concern.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,33 +13,33 @@ use crate::config::Grace;
 use crate::plugin::pod::MAX_FAILURES;
 use base::clock;
 
-/// So long may a node try for an image that it cannot get: twice, as kubelets do it.
+/// Time for a node to pull a missing image: two attempts, as kubelets do.
 const MISSING_IMAGE_GRACE: Duration = Duration::from_secs(30);
 
 /// Time limit for a worker to notice the result of a failed plugin and to start sending it.
 pub(crate) const FAILED_GRACE: Duration = Duration::from_secs(15);
 
-/// What runtimes call a container whose command they could not start.
+/// Reasons that runtimes give for a command that could not be started.
 const NEVER_BEGAN: [&str; 2] = ["StartError", "ContainerCannotRun"];
 
-/// So much of what a container said last is repeated, in bytes and in lines.
+/// Maximum bytes of a container's last output in a message.
 const MAX_SAID: usize = 500;
 const MAX_LINES_SAID: usize = 5;
 
-/// The judgement.
+/// State of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
-    /// Nothing to complain about.
+    /// No problem.
     Fine,
-    /// Nothing is wrong yet, but it is a failure if it is still so at the given time.
+    /// No problem yet, but a failure if unchanged at the given time.
     Quiet(String, SystemTime),
-    /// Trouble that becomes a failure at the given time, unless it passes.
+    /// A problem that becomes a failure at the given time, unless it passes.
     Trouble(String, SystemTime),
-    /// No result can be expected any more.
+    /// No result is expected any more.
     Failed(String),
 }
 
-/// Judges `pod`, whose container `worker` carries results home, at the time `now`.
+/// Judges `pod`, whose container `worker` submits results, at the time `now`.
 pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> Verdict {
     let mut found = Verdict::Fine;
     for verdict in complaints(pod, worker, grace) {
@@ -85,7 +86,7 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
     {
         let name = text(&container["name"]);
         let restarts = container["restartCount"].as_u64().unwrap_or_default();
-        // A pod that asks for restarts expects more of them.
+        // A pod with a restart policy tolerates more restarts.
         let on_failure = pod["spec"]["restartPolicy"] == "OnFailure";
         if restarts > if on_failure { grace.restarts.max(MAX_FAILURES.into()) } else { grace.restarts } {
             let last = terminated(&container["lastState"]["terminated"]).unwrap_or_default();
@@ -125,7 +126,7 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
                 if is_for_another_machine(state) {
                     out.push(Verdict::Failed(format!("Container {name} cannot be started{last}")));
                 }
-                // The restart limit above decides; until then it is only shown.
+                // The restart limit above decides; until then this is only displayed.
                 out.push(Verdict::Trouble(format!("Container {name} keeps ending{last}"), far_future()));
             }
             _ => {}
@@ -136,7 +137,7 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
         {
             let failed = ended["exitCode"].as_i64().unwrap_or_default() != 0;
             let reason = format!("Container {name} is in a terminated state{how}");
-            // Without its worker a pod that is never restarted cannot send anything.
+            // A pod that is never restarted cannot send anything without its worker.
             let never_again = pod["spec"]["restartPolicy"] == "Never";
             let hopeless = never_again && (name == worker && failed || has_none_that_began(status, worker));
             let grace = match never_again && name != worker && failed && all_ended(status, worker) {
@@ -146,7 +147,7 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
             let verdict = after(time(&ended["finishedAt"]), grace, reason);
             out.push(match verdict {
                 Verdict::Trouble(reason, _) if hopeless => Verdict::Failed(reason),
-                // Plugins end when they are done; then the worker has their results to send.
+                // A plugin's container may end when done; the worker then sends its results.
                 Verdict::Trouble(reason, fatal) if !failed => Verdict::Quiet(reason, fatal),
                 other => other,
             });
@@ -165,19 +166,19 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
                 );
             }
         }
-        // Evicted, killed with its node, or every container ended: put first, it says most.
+        // First, since it says most: evicted, killed with its node, or every container ended.
         out.insert(0, Verdict::Failed(reason));
     }
     out
 }
 
-/// Whether all containers of the plugin have ended: then its result is there, or never will be.
+/// Whether all containers of the plugin have ended, so that its result exists or never will.
 fn all_ended(status: &Value, worker: &str) -> bool {
     let mut own = list(&status["containerStatuses"]).iter().filter(|container| container["name"] != worker);
     own.all(|container| container["state"]["terminated"].is_object())
 }
 
-/// Whether no container of the plugin has ever run: then there is nothing for the worker to wait for.
+/// Whether no container of the plugin has ever started, so that the worker has nothing to wait for.
 fn has_none_that_began(status: &Value, worker: &str) -> bool {
     let mut own =
         list(&status["containerStatuses"]).iter().filter(|container| container["name"] != worker).peekable();
@@ -188,18 +189,18 @@ fn has_none_that_began(status: &Value, worker: &str) -> bool {
     own.peek().is_some() && own.all(never_began)
 }
 
-/// Whether a container ended because its program is not for this kind of machine, as its last words say.
+/// Whether a container ended because its program is built for another architecture, judging by its last output.
 fn is_for_another_machine(state: &Value) -> bool {
     text(&state["message"]).contains("exec format error")
 }
 
-/// Trouble that began at `since` and is fatal `grace` later. Without a beginning it is not fatal yet.
+/// A problem since `since` that is fatal `grace` later; not fatal while its start is unknown.
 fn after(since: Option<SystemTime>, grace: Duration, reason: String) -> Verdict {
     Verdict::Trouble(reason, since.and_then(|since| since.checked_add(grace)).unwrap_or_else(far_future))
 }
 
 fn far_future() -> SystemTime {
-    // A century: later than any run, earlier than any overflow.
+    // The year 2169: later than any run, earlier than any overflow.
     SystemTime::UNIX_EPOCH + Duration::from_secs(200 * 365 * 86_400)
 }
 
@@ -219,7 +220,7 @@ fn terminated(state: &Value) -> Option<String> {
     })
 }
 
-/// The last lines of what a container said, which may be all of its log that Kubernetes keeps for this.
+/// The last lines of a container's termination message, which may be all of its log that Kubernetes keeps.
 fn end(said: &str) -> &str {
     let said = said.trim();
     let fits = |at: &usize| said.len() - at <= MAX_SAID;
@@ -229,7 +230,7 @@ fn end(said: &str) -> &str {
     &said[start.unwrap_or_default()..]
 }
 
-/// `: reason: message`, as far as they are there.
+/// `: reason: message`, omitting empty parts.
 fn detail(reason: &Value, message: &Value) -> String {
     [reason, message]
         .into_iter()
@@ -435,7 +436,7 @@ mod tests {
         for (containers, verdict) in [
             (vec![typo.clone(), worker.clone()], "failed"),
             (vec![worker.clone(), typo.clone(), ended("d", "ContainerCannotRun")], "failed"),
-            // The others may still leave results.
+            // The other containers may still write results.
             (vec![typo.clone(), running("d"), worker.clone()], "trouble"),
             (vec![typo, ended("d", "Error"), worker], "trouble"),
         ] {
