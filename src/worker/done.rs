@@ -1,9 +1,9 @@
-//! The done file: how it appears, when it counts, what it names.
+//! Waits for the done file: when it appears, when it counts, which path it names.
 //!
-//! A plugin writes the path of its result into `done`, in one piece or not; a sidecar may take the file away
-//! again within the delay and write another one later. The loop is: arm the watch, look, wait. Arming before
-//! looking leaves no gap; the wait is never longer than [`POLL`], so that lost events, an exhausted inotify and
-//! file systems without events cost a second and nothing else.
+//! A plugin writes the path of its result into `done`, in one piece or several; a sidecar may delete the file within
+//! the delay and write another one later. The loop arms the watch, looks, and waits. Arming before looking leaves no
+//! gap; each wait is at most [`POLL`], so lost events, exhausted inotify limits and file systems without events cost
+//! at most a second.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,33 +19,33 @@ use base::stop::{Hook, Stop};
 use base::sys::Opened;
 use client::protocol::DONE_FILE;
 
-/// The longest time between two looks.
+/// Maximum interval between two looks.
 const POLL: Duration = Duration::from_secs(1);
-/// A path without a newline behind it may be half a path: it counts once it has stayed so long.
+/// Time after which a path without a newline counts as complete.
 const SETTLED: Duration = Duration::from_millis(500);
-/// The same for what names nothing: an empty file, a path that is not there.
+/// Time after which an empty file or a path that does not exist counts as an error.
 const SETTLED_WRONG: Duration = Duration::from_secs(2);
-/// No path is longer.
+/// Maximum bytes read from a done file.
 const CONTENT_LIMIT: u64 = 64 * 1024;
-/// So many characters of a done file are repeated in a message.
+/// Maximum characters of a done file quoted in a message.
 const QUOTED: usize = 200;
 
-/// How a worker learns that all other containers of its pod have ended well.
+/// How a worker learns that all other containers of its pod have succeeded.
 pub(crate) enum Others {
-    /// Not at all: only the done file counts.
+    /// Unavailable: only the done file counts.
     Unknown,
-    /// By whoever watches them.
+    /// From a watcher of the containers.
     Told(End),
-    /// By a file that is made when they have, for good.
+    /// From a file that is created when all of them have ended for good.
     Marker(PathBuf),
 }
 
-/// The end of the other containers.
+/// End of the other containers.
 #[derive(Clone, Default)]
 pub(crate) struct End {
-    /// All of them have ended well, at least once.
+    /// Set when all of them have succeeded at least once.
     pub well: Stop,
-    /// None of them is started again: nobody is left who could change a result.
+    /// Set when none of them will restart, so that the result can no longer change.
     pub for_good: Stop,
 }
 
@@ -63,30 +63,30 @@ impl Others {
     }
 }
 
-/// How the waiting ended.
+/// Outcome of waiting.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The done file names this.
+    /// Result that the done file names.
     Result(Named),
-    /// There is a done file, and it names nothing that could be sent.
+    /// The done file names nothing that could be sent.
     Unusable(String),
-    /// No done file, but all other containers have ended well.
+    /// No done file, but all other containers have succeeded.
     OthersEnded,
-    /// A stop was asked for before.
+    /// Stopped before.
     Stopped,
 }
 
-/// A file or folder that a done file names.
+/// A file or directory that a done file names.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Named {
-    /// As the plugin calls it.
+    /// Path as written by the plugin.
     pub(super) path: PathBuf,
-    /// The folder that it lies in and the way from there, without links; `None` where it may lie anywhere.
+    /// Results directory and relative path, both without links; `None` where any path is allowed.
     inside: Option<(PathBuf, PathBuf)>,
 }
 
 impl Named {
-    /// Where it lies.
+    /// Absolute path.
     #[cfg(test)]
     pub(super) fn real(&self) -> PathBuf {
         match &self.inside {
@@ -95,7 +95,7 @@ impl Named {
         }
     }
 
-    /// Opens it. What became a link since it was looked at is an error.
+    /// Opens it; fails if a component has become a link since the check.
     pub(super) fn open(&self) -> std::io::Result<Opened> {
         match &self.inside {
             Some((folder, relative)) => Opened::beneath(folder, relative),
@@ -104,24 +104,24 @@ impl Named {
     }
 }
 
-/// Where a plugin leaves its result.
+/// Location of a plugin's results.
 pub(super) struct Place<'a> {
     pub(super) dir: &'a Path,
-    /// Another way by which the plugin reaches it.
+    /// Mount path of the results directory in the plugin's container.
     pub(super) mount: Option<&'a Path>,
-    /// Whether the done file may name what lies outside.
+    /// Whether the done file may name paths outside.
     pub(super) anywhere: bool,
 }
 
-/// Waits until the plugin is done. A done file counts `delay` after it was first seen, with what it then holds, or
-/// as soon as nobody is left who could change it.
+/// Waits until the plugin is done. A done file counts `delay` after its first appearance, with its content at that
+/// time, or as soon as all containers have ended for good.
 pub(super) fn wait(place: &Place<'_>, delay: Duration, others: &Others, stop: &Stop) -> Found {
     let dir = place.dir;
     let mut watch = Watch::new(dir, others, stop);
     let mut seen: Option<Seen> = None;
     loop {
         let wake = watch.arm();
-        // Before the look: the last of them may write the file in its last moment.
+        // Before the look: the last container may write the file just before it ends.
         let (ended, last) = others.ended();
         let look = place.look();
         seen = match (look, seen) {
@@ -148,17 +148,17 @@ pub(super) fn wait(place: &Place<'_>, delay: Duration, others: &Others, stop: &S
     }
 }
 
-/// A done file, as it was seen.
+/// A done file at its latest look.
 struct Seen {
-    /// When there was any.
+    /// First appearance of any done file.
     first: Instant,
-    /// Since when it is as it is.
+    /// Time of the last change.
     since: Instant,
     look: Look,
 }
 
 impl Seen {
-    /// What it comes to, or how long to wait before looking again.
+    /// Returns the outcome, or the time to wait before the next look.
     fn judge(&self, place: &Place<'_>, delay: Duration, last: bool) -> Result<Found, Duration> {
         let left = delay.saturating_sub(self.first.elapsed());
         if !left.is_zero() {
@@ -192,11 +192,11 @@ impl Place<'_> {
     fn look(&self) -> Look {
         let path = self.dir.join(DONE_FILE);
         let read = || {
-            // Opening a pipe waits for whoever writes into it, for ever.
+            // Opening a pipe blocks until it has a writer.
             if !path.metadata()?.is_file() {
                 return Err(std::io::Error::other("it is not a regular file"));
             }
-            // What it holds is repeated in messages, and must not be anybody's secret.
+            // Messages quote the content, which must not be a secret file.
             if !self.anywhere && self.inside(&path)?.is_none() {
                 return Err(std::io::Error::other("it is a link to a file outside the results folder"));
             }
@@ -213,8 +213,8 @@ impl Place<'_> {
         }
     }
 
-    /// The path that a done file holds, if there is something at it that may be sent. A relative one is looked for
-    /// in the results folder, and then in the current one.
+    /// Path in a done file, if it exists and may be sent. A relative path is resolved in the results directory first,
+    /// then in the current one.
     fn named(&self, content: &[u8]) -> Result<Named, String> {
         let text = std::str::from_utf8(content)
             .map_err(|_| "the done file does not contain text".to_owned())?
@@ -245,7 +245,7 @@ impl Place<'_> {
         }
     }
 
-    /// A path of the plugin's container, as it is here.
+    /// Maps a path of the plugin's container to this one.
     fn here(&self, text: &str) -> PathBuf {
         let given = Path::new(text);
         let mount = self.mount.filter(|_| !given.starts_with(self.dir));
@@ -255,7 +255,7 @@ impl Place<'_> {
         }
     }
 
-    /// The results folder and the way from there to `path`, all links resolved; `None` if it lies outside.
+    /// Results directory and relative path of `path`, with all links resolved; `None` if it is outside.
     fn inside(&self, path: &Path) -> std::io::Result<Option<(PathBuf, PathBuf)>> {
         let (folder, path) = (self.dir.canonicalize()?, path.canonicalize()?);
         let relative = path.strip_prefix(&folder).map(Path::to_owned);
@@ -263,7 +263,7 @@ impl Place<'_> {
     }
 }
 
-/// Wakes whoever waits when something happens to the done file or the marker, or when the end of the others is told.
+/// Wakes the waiter on events of the done file or the marker, and at the end of the other containers.
 struct Watch {
     stop: Stop,
     bell: Arc<Mutex<Stop>>,
@@ -293,13 +293,13 @@ impl Watch {
         Self { stop: stop.clone(), bell, folders, names, watcher: None, complained: false, _hooks: hooks }
     }
 
-    /// Makes sure that events are heard, if they can be, and hands out what the next one ends.
+    /// Watches the files if possible; returns a stop that the next event sets.
     fn arm(&mut self) -> Stop {
         if self.watcher.is_none() {
             match self.listen() {
                 Ok(watcher) => self.watcher = Some(watcher),
-                // Typical are a folder that is not there yet and an inotify that others have used up: its
-                // limits are per user, and all containers of a node share one.
+                // Typical causes: a missing directory, or inotify limits exhausted by other containers: they are per
+                // user and shared by all containers of a node.
                 Err(error) if !self.complained => {
                     self.complained = true;
                     log::info!("no file events ({error}), checking every {POLL:?} instead");
@@ -326,8 +326,8 @@ impl Watch {
     }
 }
 
-/// Looking opens the done file, which is an event, too, and must not lead to the next look. Other files of the
-/// folders do not matter; a rename names both its ends.
+/// Opening the done file is an event, too, which must not cause the next look. Other files are irrelevant; a rename
+/// names both paths.
 fn matters(event: &notify::Event, names: &[OsString]) -> bool {
     match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
@@ -344,7 +344,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder of its own for one test, gone with the test.
+    /// Temporary directory of one test.
     struct Folder(base::temp::Folder);
 
     impl Folder {
@@ -363,7 +363,7 @@ mod tests {
         Found::Result(Named { path, inside })
     }
 
-    /// What is found when `content` is written before the look.
+    /// Checks the outcome when `content` is written before the look.
     fn check(name: &str, content: &str, expected: impl FnOnce(&Path) -> Result<PathBuf, &'static str>) {
         let folder = Folder::new();
         fs::write(folder.0.join("report.txt"), "x").unwrap();
@@ -400,7 +400,7 @@ mod tests {
         let dir = outer.0.join("results");
         fs::create_dir_all(dir.join("sub")).unwrap();
         fs::create_dir_all(outer.0.join("results-of-others")).unwrap();
-        // The tests run where there is a file of this name, too.
+        // A file of this name also exists in the tests' working directory.
         for file in ["secret", "results/inner", "results/Cargo.toml", "results-of-others/x"] {
             fs::write(outer.0.join(file), "x").unwrap();
         }
@@ -447,7 +447,7 @@ mod tests {
                 assert!(matches!(found(true), Found::Result(_)), "{text}");
             }
         }
-        // Nor is what another file holds taken for a path, and repeated.
+        // The content of another file is neither taken for a path nor quoted.
         fs::remove_file(dir.join(DONE_FILE)).unwrap();
         symlink("../secret", dir.join(DONE_FILE)).unwrap();
         let found = wait(&dir, Duration::ZERO, &Others::Unknown, &Stop::new());
@@ -470,7 +470,7 @@ mod tests {
             fs::rename(&path, folder.0.join("away")).unwrap();
             base::sys::symlink(Path::new(elsewhere), &path).unwrap();
             named.open().unwrap_err();
-            // Nor is a link on the way.
+            // Neither is a link in a parent component.
             fs::remove_file(&path).unwrap();
             fs::rename(folder.0.join("away"), &path).unwrap();
             named.open().unwrap();
@@ -487,7 +487,7 @@ mod tests {
         let folder = Folder::new();
         let (dir, done) = (folder.0.to_path_buf(), folder.0.join(DONE_FILE));
         fs::write(dir.join("report.txt"), "x").unwrap();
-        // The first half names the folder, which exists.
+        // The first half names the directory, which exists.
         fs::write(&done, dir.to_str().unwrap()).unwrap();
         let whole = dir.join("report.txt");
         let writer = {
@@ -538,7 +538,7 @@ mod tests {
         assert_eq!(wait(), Found::OthersEnded);
         fs::write(dir.join(DONE_FILE), format!("{}\n", dir.display())).unwrap();
         assert_eq!(wait(), result(&dir, ""));
-        // The delay is for those who may still change it.
+        // The delay applies only while the result may change.
         let found = super::tests::wait(&dir, Duration::from_secs(3600), &others, &Stop::new());
         assert_eq!(found, result(&dir, ""));
     }

@@ -1,4 +1,4 @@
-//! Tells the aggregator every 15 seconds that this worker is alive, and the log why it cannot be told.
+//! Sends a heartbeat to the aggregator every 15 seconds, and logs why it fails.
 
 use std::fmt::Display;
 use std::hash::{BuildHasher as _, RandomState};
@@ -10,16 +10,15 @@ use crate::causes;
 use base::stop::Stop;
 use client::{Client, Error};
 
-/// Often enough that a lost worker is noticed within a minute.
+/// Frequent enough to detect a lost worker within a minute.
 const PERIOD: Duration = Duration::from_secs(15);
-/// Until there is a way to the aggregator, it is looked for so often.
+/// Interval of connection attempts until the aggregator is reachable.
 const PROBE_PERIOD: Duration = Duration::from_secs(3);
-/// A neighbour that does not take a connection within this is behind something that drops it.
+/// Connect timeout; longer silence indicates dropped packets.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends heartbeats to `aggregator` until `stop`. The first comes at a random moment of the first period, so that the
-/// workers of a large cluster, which start together, do not beat together; whether there is a way at all is tried at once,
-/// for that takes nothing.
+/// Sends heartbeats to `aggregator` until `stop`. The first one follows at a random moment of the first period, since
+/// the workers of a large cluster start together; the connection, which costs little, is tried at once.
 pub(super) fn run(client: &Client, aggregator: &str, stop: &Stop) {
     let mut contact = Contact::default();
     while let Err(error) = probe(aggregator) {
@@ -38,14 +37,14 @@ pub(super) fn run(client: &Client, aggregator: &str, stop: &Stop) {
                 log::debug!("this aggregator does not support heartbeats");
                 return;
             }
-            // It is there, and has too much to do.
+            // Reachable, but overloaded.
             Err(Error::Refused { status: 429 | 503, text, .. }) => log::debug!("{text}"),
             Err(error) => contact.failed(&error),
         }
     }
 }
 
-/// Whether the aggregator was ever reached, and what was said last about why not.
+/// Whether the aggregator was ever reached, and the last error logged.
 #[derive(Default)]
 struct Contact {
     made: bool,
@@ -59,11 +58,11 @@ impl Contact {
         }
     }
 
-    /// Whoever cannot hear this worker finds the reason in its log.
+    /// Logs the reason: without contact, the log is the only place to find it.
     fn failed(&mut self, why: &dyn Display) {
         let why = causes::unreached(&why.to_string());
         if self.made {
-            // One that is missed is not news: the next follows soon, and the result is sent with retries.
+            // Not an error: the next heartbeat follows soon, and the result is sent with retries.
             log::debug!("{why}");
         } else if self.said != why {
             log::error!("{why}");
@@ -72,7 +71,7 @@ impl Contact {
     }
 }
 
-/// Whether a connection can be made to where `url` points.
+/// Tries to connect to the host of `url`.
 fn probe(url: &str) -> io::Result<()> {
     let authority = url.strip_prefix("https://").unwrap_or(url).split('/').next().unwrap_or_default();
     let port = |text: &str| text.parse::<u16>().ok();

@@ -1,7 +1,7 @@
-//! The worker: waits beside a plugin for its `done` file and submits what that names.
+//! The worker: waits for a plugin's `done` file and submits the result that it names.
 //!
-//! Owns the way from a finished producer to a submission, and what is said to the aggregator meanwhile: progress
-//! and heartbeats. Does not know Kubernetes: whether the other containers have ended, [`Others`] tells.
+//! Owns the submission, and the messages to the aggregator until then: progress and heartbeats. Does not know
+//! Kubernetes: [`Others`] reports the end of the other containers.
 //! Starts the threads `grace`, `heartbeat`, `relay` and `suite`, and joins them.
 
 mod done;
@@ -28,12 +28,12 @@ use done::{Found, Place};
 pub(crate) use done::{End, Others};
 pub(crate) use settings::{Scope, Settings};
 
-/// Waits for the result of this worker's plugin and submits it. `term` is the request to end: the worker then goes
-/// on for the grace that a pod is given, so that a result that is nearly there still arrives; after that it ends
-/// without one, which is not an error. Tells whether the aggregator has the result.
+/// Waits for the result of this worker's plugin and submits it. After `term`, the worker continues for the pod's
+/// grace period, so that a result that is almost ready still arrives; without one it then ends, which is not an
+/// error. Returns whether the aggregator has the result.
 pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::Result<bool> {
     let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
-    // `asked` and `over` end with this call, whatever becomes of `term`.
+    // `asked` and `over` end with this call, independently of `term`.
     let (asked, over) = (term.child(), Stop::new());
     let talk = Client::new(&settings.access, settings.id.clone())?;
     let client = talk.clone().with_retry(retry).with_stop(over.clone());
@@ -74,7 +74,7 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
     })
 }
 
-/// What a worker does after success: nothing, for so long that its pod is not restarted. Ends when `term` does.
+/// Sleeps after success, so that the pod is not restarted. Ends with `term`.
 pub(crate) fn linger(seconds: i64, term: &Stop) {
     match u64::try_from(seconds) {
         Ok(seconds) => term.wait(Duration::from_secs(seconds)),
@@ -113,7 +113,7 @@ fn wait_and_submit(
         Ok(client::Submitted::Accepted) => log::info!("the aggregator has accepted the result"),
         Ok(client::Submitted::AlreadyThere) => log::info!("the aggregator already has this result"),
         Err(error @ client::Error::File { .. }) => return report(client, &error.to_string()),
-        // The bytes are at fault, not the right to send them: say so where people look.
+        // The aggregator rejects the content: record that as the result.
         Err(error @ client::Error::Refused { status: 400 | 413 | 422 | 500, .. }) => {
             return report(client, &error.to_string());
         }
@@ -122,7 +122,7 @@ fn wait_and_submit(
     Ok(true)
 }
 
-/// Sends a file or folder; what takes longer than a minute gives signs of life.
+/// Sends a file or directory; an upload of more than a minute reports its progress.
 fn submit(
     client: &Client,
     path: &Path,
@@ -140,14 +140,14 @@ fn submit(
         let watch = |done, total| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let task = Task { name, unit: Unit::Bytes, done, total, over: done == total, ..Task::default() };
-            // What is said of it is worth less than the result.
+            // Progress matters less than the result.
             drop(board.show(Scene { state: "sending".into(), tasks: vec![task], ..Scene::default() }));
         };
         Ok(client.submit_opened(path, opened, &watch))
     })
 }
 
-/// Tells the aggregator, so that nobody waits for a result that will not come; then fails with the same words.
+/// Reports the error to the aggregator, which then stops waiting for the result; returns the same error.
 fn report(client: &Client, why: &str) -> anyhow::Result<bool> {
     match client.submit_error(why) {
         Ok(_) => bail!("{why} (reported to the aggregator)"),

@@ -1,8 +1,9 @@
-//! Takes progress from the plugin on loopback and hands it on to the aggregator.
+//! Receives progress from the plugin on loopback and forwards it to the aggregator.
 //!
-//! What several senders tell is summed by `senders`. Listens on loopback only, which the containers of a pod share: a port of the node that anybody may post to
-//! would be worse than none. A worker without a port continues, since progress is not the result. The worker that has the
-//! port cannot distinguish the plugins, so that it is asked to drop their progress.
+//! `senders` sums the progress of several senders. Listens on loopback only, which the containers of a pod share: a
+//! port of the node that accepts posts from anywhere would be worse than none. A worker without a port continues,
+//! since progress is not the result. The worker that has the port cannot distinguish the plugins, so it is asked to
+//! drop their progress.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,17 +17,17 @@ use base::json::json;
 use base::stop::Stop;
 use client::Client;
 
-/// The one path, as plugins know it.
+/// Path for progress.
 const PATH: &str = "/progress";
-/// Where a plugin learns how its node's clock stands to the aggregator's, which only workers can ask.
+/// Path for the offset between the clocks of node and aggregator, which only workers can query.
 const CLOCK: &str = "/clock";
-/// Where a worker learns that another plugin was given its port.
+/// Path for the notice that another plugin was given the same port.
 const SHARED: &str = "/shared";
 const SHARED_REQUEST: &[u8] = b"POST /shared HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
-/// Another worker may get the port meanwhile.
+/// Interval of notices: another worker may get the port meanwhile.
 const SHARED_INTERVAL: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A list of failures can be long, but not endless.
+/// Maximum bytes of an update; lists of failures can be long.
 const BODY_LIMIT: u64 = 1 << 20;
 /// Attempts to get a port that is free on both addresses.
 const MAX_ATTEMPTS: usize = 16;
@@ -35,7 +36,8 @@ const HOSTS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr
 /// A listening socket on one loopback address.
 pub(super) struct Relay(Server);
 
-/// Listens on both loopback addresses, as far as they exist, at a port that is free on both: `localhost` may be either.
+/// Listens on both loopback addresses, if available, at a port that is free on both: `localhost` may resolve to
+/// either.
 pub(super) fn listen(port: Option<u16>) -> Vec<Relay> {
     let Some(port) = port else { return Vec::new() };
     (0..MAX_ATTEMPTS).find_map(|_| listen_at(port)).unwrap_or_else(|| {
@@ -54,24 +56,25 @@ fn listen_at(mut port: u16) -> Option<Vec<Relay>> {
         let address = SocketAddr::new(host, port);
         match Server::bind(&address.to_string()) {
             Ok(server) => {
-                // The second one gets the number that the first one has found.
+                // The second socket uses the port of the first.
                 port = server.local_addr().port();
                 relays.push(Relay(server));
             }
             Err(_) if is_taken(address) => return None,
-            // Machines that have one family alone are common; plugins then reach that one.
+            // Machines with a single address family are common; plugins then use that one.
             Err(error) => log::debug!("progress is not relayed from one loopback address: {error:#}"),
         }
     }
     Some(relays)
 }
 
-/// Tells the worker at a port that is taken that another plugin reports there, and the aggregator why progress is missing.
+/// Tells the worker on an occupied port that another plugin reports there, and the aggregator why progress is
+/// missing.
 pub(super) fn share(port: u16, client: &Client, stop: &Stop) {
     lacks_progress(client, &format!("port {port} is taken"));
     loop {
         for host in HOSTS {
-            // Other programs do not understand it, and need not.
+            // Other programs ignore the request.
             let socket = TcpStream::connect_timeout(&SocketAddr::new(host, port), CONNECT_TIMEOUT);
             drop(socket.and_then(|mut socket| socket.write_all(SHARED_REQUEST)));
         }
@@ -84,11 +87,11 @@ pub(super) fn share(port: u16, client: &Client, stop: &Stop) {
 /// Shows in the status of the run why progress is missing.
 fn lacks_progress(client: &Client, why: &str) {
     let update = json!({"msg": format!("progress is not relayed: {why}")}).to_string();
-    // The log of the worker says so, too.
+    // The worker's log contains it, too.
     drop(client.relay_progress(update.as_bytes()));
 }
 
-/// Whoever let any free port be taken is told on standard output which one it is.
+/// Prints the port on standard output if any free one was requested.
 pub(super) fn announce(wanted: Option<u16>, relays: &[Relay]) -> io::Result<()> {
     if wanted == Some(0) {
         let port = relays.first().map_or(0, |relay| relay.0.local_addr().port());

@@ -1,9 +1,9 @@
-//! Progress that several processes of one plugin tell, each its own part of it, as one sum.
+//! Sums the progress that several processes of one plugin report, each for its own part.
 //!
-//! A parallel test suite has many processes that count for themselves. Each is a sender: known by the `sender` that it
-//! gives, else by its connection, which it alone uses; a connection that was closed is followed by one that goes on where
-//! it ended. One sender alone is passed on as it is. Pure but for the clock; knows neither sockets nor the aggregator,
-//! and starts no thread.
+//! A parallel test suite has many processes that count separately. Each is a sender, identified by its `sender` field
+//! or else by its exclusive connection; a closed connection is continued by one whose counts follow. The updates of a
+//! single sender are forwarded unchanged. Pure except for the clock; knows neither sockets nor the aggregator, and
+//! starts no thread.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -13,20 +13,20 @@ use serde_json::{Map, Value};
 
 use base::json::{self, json};
 
-/// More senders than that are not told apart.
+/// Maximum senders that are distinguished.
 const MAX_SENDERS: usize = 64;
-/// The names of failures take no more, in bytes; the aggregator keeps no more either.
+/// Maximum bytes of failure names, as in the aggregator.
 const MAX_FAILURE_BYTES: usize = 1 << 20;
-/// A client may open another connection before it has seen that one is free again.
+/// Time within which a client may open another connection before it notices that one is idle.
 const CLIENT_PAUSE: Duration = Duration::from_millis(20);
-/// What is summed.
+/// Fields that are summed.
 const COUNTS: [&str; 4] = ["total", "completed", "failed", "skipped"];
-/// What is united.
+/// Fields that are united.
 const LISTS: [&str; 2] = ["failures", "errors"];
-/// What adds up by itself.
+/// Fields that are increments already.
 const APPENDING: [&str; 3] = ["appendtotals", "appendcompleted", "appendfailing"];
 
-/// All that tell progress of this plugin.
+/// All senders of this plugin, and the update of its log.
 #[derive(Default)]
 pub(super) struct Senders(Vec<Sender>, Option<Vec<u8>>);
 
@@ -38,9 +38,9 @@ struct Sender {
 
 struct Connection {
     alive: Weak<()>,
-    /// Since when its last answer is under way or there; none while it waits for it.
+    /// When its last response was sent; none while the client waits for it.
     free: Option<Instant>,
-    /// What came over it last.
+    /// Latest update received over it.
     latest: Update,
 }
 
@@ -51,8 +51,7 @@ struct Update {
 }
 
 impl Senders {
-    /// Takes an update in that came over `connection`; the sum to pass on, or `None` where the update is to be passed on
-    /// as it is.
+    /// Processes an update from `connection`; returns the sum to forward, or `None` to forward the update unchanged.
     pub(super) fn take(&mut self, connection: &Arc<()>, body: &[u8]) -> Option<Vec<u8>> {
         let Ok(Value::Object(fields)) = json::from_slice(body) else { return None };
         let mut fields: Map<String, Value> =
@@ -62,7 +61,7 @@ impl Senders {
         }
         let update = Update::read(&fields)?;
         if let Some(seen) = self.1.as_ref().filter(|_| update.done() == 0) {
-            // It counts nothing, and its log does.
+            // An update without counts, while the log has some.
             return Some(seen.clone());
         }
         let id = fields.get("sender").and_then(Value::as_str).filter(|id| !id.is_empty()).map(str::to_owned);
@@ -74,7 +73,7 @@ impl Senders {
         let sender = &mut self.0[at];
         sender.id = id.or(sender.id.take());
         sender.note(connection, None, update.clone());
-        // What was sent before, and came later, is older.
+        // Received later, but sent earlier.
         let is_older = sender.latest.counts[0] == update.counts[0] && update.done() < sender.latest.done();
         if sender.id.is_some() || alone || !is_older {
             sender.latest = update;
@@ -92,14 +91,14 @@ impl Senders {
         serde_json::to_vec(&fields).ok()
     }
 
-    /// Takes in what the log of the tests tells, where nobody else tells that any test has ended; false if somebody does.
+    /// Adopts the progress derived from the test log unless a sender reports finished tests; returns whether it did.
     pub(super) fn stands_in(&mut self, update: &[u8]) -> bool {
         let is_needed = self.0.iter().all(|sender| sender.latest.done() == 0);
         self.1 = is_needed.then(|| update.to_vec());
         is_needed
     }
 
-    /// Notes that the answer of a connection is on its way.
+    /// Records that the response of a connection is being sent.
     pub(super) fn answered(&mut self, connection: &Arc<()>) {
         for sender in &mut self.0 {
             for one in sender.connections.iter_mut().filter(|one| one.is(connection)) {
@@ -108,7 +107,7 @@ impl Senders {
         }
     }
 
-    /// Whose update it is; a new sender where it is nobody's that is known.
+    /// Sender of an update; a new one if none matches.
     fn find(&mut self, connection: &Arc<()>, id: Option<&str>, update: &Update) -> usize {
         let known = match id {
             Some(_) => self.0.iter().position(|sender| sender.id.as_deref() == id),
@@ -119,20 +118,20 @@ impl Senders {
         }
         let full = self.0.len() >= MAX_SENDERS;
         if id.is_none() {
-            // Nobody opens a connection who has a free one.
+            // A client with an idle connection opens no other.
             let gone = |sender: &Sender| sender.id.is_none() && !sender.is_idle();
             let continued = (self.0.iter().enumerate())
                 .filter(|(_, sender)| gone(sender) && sender.latest.leads_to(update))
                 .max_by_key(|(_, sender)| {
                     let done = sender.latest.done();
-                    // The one before is likelier than the same once more.
+                    // A lower count more likely belongs to a predecessor than to a repetition.
                     (done < update.done(), done)
                 });
             if let Some((at, _)) = continued {
                 return at;
             }
             if self.0.iter().all(|sender| sender.id.is_none() && !sender.is_alive()) {
-                // Nobody else is there: it begins anew, or counts as it likes.
+                // Without other senders, a restart or any other count is accepted.
                 self.0.clear();
             }
         }
@@ -143,7 +142,7 @@ impl Senders {
         self.0.len() - 1
     }
 
-    /// Takes a connection away from a sender that it was taken for: the two began at the same moment.
+    /// Splits a connection off a sender: two processes started at the same moment.
     fn split(&mut self, at: usize, connection: &Arc<()>, update: &Update) -> usize {
         if self.0.len() >= MAX_SENDERS {
             return at;
@@ -189,8 +188,7 @@ impl Sender {
         self.connections.push(Connection { alive: Arc::downgrade(connection), free, latest });
     }
 
-    /// Whether what comes over one of its connections goes on from what came there before, and not from what came over
-    /// the others.
+    /// Whether the updates of one connection continue its own counts and not those of the sender's other connections.
     fn differs(&self, connection: &Arc<()>, update: &Update) -> bool {
         let own = self.connections.iter().find(|one| one.is(connection));
         let shared = self.connections.iter().any(|one| one.alive.strong_count() > 0 && !one.is(connection));
@@ -201,7 +199,7 @@ impl Sender {
         self.connections.iter().any(|one| one.alive.strong_count() > 0)
     }
 
-    /// Whether it has a connection that it would use again.
+    /// Whether an idle connection would be reused.
     fn is_idle(&self) -> bool {
         let free = |one: &Connection| one.free.is_some_and(|since| since.elapsed() > CLIENT_PAUSE);
         self.connections.iter().any(|one| one.alive.strong_count() > 0 && free(one))
@@ -221,7 +219,7 @@ impl Update {
             *count = match fields.get(name) {
                 None | Some(Value::Null) => 0,
                 Some(Value::Number(number)) => number.as_i64()?,
-                // What the aggregator ignores is not counted.
+                // The aggregator ignores these fields.
                 Some(_) if name == "failed" || name == "skipped" => 0,
                 Some(_) => return None,
             };
@@ -248,7 +246,7 @@ impl Update {
         self.counts[1].saturating_add(self.lists[0].len() as i64)
     }
 
-    /// Whether `next` may be what the same process says later.
+    /// Whether the same process may report `next` later.
     fn leads_to(&self, next: &Self) -> bool {
         let [total, completed, _, skipped] = self.counts;
         total == next.counts[0]
@@ -262,7 +260,7 @@ impl Update {
 mod tests {
     use super::*;
 
-    /// What is passed on: total, completed, failures.
+    /// The forwarded total, completed and failures.
     fn told(senders: &mut Senders, connection: &Arc<()>, body: &str) -> (i64, i64, usize) {
         let passed = senders.take(connection, body.as_bytes()).unwrap_or_else(|| body.as_bytes().to_vec());
         let fields: Value = serde_json::from_slice(&passed).unwrap();
@@ -274,7 +272,7 @@ mod tests {
         json!({"msg": "", "total": total, "completed": completed, "failures": failures}).to_string()
     }
 
-    /// As if every answer had long been there.
+    /// Marks every response as long sent.
     fn settle(senders: &mut Senders) {
         for one in senders.0.iter_mut().flat_map(|sender| &mut sender.connections) {
             one.free = Instant::now().checked_sub(CLIENT_PAUSE * 2);
@@ -283,7 +281,7 @@ mod tests {
 
     #[test]
     fn processes_of_one_suite_are_summed_whatever_their_order() {
-        // Only the first process of the suite knows how many tests there are.
+        // Only the first process of the suite knows the number of tests.
         let (mut senders, [one, two, three]) = (Senders::default(), [(); 3].map(Arc::new));
         for (connection, update, expected) in [
             (&one, body(111, 0, &[]), (111, 0, 0)),
@@ -292,7 +290,7 @@ mod tests {
             (&three, body(0, 0, &["a"]), (111, 2, 1)),
             (&two, body(0, 2, &["b"]), (111, 3, 2)),
             (&three, body(0, 5, &["a"]), (111, 8, 2)),
-            // The last words of the first one change nothing of what the others have done.
+            // The last update of the first process does not change the others' counts.
             (&one, body(111, 57, &[]), (111, 64, 2)),
         ] {
             assert_eq!(told(&mut senders, connection, &update), expected, "{update}");
@@ -337,7 +335,7 @@ mod tests {
             let connection = Arc::new(());
             assert_eq!(senders.take(&connection, update.as_bytes()), None, "{update}");
         }
-        // Two at once, before the first has its answer: still one process.
+        // Two connections at once, before the first response: still one process.
         let (one, two) = (Arc::new(()), Arc::new(()));
         assert_eq!(senders.take(&one, body(5, 0, &[]).as_bytes()), None);
         assert_eq!(senders.take(&two, body(5, 0, &[]).as_bytes()), None);
@@ -354,7 +352,7 @@ mod tests {
         };
         assert_eq!(say(&mut senders, "a", 3), (10, 3, 0));
         assert_eq!(say(&mut senders, "b", 4), (20, 7, 0));
-        // It may count backwards, too: it is known.
+        // Counts may decrease: the sender is known by name.
         assert_eq!(say(&mut senders, "a", 1), (20, 5, 0));
         let many: Vec<_> = (0..1_000).map(|number| say(&mut senders, &number.to_string(), 1)).collect();
         assert!(senders.0.len() <= MAX_SENDERS && many.len() == 1_000);

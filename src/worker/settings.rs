@@ -1,4 +1,4 @@
-//! What a worker is told by its environment. Empty is the same as unset; what is missing is named all at once.
+//! Settings of a worker from its environment. Empty equals unset; all missing variables are reported at once.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,12 +10,13 @@ use base::clock;
 use client::protocol::ResultId;
 use client::{Access, Retry, env as var};
 
-/// Time for a sidecar to take the done file away again and go on with what the plugin has left.
+/// Time for a sidecar to delete the done file again and post-process the plugin's results.
 const DONE_DELAY: Duration = Duration::from_secs(5);
-/// A pod that is deleted with Kubernetes' larger grace has so long; results often arrive within it.
+/// Grace period after a termination request, as in a pod with a longer one than Kubernetes' default; results often
+/// arrive within it.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Whether a worker speaks for the cluster or for its node.
+/// Whether a worker submits for the cluster or for its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// One result of the plugin for the whole cluster.
@@ -24,26 +25,26 @@ pub(crate) enum Scope {
     Node,
 }
 
-/// One worker's settings.
+/// Settings of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Where the aggregator is and as whom to speak.
+    /// Address of the aggregator, and credentials.
     pub access: Access,
-    /// The result that is waited for.
+    /// Result to submit.
     pub id: ResultId,
-    /// Where the done file appears.
+    /// Directory of the done file.
     pub results_dir: PathBuf,
-    /// Another way by which the plugin's container reaches that folder.
+    /// Mount path of that directory in the plugin's container.
     pub results_mount: Option<PathBuf>,
-    /// Whether the done file may name what lies outside it.
+    /// Whether the done file may name paths outside it.
     pub results_anywhere: bool,
-    /// Where progress is taken on loopback; 0 is any free port, `None` no port at all.
+    /// Loopback port for progress; 0 is any free port, `None` no port at all.
     pub progress_port: Option<u16>,
-    /// How long a done file has to stand before it counts.
+    /// Minimum age of a done file.
     pub done_delay: Duration,
-    /// How long a submission is tried.
+    /// Time limit of a submission with retries.
     pub retry_limit: Duration,
-    /// How long the worker goes on after it was asked to end.
+    /// Grace period after a termination request.
     pub grace: Duration,
 }
 

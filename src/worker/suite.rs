@@ -1,8 +1,9 @@
-//! Progress as the log of a conformance suite tells it, for suites that post none: that of Kubernetes 1.33, for one,
-//! only says how many tests it is going to run.
+//! Derives progress from the log of a conformance suite that posts none: that of Kubernetes 1.33, for one, only
+//! reports the number of tests.
 //!
-//! Ginkgo draws a dot for each test that passed, and names one that failed behind it. With `-v` each test is named: before it
-//! runs, below a rule, or behind its dot where several run at a time. `--poll-progress-after` names one that runs for long.
+//! Ginkgo prints a dot for each passed test, and the name of a failed one after it. With `-v`, it prints the name of
+//! each test: before it runs, below a rule, or after its dot if several run in parallel. `--poll-progress-after`
+//! names slow tests.
 //! Starts no thread.
 
 use std::fs::File;
@@ -18,62 +19,62 @@ use base::json::json;
 use base::stop::Stop;
 use client::Client;
 
-/// The log of the tests, in the results folder.
+/// Log of the tests, in the results directory.
 const LOG: &str = "e2e.log";
-/// How often the log is looked at.
+/// Interval between two reads of the log.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// No line that counts is longer.
+/// Maximum bytes of a line that is parsed.
 const MAX_LINE_BYTES: usize = 4 << 10;
-/// As many names of failures are told.
+/// Maximum names of failures reported.
 const MAX_FAILURES: usize = 1_000;
-/// As many tests that run for long are known.
+/// Maximum slow tests tracked.
 const MAX_SLOW: usize = 64;
-/// What stands above the name of a test.
+/// Line above the name of a test.
 const RULE: &str = "----------";
-/// What stands between a rule and the name of a test that runs for long, if several run at a time, and always.
+/// Line between a rule and the name of a slow test, always present if several run in parallel.
 const PROCESS: &str = "Progress Report for Ginkgo Process";
 const POLLING: &str = "Automatically polling progress:";
-/// What stands between its name and how long it has been running.
+/// Separates the name of a slow test from its duration.
 const RUNTIME: &str = " (Spec Runtime: ";
-/// What a dot is followed by if the test did not pass.
+/// Suffixes of a dot whose test did not pass.
 const FAILED: [&str; 5] = [" [FAILED]", " [TIMEDOUT]", " [PANICKED!]", " [INTERRUPTED]", " Failure ["];
 
-/// What a log has told so far.
+/// Progress read from a log.
 #[derive(Debug, Default)]
 struct Suite {
     total: usize,
     completed: usize,
     failures: Vec<String>,
     failed: usize,
-    /// What is known of the line at hand.
+    /// Incomplete current line.
     line: Vec<u8>,
-    /// Whether a dot stands before it.
+    /// Whether it follows a dot.
     after_dot: bool,
-    /// What the next line may be.
+    /// Expected kind of the next line.
     next: Next,
-    /// The test that runs, if the log names it.
+    /// Current test, if the log names it.
     running: Option<String>,
-    /// Tests that run for long beside others, and since when.
+    /// Slow tests that run beside others, with their start.
     slow: Vec<(String, SystemTime)>,
 }
 
-/// What a line may be, going by the one before.
+/// Kind of a line, as announced by the previous one.
 #[derive(Debug, Default, PartialEq)]
 enum Next {
     #[default]
     Anything,
-    /// The name of a test that runs, or how a report begins.
+    /// Name of the current test, or the start of a report.
     BelowRule,
-    /// The name of a test that failed.
+    /// Name of a failed test.
     Failed,
-    /// The name of a test that passed.
+    /// Name of a passed test.
     Passed,
-    /// The name of a test that runs for long.
+    /// Name of a slow test.
     Slow,
 }
 
 impl Suite {
-    /// Takes in more of the log; calls `tell` with the message of each change.
+    /// Reads more of the log; calls `tell` with the message of each change.
     fn take(&mut self, text: &[u8], tell: &mut dyn FnMut(&Self, &str)) {
         const DOT: &[u8] = "•".as_bytes();
         for byte in text {
@@ -93,13 +94,13 @@ impl Suite {
             {
                 self.plain_dot(tell);
             } else if self.line.len() == MAX_LINE_BYTES {
-                // A line of tests that are skipped, before the next dot.
+                // A line of skipped tests before the next dot.
                 self.line.clear();
             }
         }
     }
 
-    /// A dot: a test has passed, of which the log says at most its duration.
+    /// Counts a dot: a passed test without a name.
     fn plain_dot(&mut self, tell: &mut dyn FnMut(&Self, &str)) {
         if std::mem::take(&mut self.after_dot) {
             self.completed += 1;
@@ -107,7 +108,7 @@ impl Suite {
                 Some(name) => self.ended("PASSED", &name, tell),
                 None => {
                     if self.next != Next::Passed {
-                        // It may have been any of them.
+                        // Any of the slow tests may have ended.
                         self.slow.clear();
                     }
                     tell(self, "");
@@ -116,7 +117,7 @@ impl Suite {
         }
     }
 
-    /// A test has ended; what runs for long goes on.
+    /// Counts a finished test; keeps other slow tests.
     fn ended(&mut self, word: &str, name: &str, tell: &mut dyn FnMut(&Self, &str)) {
         self.slow.retain(|(slow, _)| slow != name);
         tell(self, &format!("{word} {name}"));
@@ -168,7 +169,7 @@ impl Suite {
         }
     }
 
-    /// A test runs for long: news, unless it runs alone and was named before.
+    /// Records a slow test: reported unless it runs alone and was named before.
     fn is_slow(&mut self, line: &str, tell: &mut dyn FnMut(&Self, &str)) {
         let Some((name, runtime)) = line.rsplit_once(RUNTIME) else { return };
         let is_known = |slow: &(String, SystemTime)| slow.0 == name;
@@ -190,13 +191,13 @@ impl Suite {
     }
 }
 
-/// Whether a line below a rule is the name of a test, and not what the suite does before and after all of them.
+/// Whether a line below a rule is the name of a test, and not of the suite's setup or teardown.
 fn is_test(line: &str) -> bool {
     let word = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     word.is_some_and(|(word, _)| !word.contains("Suite"))
 }
 
-/// The name of a test in its line, without the word for its kind and without its labels.
+/// Name of a test without its node type and labels.
 fn name(line: &str) -> String {
     let line = line.trim().replacen("[It] ", "", 1);
     match line.rsplit_once(" [sig-") {
@@ -207,7 +208,7 @@ fn name(line: &str) -> String {
     }
 }
 
-/// Follows the log in `folder` until `stop`, or until the suite turns out to tell its progress by itself.
+/// Follows the log in `folder` until `stop`, or until the suite reports its own progress.
 pub(super) fn run(folder: &Path, client: &Client, senders: &Mutex<Senders>, stop: &Stop) {
     let lock = || senders.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut suite, mut file) = (Suite::default(), None);
@@ -227,7 +228,7 @@ pub(super) fn run(folder: &Path, client: &Client, senders: &Mutex<Senders>, stop
                     return;
                 }
                 if message.is_empty() {
-                    // Of dots the last one tells of all.
+                    // The last dot includes all previous ones.
                     updates.pop_if(|(bare, _)| *bare);
                 }
                 updates.push((message.is_empty(), suite.update(message)));
@@ -296,7 +297,7 @@ mod tests {
                  {name} (Spec Runtime: 1m20.022s)\n      /pods.go:227\n  ------------------------------\n"
             )
         };
-        // What is told again once it has ended has no rule above it.
+        // A repeated report of a finished test has no rule above it.
         let again = "\n  Timeline >>\n  Automatically polling progress:\n    [sig-a] a hangs (Spec Runtime: 1m20.022s)\n";
         let log = format!(
             "Will run 9 of 99 specs\nSSS\n{}{}------------------------------\n• [28.073 seconds]\n[sig-b] b [It] passes [sig-b]\n/b.go:1\n{}\
