@@ -1,9 +1,8 @@
 //! Creates the objects of a run, in the order of their manifest.
 //!
-//! Owns the promise that nothing is created when it can be known beforehand that an object will be refused: the
-//! server tries every object first. What lives in a namespace that is to be created can be tried only when that is
-//! there; until then access reviews stand in. Whatever happens, the error says what was created and how it is
-//! removed. Starts no thread.
+//! Ensures that nothing is created if a refusal is predictable: each object is first sent to the server as a dry run.
+//! Objects of a namespace that does not exist yet can be tried only once it does; until then access reviews replace
+//! the dry run. Every error lists what was created and how to remove it. Starts no thread.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -18,24 +17,24 @@ use crate::status;
 use base::kube::{Client, Discovery, Error, Request, Resource, Selector};
 use base::{logger, visible, yaml};
 
-/// What gives rights to an account.
+/// Kinds that grant permissions to an account.
 const RIGHTS: [Resource; 4] =
     [Resource::CLUSTER_ROLE_BINDINGS, Resource::CLUSTER_ROLES, Resource::ROLE_BINDINGS, Resource::ROLES];
-/// How long one creation is tried again while the server cannot answer.
+/// Time limit for retries of one creation while the server is unavailable.
 const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two tries.
+/// Interval between attempts.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// An object on its way into the cluster.
+/// An object to create.
 pub(super) struct Object<'a> {
     value: &'a Value,
     pub(super) resource: Resource,
-    /// Empty for one that lives in no namespace.
+    /// Empty for cluster-scoped objects.
     pub(super) namespace: String,
     name: &'a str,
 }
 
-/// The objects of a manifest; lists are taken apart, empty documents left out.
+/// Objects of a manifest; expands lists and skips empty documents.
 pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in yaml::parse_all(text).map_err(|error| anyhow!("{error}"))? {
@@ -58,17 +57,17 @@ pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// The namespace of the run that a manifest makes: that of its first object that lives in one.
+/// Namespace of the run in a manifest: that of its first namespaced object.
 pub(crate) fn home(objects: &[Value]) -> Option<&str> {
     objects.iter().filter_map(|object| object["metadata"]["namespace"].as_str()).find(|name| !name.is_empty())
 }
 
-/// Whether a manifest brings this namespace along.
+/// Whether a manifest contains this namespace.
 pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
     objects.iter().any(|object| object["kind"] == "Namespace" && object["metadata"]["name"] == namespace)
 }
 
-/// Creates all of `objects`. Those without a namespace that need one go to `namespace`.
+/// Creates all of `objects`. Namespaced objects without a namespace go to `namespace`.
 pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
     let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
     let objects = resolve(&kinds, objects, namespace)?;
@@ -112,7 +111,7 @@ pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -
     objects.iter().map(one).collect()
 }
 
-/// Two runs cannot live in one namespace: refuses one that meets another. Whether this is a run, and known to be alone.
+/// Rejects a second run in the namespace. Returns whether the objects are a run, and known to be the only one.
 fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<bool> {
     let mut is_alone = false;
     let aggregator = |object: &&Object<'_>| {
@@ -127,7 +126,7 @@ fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<bool> {
                 is_alone = true;
                 continue;
             }
-            // Whoever may not look may still be allowed to create; the server will tell.
+            // An account without permission to list may still create; the server decides.
             Err(error) if error.is_forbidden() => continue,
             Err(error) => return Err(error).context("looking for another run"),
         };
@@ -145,7 +144,7 @@ fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<bool> {
     Ok(is_alone)
 }
 
-/// What the server would say to the creation of each, without creating any.
+/// Refusals of the objects, found by dry runs.
 pub(super) fn refusals(client: &Client, objects: &[Object<'_>], home: &str) -> Vec<Refused> {
     let work = Work { client, made: Vec::new(), home, is_alone: false };
     let refused = objects.iter().filter_map(|object| work.refusal(object, objects));
@@ -154,10 +153,10 @@ pub(super) fn refusals(client: &Client, objects: &[Object<'_>], home: &str) -> V
 
 struct Work<'a> {
     client: &'a Client,
-    /// What exists now that did not before.
+    /// Objects created so far.
     made: Vec<String>,
     home: &'a str,
-    /// Whether this is a run, and no other one is in its namespace.
+    /// Whether this is a run, and the only one in its namespace.
     is_alone: bool,
 }
 
@@ -177,7 +176,7 @@ impl Work<'_> {
         refused.extend(objects.iter().flat_map(|object| self.missing_claims(object, objects)));
         stop_at(&refused)?;
         self.clear()?;
-        // Namespaces that do not exist, with their accounts, which pods are tried with; then all else can be tried.
+        // First the missing namespaces and their accounts, which pods need in a dry run.
         let first = |object: &Object<'_>| {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
                 || object.resource == Resource::SERVICE_ACCOUNTS && later(object)
@@ -190,7 +189,7 @@ impl Work<'_> {
             let refused: Vec<Refused> = rest.filter_map(|object| self.refusal(object, objects)).collect();
             stop_at(&refused)?;
         }
-        // A binding whose role comes after it is created when the role is there, if the server insists.
+        // If the server requires it, a binding is created after its role.
         let mut postponed = Vec::new();
         for object in objects.iter().filter(|object| coming.is_empty() || !first(object)) {
             match self.try_one(object) {
@@ -201,7 +200,7 @@ impl Work<'_> {
         postponed.into_iter().try_for_each(|object| self.one(object))
     }
 
-    /// Removes the rights that earlier runs have left to accounts of this namespace: those of this run would inherit them.
+    /// Removes permissions that earlier runs granted to accounts of this namespace, which this run would inherit.
     fn clear(&self) -> Result<()> {
         let selector = Selector::labels(format!("{},namespace={}", names::SELECTOR, self.home));
         for (resource, namespace) in
@@ -209,7 +208,7 @@ impl Work<'_> {
         {
             let left = match self.client.list(resource, namespace, &selector) {
                 Ok(left) => left,
-                // An account without this right may still run plugins in its namespace.
+                // An account without this permission may still run plugins in its namespace.
                 Err(error) if error.is_forbidden() => continue,
                 Err(error) => return Err(error).context("looking for the rights of earlier runs"),
             };
@@ -226,7 +225,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether the role or binding of this name is not of a run in this namespace, whose leftovers [`Work::clear`] removes.
+    /// Whether the role or binding of this name does not belong to a run in this namespace, whose leftovers
+    /// [`Work::clear`] removes.
     fn is_foreign(&self, object: &Object<'_>) -> bool {
         let labels = |value: &Value| {
             [names::LABEL_ALL, "namespace"].map(|label| value["metadata"]["labels"][label].clone())
@@ -236,7 +236,8 @@ impl Work<'_> {
             && (labels(&found) != labels(object.value) || labels(&found)[0] != names::SONOBUOY)
     }
 
-    /// Namespaces of the manifest that do not exist yet. One that is going, or that nobody makes, is an error.
+    /// Namespaces of the manifest that do not exist yet. Fails for a terminating namespace, or a missing one that the
+    /// manifest does not contain.
     fn absent_namespaces<'o>(&self, objects: &'o [Object<'_>]) -> Result<BTreeSet<&'o str>> {
         let mut absent = BTreeSet::new();
         let used: BTreeSet<&str> = objects
@@ -268,7 +269,7 @@ impl Work<'_> {
         Ok(absent)
     }
 
-    /// What the server would say to a creation, if it is a refusal.
+    /// Refusal of a creation, if the server rejects it.
     fn refusal(&self, object: &Object<'_>, all: &[Object<'_>]) -> Option<Refused> {
         let attempt = |value: &Value| self.client.try_create(&object.resource, &object.namespace, value);
         let mut outcome = attempt(object.value);
@@ -293,7 +294,7 @@ impl Work<'_> {
         }
     }
 
-    /// Says that a right is missing, before the namespace is there in which it could be tried.
+    /// Missing permission to create an object whose namespace does not exist yet.
     fn missing_right(&self, object: &Object<'_>) -> Option<Refused> {
         let Object { resource, namespace, .. } = object;
         match self.client.allowed("create", resource, namespace) {
@@ -312,7 +313,7 @@ impl Work<'_> {
         }
     }
 
-    /// Volume claims of a pod that nobody made: it would wait for them for ever.
+    /// Missing volume claims of a pod, which would stay pending forever.
     fn missing_claims(&self, object: &Object<'_>, all: &[Object<'_>]) -> Vec<Refused> {
         let Object { value, namespace, .. } = object;
         let volumes = value["spec"]["volumes"].as_array().filter(|_| object.resource == Resource::PODS);
@@ -342,8 +343,8 @@ impl Work<'_> {
         self.report(object, outcome)
     }
 
-    /// Creates it; false if it was there. A server that is busy or away is asked again: what is found after a try
-    /// without answer is what that try made, since nothing was there before.
+    /// Creates an object; returns false if it exists. Retries while the server is unavailable: an object found after
+    /// an attempt without response is that attempt's, since none existed before.
     fn try_one(&self, object: &Object<'_>) -> Result<bool, Error> {
         let end = Instant::now() + DEFAULTING_TIMEOUT;
         let mut unsure = false;
@@ -422,18 +423,18 @@ impl Object<'_> {
     }
 }
 
-/// What keeps an object out of the cluster.
+/// Why an object cannot be created.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// Kind and name, where it is about one.
+    /// Kind and name, if the refusal is about one object.
     pub object: Option<String>,
-    /// The server's own words, or what is missing.
+    /// Message of the server, or the missing prerequisite.
     pub why: String,
-    /// The request that was refused.
+    /// The rejected request.
     request: Option<String>,
-    /// The resource that the account may not create, if that is the reason.
+    /// Resource that the account may not create, if that is the reason.
     pub lacks_right: Option<String>,
-    /// What to do.
+    /// Suggested remedy.
     pub remedy: Option<String>,
 }
 
@@ -473,7 +474,7 @@ fn binds_one_of(object: &Object<'_>, all: &[Object<'_>]) -> bool {
     all.iter().any(|other| role["kind"] == *other.resource.kind && role["name"] == other.name)
 }
 
-/// A pod whose account is made by the same manifest, with the account that every namespace has instead.
+/// A copy of a pod whose account is in the same manifest, with the namespace's default account instead.
 fn lends_account(object: &Object<'_>, all: &[Object<'_>]) -> Option<Value> {
     let account = object.value["spec"]["serviceAccountName"].as_str()?;
     let mut made = all.iter().filter(|other| other.resource == Resource::SERVICE_ACCOUNTS);
@@ -483,7 +484,7 @@ fn lends_account(object: &Object<'_>, all: &[Object<'_>]) -> Option<Value> {
     Some(without)
 }
 
-/// What holds up the end of a namespace, as its conditions say.
+/// What delays the deletion of a namespace, from its conditions.
 pub(super) fn held_up(namespace: &Value) -> String {
     let conditions = namespace["status"]["conditions"].as_array().into_iter().flatten();
     let messages = conditions

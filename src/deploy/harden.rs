@@ -1,19 +1,19 @@
-//! What `run` adds to the aggregator's pod of the original, so that it survives more and is allowed in more places.
+//! Changes to the original's aggregator pod that make it resume after failures and pass stricter admission.
 //!
-//! Kept apart, because `gen` prints the original's pod unless told otherwise.
+//! Separate, because `gen` prints the original's pod by default.
 
 use serde_json::Value;
 
 use crate::config;
 use base::json::json;
 
-/// Tells the autoscaler of a cluster to leave the pod where it is.
+/// Keeps a cluster autoscaler from evicting the pod.
 const KEEP: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
-/// The image of the original: its aggregator cannot take a run up again, and holds all of a run in memory.
+/// Image of the original, whose aggregator cannot resume a run and keeps all results in memory.
 const ORIGINAL: &str = "sonobuoy/sonobuoy";
 
-/// Makes the pod resume after a failure, keep its place, limit its resources, and pass the `restricted` level of Pod
-/// Security where the run's settings leave that open.
+/// Makes the pod resume after a failure, resist eviction, limit its resources, and pass the `restricted` level of Pod
+/// Security where the settings of the run leave that open.
 pub(super) fn harden(pod: &mut Value, run: &config::Run) {
     let annotations = &mut pod["metadata"]["annotations"];
     if annotations[KEEP].is_null() {
@@ -23,9 +23,9 @@ pub(super) fn harden(pod: &mut Value, run: &config::Run) {
     let mut resources = json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
     if !is_original(&run.worker_image) {
         spec["restartPolicy"] = json!("OnFailure");
-        // Far above what 5,000 nodes need, and below what a node would miss.
+        // Far above the needs of 5,000 nodes, and small for a node.
         resources["limits"] = json!({"cpu": "2", "memory": "512Mi"});
-        // Known to the aggregator, too, which stays below; beyond it the pod would be thrown out with all results.
+        // The aggregator knows this limit and stays below; beyond it the pod would be evicted with all results.
         let bytes = run.limits.run.bytes;
         let volumes = spec["volumes"].as_array_mut().into_iter().flatten();
         for volume in volumes.filter(|volume| volume["emptyDir"].is_object() && bytes > 0) {
@@ -42,12 +42,12 @@ pub(super) fn harden(pod: &mut Value, run: &config::Run) {
     }
 }
 
-/// So many bytes as Kubernetes writes them.
+/// Formats a number of bytes as Kubernetes does.
 fn quantity(bytes: u64) -> String {
     if bytes.is_multiple_of(1 << 30) { format!("{}Gi", bytes >> 30) } else { bytes.to_string() }
 }
 
-/// Whether an image is the original's, in whatever registry and version.
+/// Whether an image is the original's, in any registry and version.
 pub(super) fn is_original(image: &str) -> bool {
     let name = image.split('@').next().unwrap_or(image);
     let end = name.rfind('/').unwrap_or(0);

@@ -1,4 +1,5 @@
-//! The objects of a run. Names, labels and values are the original's, so that its commands find ours and the reverse.
+//! The objects of a run. Names, labels and values match the original's, so that each program's commands find the
+//! other's runs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,13 +14,13 @@ use crate::names::{self, LABEL_ALL, LABEL_PART, SONOBUOY};
 use crate::plugin::{self, Definition, RESERVED};
 use base::json::json;
 
-/// The secret with the private key for the e2e tests.
+/// Secret with the private key for the e2e tests.
 pub(crate) const SSH_KEY: &str = "ssh-key";
-/// The key's file.
+/// File name of the key.
 pub(crate) const SSH_KEY_FILE: &str = "id_rsa";
-/// The key in a pull secret.
+/// Key in a pull secret.
 pub(super) const DOCKER_CONFIG: &str = ".dockerconfigjson";
-/// Kubernetes takes no larger ConfigMap.
+/// Maximum size of a ConfigMap in Kubernetes.
 const CONFIG_MAP_BYTES: usize = 1 << 20;
 
 /// All objects, in the order in which they must be created.
@@ -169,7 +170,7 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
     pod
 }
 
-/// Shows the aggregator's container a secret in a folder.
+/// Mounts a secret into the aggregator's container.
 fn mount(pod: &mut Value, secret: &str, folder: &str) {
     let spec = &mut pod["spec"];
     if let Some(volumes) = spec["volumes"].as_array_mut() {
@@ -190,7 +191,7 @@ fn aggregator_container(plan: &Plan) -> Value {
         env.push(json!({"name": names::env::UPLOAD_URL, "valueFrom": from}));
     }
     if !plan.upload_authorities.is_empty() {
-        // Unlike SSL_CERT_FILE, it leaves the image's own bundle in place.
+        // Unlike SSL_CERT_FILE, this keeps the image's own bundle.
         env.push(json!({"name": "SSL_CERT_DIR", "value": names::UPLOAD_DIR}));
     }
     let (level, verbosity) = level(&plan.level);
@@ -215,7 +216,8 @@ fn aggregator_container(plan: &Plan) -> Value {
     container
 }
 
-/// The aggregator's level in both of the words it takes. `warning`, which the original writes, is refused by itself.
+/// The aggregator's log level for both of its variables. The original's logger rejects the `warning` that its flag
+/// offers.
 fn level(level: &str) -> (&str, u8) {
     match level {
         "panic" => ("panic", 0),
@@ -229,7 +231,7 @@ fn level(level: &str) -> (&str, u8) {
 }
 
 fn service(run: &config::Run) -> Value {
-    // Port 0 is one that the system chooses, which no service can know.
+    // Port 0 is chosen by the system, unknown to the service.
     let port = if run.server.bind_port > 0 { run.server.bind_port } else { names::AGGREGATOR_PORT.into() };
     json!({
         "apiVersion": "v1",

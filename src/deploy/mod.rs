@@ -1,7 +1,7 @@
-//! What a run puts into a cluster: preparing plugins, manifests, creating, checking, removing.
+//! Deploys a run to a cluster: prepares plugins, builds manifests, creates, checks and removes objects.
 //!
-//! Owns [`Plan`], all that a manifest is made of, and the order in which flags change plugins. Knows no flags and
-//! makes no requests: whoever builds a plan has resolved versions and read files.
+//! Owns [`Plan`], the input of a manifest, and the order in which flags change plugins. Knows no flags and
+//! makes no requests for a plan: its creator has resolved versions and read files.
 
 mod apply;
 mod harden;
@@ -29,22 +29,22 @@ pub(crate) use remedy::remedy;
 pub(crate) use remove::Removal;
 pub(crate) use trial::{StandIn, Trial};
 
-/// Everything a run is made of.
+/// Inputs of a run's objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    /// Its settings.
+    /// Settings of the run.
     pub run: config::Run,
-    /// Its plugins as they were found.
+    /// Plugins as they were loaded.
     pub plugins: Vec<Definition>,
-    /// What flags change in plugins, in the order of the command line.
+    /// Changes to plugins from flags, in the order of the command line.
     pub changes: Vec<Change>,
-    /// Variables by plugin; an empty value removes one. Those of `sonobuoy` are the aggregator's.
+    /// Variables by plugin; an empty value removes one. Those of `sonobuoy` go to the aggregator.
     pub env: BTreeMap<String, BTreeMap<String, String>>,
-    /// Stands for `$SONOBUOY_K8S_VERSION` in images.
+    /// Value of `$SONOBUOY_K8S_VERSION` in images.
     pub kubernetes_version: String,
-    /// Whether roles and bindings are made.
+    /// Whether roles and bindings are created.
     pub rbac: bool,
-    /// Labels of the node that the aggregator runs on.
+    /// Node labels required by the aggregator.
     pub node_selector: BTreeMap<String, String>,
     /// Writes the drivers' pod specs out in definitions without one.
     pub show_default_pod_spec: bool,
@@ -52,53 +52,53 @@ pub(crate) struct Plan {
     pub ssh_key: Option<Vec<u8>>,
     /// Registry credentials for the e2e tests.
     pub docker_config: Option<Vec<u8>>,
-    /// How much the aggregator logs.
+    /// Log level of the aggregator.
     pub level: String,
-    /// Whether the aggregator's pod is made to survive more than the original's, and plugins have accounts of their own.
+    /// Whether the aggregator's pod is more robust than the original's, and plugins have separate accounts.
     pub harden: bool,
-    /// Refuses plugins that do not say what they need.
+    /// Rejects plugins that declare no permissions.
     pub declared_only: bool,
-    /// The service that publishes the status of the run, if there is one.
+    /// Status service of the run, if any.
     pub status_service: Option<service::Service>,
-    /// Where the aggregator uploads the archive to: a secret.
+    /// Secret with the upload URL of the archive.
     pub upload: Option<String>,
-    /// The authorities that the aggregator trusts for it besides its image's, as PEM.
+    /// Authorities, PEM, that the aggregator trusts for uploads besides its image's.
     pub upload_authorities: String,
-    /// The volume claim that keeps results; empty is the pod's own disk.
+    /// Volume claim for results; empty is the pod's own disk.
     pub results_pvc: String,
-    /// Runs tests in several plugins beside each other.
+    /// How tests are split into parallel plugins.
     pub split: Option<Split>,
 }
 
 /// How the tests of a plugin are split.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Split {
-    /// Into so many parts.
+    /// Number of parts.
     pub parts: usize,
-    /// The names of all tests there are.
+    /// Names of all existing tests.
     pub tests: Vec<String>,
 }
 
-/// What a flag changes in the plugin of that name, if it is part of the run.
+/// A change to the plugin of that name, if it is part of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// The image of its container.
+    /// Sets the image of its container.
     Image {
         /// The plugin's name.
         plugin: String,
-        /// What is pulled.
+        /// Image reference.
         image: String,
     },
-    /// One more file in its config map.
+    /// Adds a file to its config map.
     File {
         /// The plugin's name.
         plugin: String,
         /// The file's name.
         name: String,
-        /// What is in it.
+        /// Content of the file.
         text: String,
     },
-    /// Another word at the end of a variable.
+    /// Appends a word to a variable.
     Word {
         /// The plugin's name.
         plugin: String,
@@ -107,12 +107,12 @@ pub(crate) enum Change {
         /// The word.
         word: String,
     },
-    /// The secret with the private key, where the tests look for it.
+    /// Mounts the secret with the private key where the tests expect it.
     SshKey {
         /// The plugin's name.
         plugin: String,
     },
-    /// The secret with the credentials of registries, as a file.
+    /// Mounts the secret with registry credentials as a file.
     Credentials {
         /// The plugin's name.
         plugin: String,
@@ -121,17 +121,17 @@ pub(crate) enum Change {
         /// The file's name.
         name: String,
     },
-    /// All images of all plugins come from this registry.
+    /// Pulls all images of all plugins from this registry.
     Registry(String),
 }
 
 impl Plan {
-    /// The plugins with everything done to them that happens before they are sent to the cluster.
+    /// Plugins after all client-side changes.
     pub(crate) fn prepared(&self) -> Result<Vec<Definition>> {
         prepare::plugins(self)
     }
 
-    /// Sentences about plugins that may do more than they say.
+    /// Notes about plugins with more permissions than they declare.
     pub(crate) fn notes(&self) -> Result<Vec<String>> {
         Ok(rights::Rights::new(self, &self.plugins)?.notes())
     }
@@ -141,7 +141,8 @@ impl Plan {
         manifest::objects(self, &self.prepared()?)
     }
 
-    /// A selection that nothing defines would end the aggregator in its pod, unless another search path defines it there.
+    /// Rejects a selected plugin without definition, unless another search path may define it: the aggregator would
+    /// fail.
     pub(crate) fn check_selection(&self) -> Result<()> {
         let plugins = self.prepared()?;
         let elsewhere = self.run.plugin_search_path != config::Run::default().plugin_search_path;
@@ -160,7 +161,7 @@ impl Plan {
     }
 }
 
-/// Objects as one YAML text, each followed by `---`.
+/// Formats objects as one YAML text, each followed by `---`.
 pub(crate) fn to_yaml(objects: &[Value]) -> String {
     objects.iter().map(|object| format!("{}---\n", yaml::write(object))).collect()
 }

@@ -1,37 +1,37 @@
-//! Looks at a cluster before a run: does it have DNS, is its version known to work, is the namespace free.
+//! Checks a cluster before a run: DNS, supported version, free namespace.
 //!
-//! All checks are made, and all that fail are told. What an account may not look at is not a failure: the run may well
-//! succeed. Whether the cluster takes the objects themselves is tried by [`super::apply()`].
+//! Makes all checks and reports all failures. A missing permission to look is not a failure, since the run may still
+//! succeed. [`super::apply()`] tries the objects themselves.
 
 use super::apply::held_up;
 use base::kube::{Client, Error, Resource, Selector};
 
-/// Older servers lack what a run needs.
+/// Oldest supported version.
 const OLDEST: [u64; 3] = [1, 17, 0];
-/// Newer ones than this nobody has tried.
+/// Newest tested version.
 const NEWEST: [u64; 3] = [1, 99, 99];
 
-/// Which checks there are.
+/// Names of the checks.
 pub(crate) const CHECKS: [&str; 3] = ["dnscheck", "versioncheck", "existingnamespace"];
 
 /// The checks of one run.
 pub(crate) struct Preflight<'a> {
     /// The namespace of the run.
     pub namespace: &'a str,
-    /// Whether the run makes that namespace; else it must be there.
+    /// Whether the run creates that namespace; else it must exist.
     pub makes_namespace: bool,
-    /// Where the pods of the cluster's DNS are.
+    /// Namespace of the cluster's DNS pods.
     pub dns_namespace: &'a str,
-    /// Labels of which they have one; none skips the check.
+    /// Labels of these pods, at least one of which matches; none skips the check.
     pub dns_labels: Vec<String>,
-    /// The secret that the user has created in that namespace for the images of a private registry.
+    /// The user's pull secret in that namespace.
     pub pull_secret: Option<&'a str>,
-    /// Names of checks that are left out.
+    /// Names of checks to skip.
     pub skip: &'a [String],
 }
 
 impl Preflight<'_> {
-    /// What speaks against the run.
+    /// Returns the failed checks.
     pub(crate) fn failures(&self, client: &Client) -> Vec<String> {
         let (mut failures, mut skipped) = (Vec::new(), Vec::new());
         for check in CHECKS {

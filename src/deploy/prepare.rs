@@ -1,4 +1,4 @@
-//! From plugins as they were found to plugins as the aggregator gets them; the order of the steps is the original's.
+//! Prepares loaded plugins for the aggregator; the order of the steps is the original's.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
 use base::json::json;
 
-/// Applies everything that a plan says to its plugins.
+/// Applies all changes of a plan to its plugins.
 pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
     let mut plugins = plan.plugins.clone();
     plugins.sort_by_key(|plugin| plugin.name().to_lowercase());
@@ -55,7 +55,7 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
     }
 }
 
-/// The plugins, of which those that can be told their tests are several.
+/// Splits the plugins that accept a list of tests into parts.
 fn parts(split: &Split, plugins: &[Definition]) -> Result<Vec<Definition>> {
     let mut all = Vec::new();
     for plugin in plugins {
@@ -79,7 +79,7 @@ fn cannot_choose() -> String {
     )
 }
 
-/// Whether failed tests can be started again, if that is asked for.
+/// Checks that failed tests can be retried, if requested.
 fn check_retries(plan: &Plan, plugins: &[Definition]) -> Result<()> {
     if plan.run.retry_failed == 0 {
         return Ok(());
@@ -98,7 +98,7 @@ fn check_retries(plan: &Plan, plugins: &[Definition]) -> Result<()> {
     Ok(())
 }
 
-/// The variables that every plugin gets, whatever it was told.
+/// Variables that every plugin gets.
 fn automatic(plan: &Plan) -> BTreeMap<String, String> {
     let variables = [
         ("SONOBUOY", "true"),
@@ -111,7 +111,7 @@ fn automatic(plan: &Plan) -> BTreeMap<String, String> {
     variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// Variables for a plugin that does not run are a mistake; those of e2e may come from flags for it.
+/// Rejects variables for a plugin that does not run, except for e2e, whose flags may set them.
 fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
     for name in plan.env.keys() {
         if name != RESERVED && name != builtin::E2E && !plugins.iter().any(|plugin| plugin.name() == name) {
@@ -180,7 +180,7 @@ fn add_word(plugin: &mut Definition, variable: &str, word: &str) {
     plugin.set_env(&[(variable.to_owned(), value)].into());
 }
 
-/// Where the e2e tests look for the key.
+/// Mounts the key where the e2e tests expect it.
 fn mount_ssh_key(plugin: &mut Definition) {
     const VOLUME: &str = "sshkey-vol";
     const FOLDER: &str = "/root/.ssh";
@@ -203,15 +203,15 @@ fn mount_ssh_key(plugin: &mut Definition) {
     plugin.set_env(&variables.map(|(name, value)| (name.to_owned(), value)).into());
 }
 
-/// The same image in another registry, under the last part of its name.
+/// Moves an image to another registry, under the last part of its name.
 fn relocate(container: &mut Value, registry: &str) {
-    // Ours is told by the run, wherever it is.
+    // The image of this program is a setting of the run.
     if let Some(image) = container["image"].as_str().filter(|image| *image != names::OWN_IMAGE) {
         container["image"] = json!(plugin::relocated(image, registry));
     }
 }
 
-/// The config map of a plugin as a volume of its pod. A definition that `gen plugin e2e` printed has both already.
+/// Mounts the config map of a plugin. A definition that `gen plugin e2e` printed has it already.
 fn mount_config_map(plugin: &mut Definition) {
     if plugin.config_map.is_empty() {
         return;

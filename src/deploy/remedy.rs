@@ -1,8 +1,8 @@
-//! What to do when a cluster refuses an object: from the server's words to a sentence.
+//! Suggests remedies for objects that a cluster refuses, based on the server's message.
 
 use base::kube::{Error, Obstacle, Resource};
 
-/// The remedy for a refusal, if there is one that is known.
+/// Remedy for a refusal, if known.
 pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<String> {
     let Error::Api(refusal) = error else { return None };
     let plural = &resource.plural;

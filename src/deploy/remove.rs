@@ -1,9 +1,9 @@
-//! Takes a run out of a cluster again, and waits until it is gone.
+//! Removes a run from a cluster and waits until it is gone.
 //!
-//! Owns the question whether a namespace was made by a run. Neither our manifests nor the original's mark it, so the
-//! answer is read from what a run leaves: its settings say that it has all rights, which makes it create its
-//! namespace, its oldest object is hardly younger than the namespace, and the same program made both, as the server
-//! notes it. Any other namespace is only emptied of what belongs to the run. Waiting goes by watches; one thread ends them at the time limit.
+//! Decides whether a run created its namespace. Neither our manifests nor the original's mark it, so the decision
+//! uses the run's objects: its settings grant all permissions, so that it creates a namespace; its oldest object is
+//! about as old as the namespace; and the same program created both, according to the server. In any other namespace,
+//! only the objects of the run are deleted. Waiting uses watches; one thread ends them at the time limit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -17,27 +17,27 @@ use base::clock;
 use base::kube::{Client, Error, Event, Request, Resource, Selector};
 use base::{logger, yaml};
 
-/// What namespaces are called in the log.
+/// Kind of namespaces in the log.
 const NAMESPACE: &str = "namespace";
-/// What e2e tests put on the namespaces that they make.
+/// Label that e2e tests put on their namespaces.
 const E2E: &str = "e2e-framework,e2e-run";
-/// A run makes its namespace and then, at once, what goes into it.
+/// Maximum time between the creation of a namespace and of the run's objects in it.
 const AT_ONCE: Duration = Duration::from_secs(120);
 
-/// What is to be removed.
+/// Scope of a removal.
 #[derive(Debug, Clone)]
 pub(crate) struct Removal {
-    /// Of the run.
+    /// Namespace of the run.
     pub namespace: String,
-    /// Whether there may be roles and bindings.
+    /// Whether roles and bindings may exist.
     pub rbac: bool,
-    /// The namespace in any case, the roles of all runs without an aggregator, and what e2e tests left behind.
+    /// Deletes the namespace in any case, the roles of all runs without an aggregator, and leftovers of e2e tests.
     pub all: bool,
-    /// The server only says whether it would.
+    /// Dry run on the server.
     pub dry_run: bool,
 }
 
-/// What was asked to go and may still be there.
+/// Deleted objects that may still exist.
 #[derive(Debug)]
 pub(crate) struct Left(Vec<Target>);
 
@@ -46,23 +46,23 @@ struct Target {
     resource: Resource,
     namespace: String,
     selector: Selector,
-    /// As it is called in messages.
+    /// Name in messages.
     what: String,
 }
 
-/// What a namespace is to a run.
+/// Relation of a namespace to the run.
 #[derive(Debug, PartialEq, Eq)]
 enum Namespace {
     Absent,
     Going,
-    /// The run made it.
+    /// Created by the run.
     Own,
-    /// It was there before, or nobody can tell.
+    /// Created before the run, or unknown.
     Foreign,
 }
 
 impl Removal {
-    /// Asks the server to remove everything; what is not there is no error. All is tried before an error is told.
+    /// Deletes everything; missing objects are not an error. Tries all before it returns an error.
     pub(crate) fn issue(&self, client: &Client) -> Result<Left> {
         let mut left = Vec::new();
         let mut failures = Vec::new();
@@ -112,7 +112,7 @@ impl Removal {
             for resource in [Resource::CLUSTER_ROLE_BINDINGS, Resource::CLUSTER_ROLES] {
                 self.many(client, &resource, "", &Selector::labels(&labels), &mut failures);
                 let what = format!("{} of {}", resource.plural, self.namespace);
-                // Runs that begin meanwhile have roles, too.
+                // Roles of runs that start meanwhile are kept.
                 left.push(Target {
                     resource,
                     namespace: String::new(),
@@ -146,9 +146,9 @@ impl Removal {
         Ok(others)
     }
 
-    /// Removes what belongs to the run from a namespace that stays.
+    /// Deletes the objects of the run in a namespace that is kept.
     fn empty(&self, client: &Client, run: &Run, failures: &mut Vec<String>) {
-        // First what starts pods, at last what they live by.
+        // First the objects that start pods, last those that pods use.
         for resource in [
             Resource::DAEMON_SETS,
             Resource::PODS,
@@ -202,7 +202,7 @@ impl Removal {
         complain(done, &resource.plural, &selector.labels, failures);
     }
 
-    /// Says what was `done`, in the fields that the original has: true if there was something to do.
+    /// Logs what was `done` in the fields of the original: true if anything was deleted.
     fn say(&self, done: &Result<bool, Error>, kind: &str, names: &[String]) {
         let words = match done {
             Ok(true) => "delete request issued",
@@ -228,7 +228,7 @@ impl Removal {
     }
 }
 
-/// What is gone or going already is not a failure.
+/// Records a failure, unless the object is gone or terminating.
 fn complain(done: Result<bool, Error>, kind: &str, what: &str, failures: &mut Vec<String>) {
     if let Err(error) = done
         && !error.is_not_found()
@@ -239,7 +239,7 @@ fn complain(done: Result<bool, Error>, kind: &str, what: &str, failures: &mut Ve
 }
 
 impl Left {
-    /// Waits until all of it is gone. `progress` is told what is still there and why, each time that changes.
+    /// Waits until everything is gone. `progress` receives what still exists and why, after each change.
     pub(crate) fn wait(
         &self,
         client: &Client,
@@ -258,7 +258,7 @@ impl Left {
 }
 
 impl Target {
-    /// Watches until nothing is left; what was there last, if the time was over first.
+    /// Watches until no object is left; returns the remaining ones at the time limit.
     fn gone(&self, client: &Client, progress: &mut dyn FnMut(&str)) -> Result<Option<String>> {
         let (mut there, mut synced) = (BTreeSet::new(), false);
         let mut said = format!("{}: nothing is known yet", self.what);
@@ -284,10 +284,10 @@ impl Target {
     }
 }
 
-/// What the traces in a namespace say about the run.
+/// Facts about the run, read from its objects.
 struct Run {
     relation: Namespace,
-    /// It has rights in its namespace alone, so there are no roles elsewhere.
+    /// Permissions in its namespace alone: no roles elsewhere.
     namespaced: bool,
     plugins: Vec<String>,
     ssh_key: bool,
@@ -300,7 +300,7 @@ impl Run {
         let home = match client.get(&Resource::NAMESPACES, "", namespace) {
             Ok(home) => home,
             Err(error) if error.is_not_found() => return Ok(run),
-            // Whoever may not see a namespace did not make it.
+            // An account that may not read a namespace did not create it.
             Err(error) if error.is_forbidden() => Value::Null,
             Err(error) => return Err(error),
         };
@@ -344,8 +344,8 @@ impl Run {
     }
 }
 
-/// The programs that wrote an object, its maker among them; empty where the server does not say, as before
-/// Kubernetes 1.18. `kubectl create namespace` is thereby another than the run that followed at once.
+/// Field managers of an object, including its creator; empty before Kubernetes 1.18. Distinguishes `kubectl create
+/// namespace` from the run that followed.
 fn managers(object: &Value) -> BTreeSet<&str> {
     let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     entries.filter_map(|entry| entry["manager"].as_str()).filter(|name| !name.is_empty()).collect()
@@ -359,11 +359,11 @@ fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The phase of an object, and what holds up its end.
+/// Phase of an object, and what delays its deletion.
 fn state(object: &Value) -> String {
     let phase = object["status"]["phase"].as_str().unwrap_or("present");
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    // Those of a namespace that is going say what is left in it, or which part of the API does not answer.
+    // Conditions of a terminating namespace name its remaining content, or the part of the API that does not respond.
     let reasons = conditions
         .filter(|condition| phase == "Terminating" && condition["status"] == "True")
         .filter_map(|condition| condition["message"].as_str());

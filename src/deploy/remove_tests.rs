@@ -1,4 +1,4 @@
-//! Removing runs from the fake cluster: own and foreign namespaces, waiting, what holds up.
+//! Tests removing runs from the fake cluster: own and foreign namespaces, waiting, delayed deletion.
 
 use super::*;
 use crate::api_server::{ApiServer, Fault};
@@ -16,7 +16,7 @@ fn removal(namespace: &str) -> Removal {
     Removal { namespace: namespace.into(), rbac: true, all: false, dry_run: false }
 }
 
-/// A run in a namespace that was made `age` seconds before it.
+/// A run in a namespace created `age` seconds earlier.
 fn run(api: &ApiServer, namespace: &str, age: u64, permissions: &str) {
     let time =
         |seconds| clock::rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds));
@@ -65,7 +65,7 @@ fn a_run_goes_with_its_namespace_and_leaves_its_neighbour() {
     assert_eq!(names(&api, "/api/v1/namespaces"), "default kube-system two");
     assert_eq!(names(&api, "/apis/rbac.authorization.k8s.io/v1/clusterroles"), "sonobuoy-serviceaccount-two");
     assert_eq!(names(&api, "/api/v1/pods"), "sonobuoy");
-    // Once more: nothing is there, and that is not an error.
+    // A repeated removal finds nothing and succeeds.
     removal("one").issue(&client(&api)).unwrap().wait(&client(&api), LIMIT, &mut |_| {}).unwrap();
 }
 
@@ -161,7 +161,7 @@ fn a_namespace_that_hangs_is_named_with_what_holds_it() {
     assert_eq!(error.to_string(), format!("not gone within 300ms: {says}"));
     assert_eq!(seen, [says]);
 
-    // Somebody lets go while we wait.
+    // The finalizer is removed while the client waits.
     let waiting = std::thread::spawn(move || left.wait(&client, LIMIT, &mut |_| {}));
     api.wait(|api| api.count("GET /api/v1/namespaces?fieldSelector=metadata.name=stuck&watch") >= 2);
     api.merge("/api/v1/namespaces/stuck", &json!({"metadata": {"finalizers": null}}));

@@ -1,8 +1,9 @@
-//! Who may do what in the cluster: accounts, roles and their bindings.
+//! Permissions in the cluster: accounts, roles and their bindings.
 //!
-//! The original has one account, for the aggregator and every plugin alike. A plugin that says what it needs has its own
-//! account; one that says nothing keeps the original's. A hardened aggregator has an account with the verbs that it uses.
-//! Names and labels let `delete` find all of it.
+//! The original has one account, for the aggregator and every plugin alike. A plugin that declares permissions has
+//! its own account; one that declares none keeps the original's. A hardened aggregator has an account with only the
+//! verbs that it uses.
+//! `delete` finds all of them by names and labels.
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -16,7 +17,7 @@ use base::json::json;
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const READ: [&str; 3] = ["get", "list", "watch"];
 
-/// What the run as a whole may do, as `--aggregator-permissions` says it.
+/// Permissions of the run as a whole, set by `--aggregator-permissions`.
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
     ClusterAdmin,
@@ -29,7 +30,7 @@ impl Level {
         Ok(match text {
             "clusterAdmin" => Self::ClusterAdmin,
             "clusterRead" => Self::ClusterRead,
-            // The documentation of the original has long said `namespaced`.
+            // The original's documentation has always said `namespaced`.
             "namespaceAdmin" | "namespaced" => Self::NamespaceAdmin,
             _ => bail!(
                 "aggregator permissions `{text}` are unknown; choose clusterAdmin, clusterRead or namespaceAdmin"
@@ -37,7 +38,7 @@ impl Level {
         })
     }
 
-    /// In words for people.
+    /// Description for messages.
     fn described(self) -> &'static str {
         match self {
             Self::ClusterAdmin => "cluster-admin",
@@ -47,12 +48,12 @@ impl Level {
     }
 }
 
-/// The accounts of a run.
+/// Accounts of a run.
 pub(super) struct Rights<'a> {
     run: &'a config::Run,
     plugins: &'a [Definition],
     level: Level,
-    /// Whether the aggregator has its own account.
+    /// Whether the aggregator has a separate account.
     apart: bool,
 }
 
@@ -90,8 +91,8 @@ impl<'a> Rights<'a> {
         Ok(rights)
     }
 
-    /// The accounts of plugins whose definitions do not say what they need. An account that a definition names is its
-    /// author's choice and not reported.
+    /// Notes about plugins that declare no permissions. An account that a definition names is its author's choice and
+    /// not reported.
     pub(super) fn notes(&self) -> Vec<String> {
         let own = self.run.service_account_name.as_str();
         let note = |plugin: &Definition| {
@@ -106,7 +107,7 @@ impl<'a> Rights<'a> {
         self.undeclared().filter(|_| self.apart).filter_map(note).collect()
     }
 
-    /// Whether the namespace is the run's own.
+    /// Whether the run creates its namespace.
     pub(super) fn makes_namespace(&self) -> bool {
         self.level == Level::ClusterAdmin
     }
@@ -120,7 +121,7 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// All accounts that are made.
+    /// All accounts to create.
     pub(super) fn accounts(&self) -> Vec<Value> {
         let account = |name: &str, has_token: bool| {
             let mut account = json!({
@@ -167,7 +168,7 @@ impl<'a> Rights<'a> {
         roles
     }
 
-    /// Plugins with accounts of their own.
+    /// Plugins with separate accounts.
     fn declared(&self) -> impl Iterator<Item = (&'a Definition, &'a Permissions)> {
         self.plugins.iter().filter_map(|plugin| Some((plugin, plugin.config.permissions.as_ref()?)))
     }
@@ -176,12 +177,12 @@ impl<'a> Rights<'a> {
         self.plugins.iter().filter(|plugin| plugin.config.permissions.is_none())
     }
 
-    /// Whether anybody still runs by the run's one account.
+    /// Whether any pod still uses the run's shared account.
     fn is_shared(&self) -> bool {
         !self.apart || self.undeclared().next().is_some()
     }
 
-    /// All that the run may, for one account.
+    /// All permissions of the run, for one account.
     fn everything(&self, account: &str, cluster: &str, role: &str) -> Vec<Value> {
         let rules = |verbs: &[&str]| json!([any(verbs), urls()]);
         let cluster = |verbs: &[&str]| self.cluster_role(account, cluster, &rules(verbs));
@@ -193,8 +194,8 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// The verbs that the aggregator uses: it looks at everything for the snapshot, has tokens reviewed, starts and
-    /// removes what plugins are made of, and writes its status on its pod.
+    /// Rules of the aggregator: reads everything for the snapshot, reviews tokens, creates and deletes the plugins'
+    /// objects, and writes its status to its pod.
     fn of_aggregator(&self) -> Vec<Value> {
         let name = names::AGGREGATOR_ACCOUNT;
         let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
@@ -233,8 +234,8 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// Lets pods of an account be as privileged as their definition says, where the cluster asks for that: OpenShift, and
-    /// Kubernetes before v1.25. It is the right of whoever runs, and gives no access to anything.
+    /// Lets pods of an account be as privileged as their definition says, where a policy requires it: OpenShift, and
+    /// Kubernetes before v1.25. Grants no access to the API.
     fn pod_policies(&self) -> Option<Value> {
         (self.level == Level::ClusterAdmin).then(|| {
             json!({
@@ -253,7 +254,7 @@ impl<'a> Rights<'a> {
         self.bound(account, "Role", name, rules)
     }
 
-    /// A binding to an account, and the role it binds.
+    /// A binding of an account, with its role.
     fn bound(&self, account: &str, kind: &str, name: &str, rules: &Value) -> [Value; 2] {
         let namespace = &self.run.namespace;
         let mut metadata = json!({"labels": {LABEL_ALL: SONOBUOY, "namespace": namespace}, "name": name});
@@ -287,7 +288,7 @@ mod tests {
     use super::*;
     use crate::plugin::Driver;
 
-    /// The accounts, and for each role its name and rules, of a run with these plugins.
+    /// Accounts, and each role's name and rules, of a run with these plugins.
     fn made(level: &str, plugins: &[(&str, Option<Permissions>)]) -> (Vec<String>, Vec<(String, String)>) {
         let plugins: Vec<_> = plugins
             .iter()
@@ -348,7 +349,7 @@ mod tests {
                 let of = rules.iter().find(|rule| rule["resources"][0] == resource);
                 of.map_or(Value::Null, |rule| rule["verbs"].clone())
             };
-            // The authority's certificate is left there, and brought up to date by a run that begins again.
+            // The authority's certificate is published there, and updated after a restart.
             assert_eq!(verbs("configmaps"), json!(["create", "patch"]), "{level}");
             assert_eq!(verbs("secrets"), json!(["create", "delete"]), "{level}");
             assert_eq!(verbs("*"), json!(["get", "list", "watch"]), "{level}");

@@ -1,6 +1,6 @@
-//! The objects of a run, tried one by one by the server: everything is checked, admission included, and nothing is created.
+//! Dry runs of a run's objects: the server checks each one, admission included, and creates nothing.
 //!
-//! What lives in a namespace that does not exist cannot be tried there; another takes its place. Starts no thread.
+//! Objects of a namespace that does not exist are tried in another one. Starts no thread.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use serde_json::Value;
 use super::apply::{Refused, refusals, resolve};
 use base::kube::{Client, Discovery, Resource};
 
-/// A namespace that takes the place of the run's, and an account in it that takes the place of the run's accounts.
+/// Replaces the run's namespace, and its accounts, in a dry run.
 #[derive(Clone, Copy)]
 pub(crate) struct StandIn<'a> {
     /// Its name.
     pub namespace: &'a str,
-    /// The account's.
+    /// Name of the account.
     pub account: &'a str,
 }
 
-/// What a run would create, and what the server would refuse of that.
+/// Objects that a run would create, and those that the server would refuse.
 pub(crate) struct Trial {
-    /// Kinds of objects, and where they would be created.
+    /// Kinds of objects and their namespaces.
     pub kinds: BTreeSet<(Resource, String)>,
-    /// What does not pass.
+    /// Refused objects.
     pub refused: Vec<Refused>,
 }
 
