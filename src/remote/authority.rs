@@ -1,7 +1,7 @@
-//! The certificates of runs' authorities that this user keeps, by which the seals of archives are checked: one file for
-//! each run in a folder of the user's, `~/.sonobuoy/authorities` or one in `$SONOBUOY_DIR`.
+//! Certificates of runs' authorities, kept for checking the seals of archives: one file for each run in the user's
+//! directory, `~/.sonobuoy/authorities` or below `$SONOBUOY_DIR`.
 //!
-//! What is kept first stays: a certificate that a namespace shows later is not believed over it.
+//! The first certificate of a run is final: another one that the namespace publishes later is rejected.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,45 +18,46 @@ use base::small;
 use base::sys;
 use base::temp::NewFile;
 
-/// The folder's name in the user's.
+/// Name of the subdirectory.
 const FOLDER: &str = "authorities";
-/// An aggregator whose image is on its node has started by then.
+/// Time for an aggregator to start if its node has the image.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
-/// A pod that fits somewhere has a node by then.
+/// Time for the scheduler to place a pod.
 const SCHEDULE_TIMEOUT: Duration = Duration::from_millis(500);
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// Maximum duration of one look for a certificate, with connecting.
+/// Time limit of one attempt to read a certificate, including the connection.
 const LEARN_TIMEOUT: Duration = Duration::from_secs(3);
-/// No certificate is larger.
+/// Maximum size of a certificate file.
 const MAX_CERTIFICATE_BYTES: u64 = 64 << 10;
 
-/// The certificates that are kept.
+/// The stored certificates.
 #[derive(Clone, Debug)]
 pub(crate) struct Authorities {
     folder: PathBuf,
 }
 
 impl Authorities {
-    /// Those of the user, as far as there is a folder for them.
+    /// The user's certificates, if a directory for them is known.
     pub(crate) fn of_user() -> Result<Self> {
         let variable = |name: &str| std::env::var(name).ok();
         let folder = plugin::user_folder(&variable).map_err(|why| anyhow!(why))?;
         Ok(Self { folder: folder.join(FOLDER) })
     }
 
-    /// That of a run and its file, if it is kept. An empty file, as a full disk left it with older versions, counts as absent.
+    /// Certificate of a run and its file, if stored. An empty file, as older versions left it on a full disk, counts
+    /// as absent.
     pub(crate) fn of(&self, run: &str) -> Option<(PathBuf, String)> {
         let path = self.path(run)?;
         let certificate = read(&path).ok().filter(|certificate| !certificate.is_empty())?;
         Some((path, certificate))
     }
 
-    /// Where that of a run is kept; none for a name that is a path.
+    /// File of a run's certificate; none for a name that is a path.
     pub(crate) fn path(&self, run: &str) -> Option<PathBuf> {
         config::is_run(run).then(|| self.folder.join(format!("{run}.pem")))
     }
 
-    /// Keeps that of a run. One that is kept already stays, and is an error if it is another.
+    /// Stores the certificate of a run. Fails if a different one is stored already.
     pub(crate) fn keep(&self, run: &str, certificate: &str) -> Result<()> {
         let path = self.path(run).with_context(|| format!("`{run}` cannot be the name of a run"))?;
         let describe = || format!("cannot keep the authority's certificate in `{}`", path.display());
@@ -75,8 +76,8 @@ impl Authorities {
         file.commit(is_torn).with_context(describe)
     }
 
-    /// Keeps that of a run that was just begun: its aggregator shows it as soon as it starts, and nobody waits long for
-    /// one that does not start at once. Later calls look for it again.
+    /// Stores the certificate of a run that was just started: its aggregator publishes it at startup. The wait is
+    /// short, since later calls look for it again.
     pub(crate) fn learn_soon(&self, client: &Client, namespace: &str) {
         let client = client.clone().patience(Duration::ZERO).within(LEARN_TIMEOUT);
         let began = Instant::now();
@@ -93,8 +94,8 @@ impl Authorities {
         }
     }
 
-    /// Keeps the certificate of the run in a namespace, if the namespace has one; returns whether it is kept now. Never
-    /// delays a command for long: a later command can keep it, too.
+    /// Stores the certificate of the run in a namespace, if published; returns whether it is stored now. Never delays
+    /// a command for long: a later command can store it, too.
     pub(crate) fn learn(&self, client: &Client, namespace: &str) -> bool {
         let Some((run, certificate)) = shown(client, namespace) else { return false };
         match self.keep(&run, &certificate) {
@@ -107,7 +108,7 @@ impl Authorities {
     }
 }
 
-/// What the namespace shows: a run and its certificate. An aggregator before this version shows nothing.
+/// Run and certificate published in the namespace. Older aggregators publish none.
 fn shown(client: &Client, namespace: &str) -> Option<(String, String)> {
     let map = client.stop().within(LEARN_TIMEOUT, |over| {
         let client = client.under(over).patience(Duration::ZERO);

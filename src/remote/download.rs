@@ -1,7 +1,8 @@
-//! The archive of a run from its own status service, which needs no right to run commands in pods.
+//! Downloads the archive of a run from its status service, which needs no permission to run commands in pods.
 //!
-//! Asks for the rest when the line was cut. The service says before what the archive is, and what comes is compared
-//! with that. Starts no thread.
+//! Requests the remainder after a broken connection. The service announces size and digest, and the download is
+//! verified
+//! against them. Starts no thread.
 
 use std::io::Read;
 
@@ -17,7 +18,7 @@ use crate::{layout, status};
 use base::retry::Attempts;
 use base::stop::Stop;
 
-/// Fetches the archive to where it is wanted, and its seal, if there is one.
+/// Downloads the archive to its destination, with its seal, if it has one.
 pub(super) fn download(
     credentials: &Credentials,
     wanted: &Retrieval<'_>,
@@ -52,7 +53,7 @@ pub(super) fn download(
     Ok((ReceivedArchive { name: own.to_owned(), file }, seal))
 }
 
-/// Appends what `file` still lacks, over as many connections as that takes.
+/// Appends the missing bytes of `file`, over as many connections as necessary.
 fn rest(
     client: &StatusClient,
     archive: &status::Archive,
@@ -83,7 +84,7 @@ fn rest(
     Ok(())
 }
 
-/// Takes what comes, at most until the file has the archive's size; says why it ended.
+/// Appends a response to the file, at most up to the archive's size; returns why it ended.
 fn take(
     body: impl Read,
     archive: &status::Archive,
@@ -123,8 +124,8 @@ mod tests {
     use base::kube;
     use client::protocol::GZIP;
 
-    /// Runs a fetch where commands are forbidden, while a service hands out `content` in so many cut answers first,
-    /// and promises an archive of that digest; what is in the folder afterwards.
+    /// Fetches where commands are forbidden, from a service that sends `content`, truncating this many responses
+    /// first, and announces this digest; returns the files in the directory afterwards.
     fn fetch(
         content: &[u8],
         cuts: u64,
@@ -185,7 +186,7 @@ mod tests {
                     let range = request.headers.get("range");
                     let response = Response::file(File::open(&path).unwrap(), GZIP, range).unwrap();
                     if answer < cuts {
-                        // It breaks off where the file does.
+                        // Truncated in the middle of the file.
                         let left = content.len() as u64 * (answer + 1) / (cuts + 1);
                         File::options().write(true).open(&path).unwrap().set_len(left).unwrap();
                     }

@@ -1,6 +1,6 @@
-//! A run in a cluster, seen from here: its status, its archives, the way to its service.
+//! Client of a run in a cluster: its status, its archives, its status service.
 //!
-//! Reads and downloads; creates and removes nothing (that is `deploy`).
+//! Reads and downloads; creates and removes nothing (`deploy` does).
 
 pub(crate) mod authority;
 mod download;
@@ -17,7 +17,7 @@ pub(crate) use wanted::Retrieval;
 
 use std::time::Duration;
 
-/// For so long a source of bytes may say nothing.
+/// Maximum silence of a source during a transfer.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often in a row a transfer may stop without having got any further.
+/// Maximum consecutive interruptions of a transfer without progress.
 const IDLE_LIMIT: u32 = 6;

@@ -1,6 +1,6 @@
-//! An archive or a part of its seal on the way here: counted, digested, and under its name only when it is complete.
+//! An archive or a part of its seal during the download: counted, digested, and renamed only when it is complete.
 //!
-//! Never replaces another file without `force`: the sender may have chosen its name.
+//! Never replaces a different file without `force`: the sender may have chosen the name.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use crate::status;
 use base::at::At as _;
 use base::temp::NewFile;
 
-/// A file under a temporary name, which is removed unless it is committed.
+/// A temporary file, which is removed unless it is committed.
 pub(super) struct PartialFile {
     file: NewFile,
     digest: digest::Context,
@@ -22,7 +22,7 @@ pub(super) struct PartialFile {
 }
 
 impl PartialFile {
-    /// Opens it in `folder`, to be called `name` when it is committed; with `force` even if something is called so.
+    /// Creates it in `folder`, to be renamed to `name`; only `force` replaces an existing file.
     pub(super) fn create(folder: &Path, name: &str, force: bool) -> anyhow::Result<Self> {
         let path = joined(folder, name);
         path.file_name().with_context(|| format!("`{name}` does not name a file"))?;
@@ -33,7 +33,7 @@ impl PartialFile {
         Ok(Self { file, digest: digest::Context::new(&digest::SHA256), size: 0, force })
     }
 
-    /// One with this content beside this one, under its name and an ending.
+    /// Creates a file with this content next to this one, with its name and an additional extension.
     pub(super) fn beside(&self, path: &Path, content: &[u8]) -> anyhow::Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let mut file = Self::create(path.parent().unwrap_or(Path::new("")), &name, self.force)?;
@@ -42,29 +42,28 @@ impl PartialFile {
         Ok(file)
     }
 
-    /// What it will be called.
+    /// Path after the commit.
     pub(super) fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// How much is in it.
+    /// Bytes written so far.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// SHA-256 of what is in it, in hexadecimal.
+    /// SHA-256 of the bytes so far, in hexadecimal.
     pub(super) fn sha256(&self) -> String {
         base::hex(self.digest.clone().finish())
     }
 
-    /// Appends to it.
     pub(super) fn write(&mut self, piece: &[u8]) -> anyhow::Result<()> {
         self.digest.update(piece);
         self.size += piece.len() as u64;
         self.file.write_all(piece).at("cannot write", self.path())
     }
 
-    /// Whether it is what was promised.
+    /// Compares size and digest with the announced ones.
     pub(super) fn verify(&self, known: &status::Archive) -> anyhow::Result<()> {
         let sha256 = self.sha256();
         if self.size != known.size || sha256 != known.sha256 {
@@ -79,7 +78,7 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Whether it can have its name: nothing is called so, or something that holds the same.
+    /// Checks that its name is free, or that the file there has the same content.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         if self.force || self.path().symlink_metadata().is_err() || self.exists()? {
             return Ok(());
@@ -90,7 +89,7 @@ impl PartialFile {
         )
     }
 
-    /// Gives the file its name, unless the same content has it already.
+    /// Renames the file, unless the same content has that name already.
     pub(super) fn commit(self) -> anyhow::Result<PathBuf> {
         self.check()?;
         let path = self.path().to_owned();
@@ -100,7 +99,7 @@ impl PartialFile {
         Ok(path)
     }
 
-    /// Whether the same content stands under the name already, in a plain file.
+    /// Whether a regular file of that name has the same content.
     fn exists(&self) -> anyhow::Result<bool> {
         let describe = || format!("cannot read `{}`", self.path().display());
         let about = self.path().symlink_metadata().with_context(describe)?;
@@ -111,7 +110,7 @@ impl PartialFile {
     }
 }
 
-/// `name` below `folder`, as Go joins them: an absolute name is below it, too, and `..` takes back what is before it.
+/// Joins `name` to `folder` as Go does: an absolute name is below it, too, and `..` removes the component before it.
 fn joined(folder: &Path, name: &str) -> PathBuf {
     let mut path = folder.to_owned();
     for part in name.split('/') {
@@ -161,7 +160,7 @@ mod tests {
         assert_eq!(mode(file.file.partial()), 0o600);
         assert_eq!(file.commit().unwrap(), folder.join("a"));
         assert_eq!(mode(Path::new("a")), 0o600);
-        // The same again is no harm, anything else is.
+        // Equal content is accepted, any other rejected.
         of("one", false).commit().unwrap();
         for content in ["two", "more than one"] {
             let error = of(content, false).commit().unwrap_err().to_string();

@@ -1,20 +1,20 @@
-//! An archive that came from elsewhere, and the names that it may have here.
+//! A received archive, and the names that it may have locally.
 
 use super::partial::PartialFile;
 use crate::layout;
 use base::sys;
 
-/// The longest name of an archive; what a partial file adds to it still fits into a folder.
+/// Maximum length of an archive's name, leaving space for the suffix of a partial file.
 const MAX_NAME_BYTES: usize = 200;
 
-/// An archive that is here and not yet under its name, with the name that it was sent under.
+/// A complete archive before its rename, with the name that the sender gave.
 pub(super) struct ReceivedArchive {
     pub(super) name: String,
     pub(super) file: PartialFile,
 }
 
-/// The name under which an archive may stand in a folder of the user's: nothing that leads elsewhere, that is hidden, or
-/// that a shell or a program takes for more than a name. Old aggregators' begin with `./`.
+/// Safe local name of an archive: no path, not hidden, nothing that a shell or a program interprets. Names from old
+/// aggregators start with `./`.
 pub(super) fn archive_name(sent: &str) -> Option<&str> {
     let name = sent.strip_prefix("./").unwrap_or(sent);
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte));

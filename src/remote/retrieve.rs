@@ -1,10 +1,10 @@
-//! Brings the archives of a run home: counted, verified, and there under their names only when they are whole.
+//! Retrieves the archives of a run: counted, verified, and renamed only when they are complete.
 //!
-//! The aggregator's container sends them through the API server as one gzip tar. A stream that is cut goes on where it
-//! was, as long as the other side can do that; the original's cannot, and sends everything again. Memory holds a few
-//! pieces of the stream. Threads while a stream is read: one that unpacks what comes in.
+//! The aggregator's container sends them through the API server as one gzip tar. A broken stream resumes where it
+//! ended, if the remote program supports that; the original's sends everything again. Memory holds a few pieces of
+//! the stream. Threads while reading a stream: one that unpacks it.
 //!
-//! If the cluster cannot be reached or forbids commands in pods, the archive comes from the run's status service.
+//! If the cluster is unreachable or forbids commands in pods, the archive comes from the run's status service.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,57 +33,58 @@ use base::retry::Attempts;
 use base::stop::Stop;
 use base::visible;
 
-/// Pieces of the stream that may wait to be unpacked; the server sends at most 32 KiB at once.
+/// Maximum pieces queued for unpacking; the server sends at most 32 KiB per piece.
 const MAX_QUEUED_PIECES: usize = 16;
-/// A run leaves one archive; a claim that outlives runs has those of all. How much they may have depends on what was sent.
+/// A run has one archive; a volume claim may hold those of many runs. The total limit depends on the bytes received.
 const LIMITS: Limits = Limits { entries: 1_000, total: u64::MAX, file: u64::MAX };
-/// Archives are packed already: a stream that unpacks to so many times its size, beyond a start, is made to fill a disk.
+/// Maximum ratio of unpacked to received bytes, beyond an initial allowance: archives are compressed already, so a
+/// higher one is an attempt to fill the disk.
 const MAX_RATIO: u64 = 16;
 const MAX_START_BYTES: u64 = 64 << 20;
-/// The seals of a folder's archives, packed: one run has one.
+/// Maximum size of the packed seals of a directory's archives.
 const MAX_SEALS_BYTES: u64 = 256 << 10;
-/// How often everything is fetched again when going on is impossible or what came is not what was packed.
+/// Maximum complete repetitions, if the stream cannot resume or the content is wrong.
 const RESTARTS: u32 = 5;
 
-/// Why there is nothing.
+/// Why nothing was retrieved.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The cluster does not say whether there is a run.
+    /// Unknown whether there is a run.
     Unasked(anyhow::Error),
     /// The run has no archive yet.
     NotReady(anyhow::Error),
-    /// The transfer failed, or what came is not whole.
+    /// The transfer failed or is incomplete.
     Transfer(anyhow::Error),
 }
 
-/// Why a stream ended before its end.
+/// Why a stream ended early.
 enum Cut {
-    /// The line broke; going on may help.
+    /// Broken connection; resuming may help.
     Line(String),
-    /// The command failed on the other side.
+    /// The remote command failed.
     Remote(String),
-    /// No command can be given at all.
+    /// Commands cannot be run at all.
     Refused(String),
-    /// This side cannot take more.
+    /// Local failure.
     Here(anyhow::Error),
 }
 
 impl Retrieval<'_> {
-    /// Fetches all archives; their paths are in the order in which they came.
+    /// Fetches all archives; returns their paths in the order of arrival.
     pub(crate) fn fetch(&self, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
         fs::create_dir_all(self.into).at("cannot create", self.into).map_err(Failure::Transfer)?;
         let Some(client) = self.client else {
             return self.by_service("no cluster is configured", stop);
         };
         let pod = match state::find(client, self.namespace) {
-            // The original only notices when it runs the command.
+            // The original fails only when it runs the command.
             Ok(pod) => pod.ok_or_else(|| Failure::Transfer(absent(self.namespace)))?,
             Err(error) if error.is_passing() && self.service.is_some() && !self.partial => {
                 return self.by_service(&error.to_string(), stop);
             }
             Err(error) => return Err(Failure::Unasked(error.into())),
         };
-        // Who names another folder wants what was packed there, whatever the run's status says.
+        // Another directory is read regardless of the run's status.
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
         let known = promised(run.as_ref()).filter(|_| self.from == RUNS_DIR);
@@ -116,7 +117,7 @@ impl Retrieval<'_> {
         }
     }
 
-    /// One stream from its beginning to its end, over as many connections as that takes.
+    /// Reads one stream completely, over as many connections as necessary.
     fn stream(
         &self,
         client: &kube::Client,
@@ -136,14 +137,14 @@ impl Retrieval<'_> {
                 Err(error) => return (Err(Cut::Here(error.into())), Ok(Vec::new())),
             };
             let outcome = self.receive(client, pod, destination.known, &sender, stop);
-            // Tells the other thread that this was all.
+            // Signals the end to the unpacking thread.
             drop(sender);
             let landed = landed.join().unwrap_or_else(|_| Err(anyhow!("unpacking panicked")));
             (outcome, landed)
         });
         let landed = match outcome {
             Ok(()) => landed.map_err(unless_local)?,
-            // What the unpacking side says is the cause; the stream only noticed that nobody listens.
+            // The unpacking thread has the cause; the stream only failed to write.
             Err(Cut::Here(error)) => {
                 return Err(unless_local(landed.err().unwrap_or(error)));
             }
@@ -163,7 +164,7 @@ impl Retrieval<'_> {
         self.settle(landed, &seals).map_err(|error| Again::Never(Failure::Transfer(error)))
     }
 
-    /// Checks the seals of archives, then gives all files their names: all of them, or none if one cannot have its.
+    /// Checks the seals of archives, then renames all files, or none if one of them cannot be renamed.
     fn settle(
         &self,
         landed: Vec<ReceivedArchive>,
@@ -189,7 +190,7 @@ impl Retrieval<'_> {
         archives.into_iter().map(PartialFile::commit).collect()
     }
 
-    /// Says what the seal of an archive is worth; one that is wrong, or missing where there must be one, is an error.
+    /// Reports the check of an archive's seal; fails if it is wrong, or missing where one is required.
     fn judge(&self, name: &str, file: &PartialFile, seal: Option<&Seal>) -> anyhow::Result<()> {
         let run = seal.and_then(|seal| seal.statement().ok()).map(|statement| statement.run);
         let run = run.as_deref().or_else(|| layout::run_of_archive(name)).unwrap_or_default();
@@ -220,7 +221,7 @@ impl Retrieval<'_> {
         Ok(())
     }
 
-    /// The seals of the archives that the container holds, by their names; none if it cannot say.
+    /// Seals of the archives in the container, by name; none if it does not support them.
     fn seals(&self, client: &kube::Client, pod: &str, stop: &Stop) -> BTreeMap<String, Seal> {
         let mut packed = Vec::new();
         let mut sink = |piece: &[u8]| {
@@ -241,7 +242,7 @@ impl Retrieval<'_> {
         seals
     }
 
-    /// The archive from the status service, because the cluster `refused` it.
+    /// Downloads the archive from the status service after the cluster `refused` access.
     fn by_service(&self, refused: &str, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
         let Some(credentials) = self.service else {
             return Err(Failure::Transfer(anyhow!(
@@ -254,7 +255,7 @@ impl Retrieval<'_> {
         self.settle(vec![landed], &seals).map_err(Failure::Transfer)
     }
 
-    /// Hands the stream on, piece by piece, going on after cuts.
+    /// Forwards the stream in pieces, resuming after interruptions.
     fn receive(
         &self,
         client: &kube::Client,
@@ -275,7 +276,7 @@ impl Retrieval<'_> {
             }
             let mut sink = |piece: &[u8]| {
                 received += piece.len() as u64;
-                // It comes packed once more, and so is a little larger.
+                // Slightly larger than the archive, since it is packed once more.
                 (self.watch)(if total == 0 { received } else { received.min(total) }, total);
                 sender.send(piece.to_vec()).map_err(|_| "nobody unpacks any more".to_owned())
             };
@@ -314,7 +315,8 @@ impl Retrieval<'_> {
         }
     }
 
-    /// What there is of an unfinished run, packed on the way. It changes from moment to moment, so a cut is final.
+    /// Packs and fetches the current files of an unfinished run. They change continuously, so an interruption is
+    /// final.
     fn fetch_partial(&self, client: &kube::Client, pod: &str, stop: &Stop) -> Result<PathBuf, Failure> {
         let name = self.name.map_or_else(
             || format!("{}_sonobuoy_partial.tar.gz", base::clock::stamp(std::time::SystemTime::now())),
@@ -340,9 +342,9 @@ impl Retrieval<'_> {
 }
 
 enum Again {
-    /// It would fail again.
+    /// Would fail again.
     Never(Failure),
-    /// Fetching everything again may help.
+    /// A complete repetition may help.
     Perhaps(anyhow::Error),
 }
 
@@ -350,13 +352,13 @@ fn absent(namespace: &str) -> anyhow::Error {
     anyhow!("there is no aggregator in the namespace `{namespace}`: start a run, or name another with -n")
 }
 
-/// What the status of the run promises of its archive.
+/// Archive that the status of the run announces.
 fn promised(run: Option<&status::Run>) -> Option<status::Archive> {
     let archive = &run?.archive;
     (!archive.name.is_empty() && !archive.sha256.is_empty()).then(|| archive.clone())
 }
 
-/// How many plugins of a run are done: ` (4 of 6 plugins)`.
+/// Number of finished plugins of a run: ` (4 of 6 plugins)`.
 fn finished(run: &status::Run) -> String {
     let mut plugins = BTreeMap::new();
     for entry in run.plugins.iter().flatten() {
@@ -366,14 +368,14 @@ fn finished(run: &status::Run) -> String {
     if plugins.is_empty() { String::new() } else { format!(" ({done} of {} plugins)", plugins.len()) }
 }
 
-/// Fetching everything again may help, unless this machine's disk is what fails, or a bound was hit.
+/// A complete repetition may help, except after a local disk error or an exceeded limit.
 fn unless_local(error: anyhow::Error) -> Again {
     let local = error.downcast_ref::<io::Error>().is_some()
         || matches!(error.downcast_ref(), Some(archive::Error::Output(_) | archive::Error::TooLarge(_)));
     if local { Again::Never(Failure::Transfer(error)) } else { Again::Perhaps(error) }
 }
 
-/// Where archives go.
+/// Destination of archives.
 struct Destination<'a> {
     into: &'a Path,
     name: Option<&'a str>,
@@ -382,7 +384,7 @@ struct Destination<'a> {
 }
 
 impl Destination<'_> {
-    /// The name of an entry that is an archive to take; says so if it is none.
+    /// Returns the name of an entry to unpack; logs entries that are not archives.
     fn wanted<'n>(&self, name: &'n str, kind: Kind) -> Option<&'n str> {
         if kind == Kind::Folder {
             return None;
@@ -398,15 +400,15 @@ impl Destination<'_> {
         None
     }
 
-    /// Unpacks every archive of the stream, of which so much was `received`.
+    /// Unpacks every archive of the stream, of which `received` bytes have arrived.
     fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<ReceivedArchive>> {
         let mut content = 0_u64;
         let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)), LIMITS);
         let mut landed = Vec::new();
         let mut piece = vec![0; 64 << 10];
-        // What is skipped counts as well: it costs as much time.
+        // Skipped entries count as well, since they take as long.
         let mut next = |reader: &mut Reader<_>, piece: &mut [u8]| {
-            // In words alone, so that it is not taken for an error of the disk.
+            // As text, so that it is not mistaken for a disk error.
             let read = reader.read(piece);
             let count = read.map_err(|error| anyhow!("the archive was damaged in transit: {error}"))?;
             content += count as u64;
@@ -430,7 +432,7 @@ impl Destination<'_> {
             loop {
                 let count = next(&mut reader, &mut piece)?;
                 file.write(&piece[..count])?;
-                // What is larger than promised is not read to its end.
+                // Stops reading at the announced size.
                 if count == 0 || self.known.is_some_and(|known| file.size() > known.size) {
                     break;
                 }
@@ -442,7 +444,7 @@ impl Destination<'_> {
     }
 }
 
-/// Reads the seals in what an aggregator sends.
+/// Reads the seals that an aggregator sends.
 fn read_seals(packed: &[u8], seals: &mut BTreeMap<String, Seal>) -> anyhow::Result<()> {
     let mut reader = Reader::new(Gunzip::new(packed), LIMITS);
     while let Some(entry) = reader.next_entry()? {
@@ -461,7 +463,7 @@ fn read_seals(packed: &[u8], seals: &mut BTreeMap<String, Seal>) -> anyhow::Resu
     Ok(())
 }
 
-/// `x.tgz`, `x-01.tgz`, `x-02.tgz`, …; only what follows the last dot is an ending, as scripts know it.
+/// `x.tgz`, `x-01.tgz`, `x-02.tgz`, …; the extension starts at the last dot, as scripts expect.
 fn numbered(name: &str, number: usize) -> String {
     if number == 0 {
         return name.to_owned();
@@ -472,7 +474,7 @@ fn numbered(name: &str, number: usize) -> String {
     format!("{stem}-{number:02}{ending}")
 }
 
-/// The pieces of a stream as one.
+/// Reads the pieces of a stream as one.
 struct Chunks<'a> {
     receiver: Receiver<Vec<u8>>,
     piece: Vec<u8>,

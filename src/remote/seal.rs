@@ -1,4 +1,4 @@
-//! Whether an archive is what its seal says, and the seal that of its run.
+//! Checks an archive against its seal, and the seal against its run.
 
 use std::path::{Path, PathBuf};
 
@@ -10,17 +10,17 @@ use crate::layout;
 use base::at::At as _;
 use base::small;
 
-/// What was found out about an archive that is what its seal says.
+/// Result of a successful check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// What it is.
+    /// Content of the seal.
     pub statement: Statement,
-    /// Whether the authority's certificate was there to tell who has signed that.
+    /// Whether the signature was verified with the authority's certificate.
     pub signed: bool,
 }
 
 impl Checked {
-    /// Says so.
+    /// Logs the result.
     pub(crate) fn tell(&self) {
         let Statement { run, name, .. } = &self.statement;
         if self.signed {
@@ -33,7 +33,7 @@ impl Checked {
     }
 }
 
-/// Checks an archive of this size and digest against its seal; the signature, too, if the certificate is there.
+/// Checks an archive of this size and digest against its seal, including the signature if the certificate is known.
 pub(crate) fn check(
     seal: &Seal,
     size: u64,
@@ -55,13 +55,13 @@ pub(crate) fn check(
     Ok(Checked { statement, signed })
 }
 
-/// Whether there is a seal beside an archive, or a part of one.
+/// Whether a seal, or a part of one, is next to an archive.
 pub(crate) fn is_beside(archive: &Path) -> bool {
     layout::seal(archive).iter().any(|part| part.exists())
 }
 
-/// Checks a file against the seal beside it, with the certificate in `authority` or the one that is kept; only size and
-/// digest if there is none, or `digest_only` asks for no more.
+/// Checks a file against the seal next to it, with the certificate in `authority` or the stored one; checks only size
+/// and digest without a certificate or if `digest_only`.
 pub(crate) fn check_file(archive: &Path, authority: Option<&Path>, digest_only: bool) -> Result<Checked> {
     let [statement, signature] = layout::seal(archive);
     let part = |path: &Path, most| {

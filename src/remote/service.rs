@@ -1,6 +1,7 @@
-//! The status service of a run: its part of the manifest, its address, the file with its credentials, and its client.
+//! The status service of a run: its objects, its address, the credentials file, and its client.
 //!
-//! The file holds a private key: only its owner may read it, and a file that another user may have written is neither
+//! The file contains a private key: only its owner may read it, and a file that another user may have written is
+//! neither
 //! replaced nor trusted. Starts no thread.
 
 use std::fs::{self, OpenOptions};
@@ -24,34 +25,34 @@ use base::kube::{self, Client, Error, Method, Request, Resource, Selector, Trust
 use base::stop::Stop;
 use base::sys::{self, Exposed, Open as _};
 
-/// Where the file is, unless told otherwise.
+/// Default path of the credentials file.
 pub(crate) const FILE: &str = "/tmp/sonobuoy.json";
-/// What stands for standard output, or standard input, in place of a file.
+/// Standard output, or standard input, instead of a file.
 pub(crate) const STREAM: &str = "-";
-/// The kind that clouds bring.
+/// Service type with a load balancer of the cloud.
 const BALANCER: &str = "LoadBalancer";
-/// Older files belong to runs that ended long ago.
+/// Maximum age of a file: longer than any run.
 const MAX_FILE_AGE: Duration = Duration::from_secs(48 * 3_600);
 /// Tolerated difference between the clocks of the machines that write and read a file.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(300);
-/// Certificates are valid beyond any use of the file.
+/// Validity of the certificates: as long as a file is accepted.
 const CERTIFICATE_VALIDITY: Duration = MAX_FILE_AGE;
-/// Clouds take minutes to give a load balancer its address.
+/// Time for a cloud to assign an address to a load balancer.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(180);
-/// Between two looks for it.
+/// Interval between two looks for the address.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The file is a few certificates.
+/// Maximum size of the file, a few certificates.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Maximum duration of one request, except for the archive.
+/// Time limit of one request, except for the archive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two requests for a status that is followed.
+/// Interval between two requests while following a status.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
-/// Ages of heartbeats are shown at this interval if nothing else changes.
+/// Interval at which ages of heartbeats are updated without other changes.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
-/// A service that does not answer for longer is considered gone, and its run with it.
+/// Time without a response after which the service, and its run, count as gone.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(300);
 
-/// A status service that a run is to have.
+/// A status service to be created with a run.
 #[derive(Clone)]
 pub(crate) struct Service {
     kind: String,
@@ -66,20 +67,20 @@ impl std::fmt::Debug for Service {
     }
 }
 
-/// The way in, as it stands in the file.
+/// Credentials for the service, as in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Credentials {
     /// `https://HOST:STATUS_PORT/`.
     pub host_address: String,
-    /// When, RFC 3339.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// Whom to believe.
+    /// Trusted authority.
     pub ca_cert: String,
-    /// Our certificate.
+    /// Client certificate.
     pub client_cert: String,
-    /// Its key.
+    /// Key of the client certificate.
     pub client_key: String,
-    /// The name that the server's certificate has.
+    /// Name in the server's certificate.
     #[serde(default)]
     pub server_name: String,
     /// The namespace of the run.
@@ -88,7 +89,7 @@ pub(crate) struct Credentials {
 }
 
 impl Service {
-    /// Makes authority and certificates for a service of this kind: `ClusterIP`, `NodePort` or `LoadBalancer`.
+    /// Creates the authority and certificates of a service of this type: `ClusterIP`, `NodePort` or `LoadBalancer`.
     pub(crate) fn new(kind: &str) -> Result<Self> {
         let authority = Authority::new(CERTIFICATE_VALIDITY)?;
         Ok(Self {
@@ -99,7 +100,7 @@ impl Service {
         })
     }
 
-    /// The secret that the aggregator's pod mounts.
+    /// Secret mounted by the aggregator's pod.
     pub(crate) fn secret(&self, namespace: &str) -> Value {
         let data = |text: &str| BASE64.encode(text);
         json!({
@@ -115,7 +116,7 @@ impl Service {
         })
     }
 
-    /// The way to it.
+    /// Service object.
     pub(crate) fn service(&self, namespace: &str) -> Value {
         json!({
             "apiVersion": "v1",
@@ -129,7 +130,7 @@ impl Service {
         })
     }
 
-    /// Looks up where the service is reached, and says what belongs into the file.
+    /// Looks up the address of the service, and returns the credentials for the file.
     pub(crate) fn credentials(&self, client: &Client, namespace: &str) -> Result<Credentials> {
         let address = self.address(client, namespace, ADDRESS_TIMEOUT)?;
         Ok(Credentials {
@@ -143,7 +144,7 @@ impl Service {
         })
     }
 
-    /// Where the service is reached, as soon as the cluster says it.
+    /// Waits until the cluster reports an address of the service.
     fn address(&self, client: &Client, namespace: &str, limit: Duration) -> Result<String> {
         let end = Instant::now() + limit;
         let mut told = false;
@@ -153,7 +154,7 @@ impl Service {
                 return Ok(address);
             }
             if Instant::now() > end {
-                // Every load balancer stands before a port of the nodes.
+                // A load balancer always has a node port, too.
                 let port = (self.kind == BALANCER).then(|| address("NodePort", client, &service));
                 let way = port.transpose()?.flatten().with_context(|| {
                     let kind = &self.kind;
@@ -178,7 +179,7 @@ impl Service {
 }
 
 impl Credentials {
-    /// What the file holds.
+    /// Content of the file.
     pub(crate) fn to_text(&self) -> Result<String> {
         Ok(format!("{}\n", serde_json::to_string_pretty(self)?))
     }
@@ -224,7 +225,7 @@ impl Credentials {
         Ok(read)
     }
 
-    /// A client of the service; nothing is sent yet.
+    /// Creates a client without connecting.
     pub(crate) fn client(&self, stop: &Stop) -> Result<StatusClient> {
         let identity = kube::Identity::default();
         identity
@@ -241,11 +242,11 @@ impl Credentials {
     }
 }
 
-/// A new file for credentials, which replaces the one at its path when it is written.
+/// A new credentials file, which replaces the old one when it is written.
 pub(crate) struct CredentialsFile(PartialFile);
 
 impl CredentialsFile {
-    /// Reserves the file. A path that cannot be written, or that holds anything but credentials of this user, is an error.
+    /// Reserves the file. Fails if the path is not writable, or holds anything but credentials of this user.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let describe = || format!("cannot write `{}`", path.display());
         replaceable(path).with_context(describe)?;
@@ -260,7 +261,7 @@ impl CredentialsFile {
         PartialFile::create(parent, &name, true).map(Self)
     }
 
-    /// Writes the file and puts it in place.
+    /// Writes the file and renames it.
     pub(crate) fn write(mut self, credentials: &Credentials) -> Result<()> {
         self.0.write(credentials.to_text()?.as_bytes())?;
         self.0.commit().map(drop)
@@ -271,7 +272,7 @@ impl CredentialsFile {
 #[derive(Clone)]
 pub(crate) struct StatusClient {
     client: Client,
-    /// The start of the run.
+    /// Start of the run.
     started: Option<SystemTime>,
 }
 
@@ -283,7 +284,7 @@ impl StatusClient {
         Ok(status::Run { started: self.started, ..run })
     }
 
-    /// A part of what the service offers below `/results`; a silence longer than `silence` ends it with an error.
+    /// Requests a path below `/results`; fails after a silence of `silence`.
     pub(crate) fn results(
         &self,
         ending: &str,
@@ -309,17 +310,17 @@ impl StatusClient {
         }
     }
 
-    /// The same client, ending with `stop`.
+    /// The same client, stopped by `stop`.
     pub(crate) fn under(&self, stop: &Stop) -> Self {
         Self { client: self.client.under(stop), ..self.clone() }
     }
 
-    /// What ends everything that the client does.
+    /// The stop of all requests.
     pub(crate) fn stop(&self) -> &Stop {
         self.client.stop()
     }
 
-    /// Passes the status on, now and after each change, until `changed` returns false or the client's stop comes.
+    /// Passes the status on, now and after each change, until `changed` returns false or the client is stopped.
     pub(crate) fn follow(&self, mut changed: impl FnMut(status::Run) -> bool) -> Result<()> {
         let mut shown: Option<(status::Run, Instant)> = None;
         let mut answered = Instant::now();
@@ -355,7 +356,7 @@ impl StatusClient {
     }
 }
 
-/// Where a service of a kind is reached; none if that is not known yet.
+/// Address of a service; none if unknown yet.
 fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String>> {
     let at = |host: &str, port: i64| {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
@@ -385,7 +386,7 @@ fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String
     })
 }
 
-/// Whether nothing is at `path`, or credentials that only this user can have written.
+/// Checks that `path` is free, or holds credentials that only this user can have written.
 fn replaceable(path: &Path) -> Result<()> {
     let about = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

@@ -1,7 +1,8 @@
-//! The state of a run in a cluster, once or after each change: from the annotation of its aggregator's pod, or from its
+//! The state of a run in a cluster, once or after each change: from the annotation of its aggregator's pod, or from
+//! its
 //! status service.
 //!
-//! Owns finding that pod and reading its annotation, for every command. Starts no thread: [`Source::follow`] blocks
+//! Finds that pod and reads its annotation, for every command. Starts no thread: [`Source::follow`] blocks
 //! until the client's stop.
 
 use std::time::{Duration, SystemTime};
@@ -16,41 +17,42 @@ use base::clock;
 use base::kube::{Client, Error, Event, Resource, Selector};
 use base::stop::Stop;
 
-/// Why a container waits whose image cannot be had.
+/// Waiting reasons of a container without image.
 const NO_IMAGE: [&str; 4] = ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
-/// Why else a container waits although waiting longer will hardly help.
+/// Other waiting reasons that rarely resolve by themselves.
 const STUCK_REASONS: [&str; 2] = ["CreateContainerConfigError", "CreateContainerError"];
-/// Time limits for an aggregator that is stuck: the cause may be repaired, but an image that is in no registry never arrives.
+/// Time limits for a stuck aggregator: the cause may be repaired, but an image missing from its registry never
+/// appears.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(300);
 const NO_REGISTRY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A namespace has one; who finds so many asks for no further ones.
+/// Maximum aggregators listed; a namespace normally has one.
 const MAX_AGGREGATORS: usize = 100;
 
-/// How a run stands.
+/// State of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum State {
-    /// There is no aggregator.
+    /// No aggregator.
     Absent,
-    /// Its pod says nothing yet, or no more.
+    /// A pod without a current status.
     Silent {
         /// The phase of the pod.
         phase: String,
-        /// A sentence about it, with what holds it up.
+        /// Description, with the cause of a delay.
         message: String,
-        /// Nobody can expect that it goes on by itself.
+        /// Whether the run cannot continue by itself.
         lost: bool,
         /// Time limit for a repair of the cause that the message names.
         stuck: Option<Duration>,
-        /// What the node says about an image that it cannot get.
+        /// Message of the node about an image that it cannot pull.
         no_image: Option<String>,
     },
-    /// It tells.
+    /// The published status.
     Told(status::Run),
 }
 
 impl State {
-    /// What a pod says.
+    /// Reads the state from a pod.
     pub(crate) fn of(pod: &Value) -> Self {
         let phase = pod["status"]["phase"].as_str().unwrap_or("Pending").to_owned();
         let annotation = &pod["metadata"]["annotations"][ANNOTATION_STATUS];
@@ -92,7 +94,7 @@ impl State {
         }
     }
 
-    /// Whether nothing will change any more.
+    /// Whether the state is final.
     pub(crate) fn is_over(&self) -> bool {
         match self {
             Self::Told(run) => run.is_over(),
@@ -101,7 +103,7 @@ impl State {
         }
     }
 
-    /// The status document in any state; a run that has not told anything yet is running.
+    /// The status document in any state; a run without status counts as running.
     pub(crate) fn document(&self) -> status::Run {
         match self {
             Self::Told(run) => run.clone(),
@@ -127,11 +129,10 @@ fn created(pod: &Value) -> Option<SystemTime> {
 /// Why the containers of a pod are not ready.
 struct Reasons {
     texts: Vec<String>,
-    /// It will hardly pass.
+    /// Whether the reason rarely resolves by itself.
     stuck: bool,
-    /// What is said about an image that cannot be had.
+    /// Message about a missing image.
     no_image: Option<String>,
-    /// Its name.
     image: Option<String>,
 }
 
@@ -146,7 +147,7 @@ fn reasons(pod: &Value) -> Reasons {
     reasons.extend(both(&pod["status"]["reason"], &pod["status"]["message"]));
     let list = |field: &str| pod["status"][field].as_array().cloned().unwrap_or_default();
     for condition in list("conditions") {
-        // Who was removed by the cluster itself, as from a node that is gone, has no other reason.
+        // A pod that the control plane deleted, such as one of a lost node, has no other reason.
         let told = condition["type"] == "PodScheduled" && condition["status"] == "False"
             || condition["type"] == "DisruptionTarget" && condition["status"] == "True";
         if told {
@@ -200,7 +201,7 @@ pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Er
     }
 }
 
-/// Where the state of a run is read.
+/// Where to read the state of a run.
 #[derive(Clone)]
 pub(crate) enum Source {
     /// The annotation of the aggregator's pod.
@@ -218,8 +219,8 @@ impl Source {
         }
     }
 
-    /// Passes the state on, now and after each change, until `changed` returns false or the source's stop comes. Outages
-    /// of the API server are waited out.
+    /// Passes the state on, now and after each change, until `changed` returns false or the source is stopped. Waits
+    /// during outages of the API server.
     pub(crate) fn follow(&self, namespace: &str, mut changed: impl FnMut(State) -> bool) -> Result<()> {
         match self {
             Self::Cluster(client) => follow(client, namespace, changed),
@@ -227,7 +228,7 @@ impl Source {
         }
     }
 
-    /// The same source, ending with `stop`.
+    /// The same source, stopped by `stop`.
     pub(crate) fn under(&self, stop: &Stop) -> Self {
         match self {
             Self::Cluster(client) => Self::Cluster(client.under(stop)),
@@ -235,7 +236,7 @@ impl Source {
         }
     }
 
-    /// What ends everything that the source does.
+    /// The stop of the source.
     pub(crate) fn stop(&self) -> &Stop {
         match self {
             Self::Cluster(client) => client.stop(),
@@ -265,7 +266,7 @@ fn read(client: &Client, namespace: &str) -> Result<State> {
 }
 
 fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool) -> Result<()> {
-    // Whoever knows an older aggregator knows its name.
+    // Older aggregators are found by name.
     let selector = match find(client, namespace) {
         Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY)),
         Ok(None) => Selector::labels(AGGREGATOR_SELECTORS[0]),
@@ -363,7 +364,7 @@ mod tests {
         let text = serde_json::to_string(&status::Run::default()).unwrap();
         assert_eq!(State::of(&annotated("Running", &text)), State::Told(status::Run::default()));
         assert!(matches!(State::of(&annotated("Failed", &text)), State::Silent { lost: true, .. }));
-        // The next one may be readable.
+        // The next status may be readable.
         assert!(matches!(
             State::of(&annotated("Running", "{")),
             State::Silent { stuck: None, lost: false, no_image: None, .. }
