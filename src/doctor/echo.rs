@@ -1,7 +1,7 @@
-//! A real echo: an aggregator in a pod, and on each of some nodes a pod that speaks to it as a worker does.
+//! Measures a real connection: an aggregator in a pod, and on some nodes a pod that connects to it as a worker does.
 //!
-//! Owns the pods, and what is made of what they say or of why they say nothing. What a pod measures is its container's last
-//! words, so that it arrives although the network lets nothing through. Starts a thread that ends the waiting.
+//! Owns the pods, and the findings from their output or their silence. A pod writes its measurements to its
+//! termination message, which arrives even if the network drops everything. Starts a thread that ends the waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -22,20 +22,20 @@ use base::json::json;
 use base::kube::{Client, Error, Event, Resource, Selector};
 use base::stop::Stop;
 
-/// For a pod to start, its image to come, and its container to say what it found.
+/// Time for pod start, image pull and result.
 const POD_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pods end by themselves, although nobody removes them.
+/// Deadline of the pods, in case they are not deleted.
 const POD_SECONDS: u64 = 120;
 const CONTAINER: &str = "echo";
-/// The plugin that certificates are for.
+/// Plugin name in the certificates.
 const PLUGIN: &str = "doctor";
 
-/// The two networks that workers live in.
+/// Networks of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Network {
-    /// That of pods.
+    /// Pod network.
     Pods,
-    /// Their node's, as the usual pods of a DaemonSet have it.
+    /// Network of the node, the default for a DaemonSet's pods.
     Node,
 }
 
@@ -48,10 +48,10 @@ impl Network {
     }
 }
 
-/// Pods by name, and where each is and how.
+/// Node and network of each pod, by name.
 type Pods = BTreeMap<String, (String, Network)>;
 
-/// Measures from `nodes`. Where no node takes the aggregator, which `placed` says, the first of them has to.
+/// Measures from `nodes`. If no node accepts the aggregator, according to `placed`, it runs on the first one.
 pub(super) fn check(
     client: &Client,
     subject: &Subject<'_>,
@@ -117,7 +117,7 @@ impl Echo<'_> {
         Ok(())
     }
 
-    /// Why a pod is refused, and what helps, in the words that the run's own objects get.
+    /// Cause and remedy of a rejected pod, as for the run's own objects.
     fn refused(&self, error: &Error) -> (String, Option<String>) {
         let why = match error {
             Error::Api(refusal) => refusal.message.clone(),
@@ -126,7 +126,7 @@ impl Echo<'_> {
         (why, deploy::remedy(error, &Resource::PODS, self.subject.namespace))
     }
 
-    /// Where the run's workers would be.
+    /// Networks of the run's workers.
     fn networks(&self) -> BTreeSet<Network> {
         let mut networks: BTreeSet<_> = self
             .subject
@@ -139,7 +139,7 @@ impl Echo<'_> {
         networks
     }
 
-    /// As the run's aggregator: where that could run, from its image, with its limits.
+    /// A pod like the run's aggregator: same placement, image and limits.
     fn server(&self, authority: &str) -> Value {
         let own = json!({"fieldRef": {"fieldPath": "status.podIP"}});
         let mut pod = self.pod(&self.place.account_name());
@@ -159,7 +159,7 @@ impl Echo<'_> {
         container["command"] = json!(["/sonobuoy", "aggregator", "--echo"]);
         container["env"] = json!([
             {"name": env::ADVERTISE_IP, "valueFrom": own},
-            // It signs nothing but this, and everybody forgets it when the pods are gone.
+            // Signs only this connection, and is discarded with the pods.
             {"name": env::ECHO_AUTHORITY, "value": authority},
             {"name": env::ECHO_PORT, "value": self.port().to_string()},
         ]);
@@ -194,7 +194,7 @@ impl Echo<'_> {
         .map(|(name, value)| json!({"name": name, "value": value}))
         .into_iter()
         .collect();
-        // Whom to trust as the API server; its account is nobody's.
+        // The API server's authority, without a service account.
         let account = "/var/run/secrets/kubernetes.io/serviceaccount";
         container["volumeMounts"] = json!([{"name": "cluster", "mountPath": account, "readOnly": true}]);
         let items = json!([{"key": "ca.crt", "path": "ca.crt"}]);
@@ -209,7 +209,7 @@ impl Echo<'_> {
         pod
     }
 
-    /// What all of the pods have in common; even the strictest level of Pod Security lets them in.
+    /// Common fields of all pods, which pass the strictest level of Pod Security.
     fn pod(&self, name: &str) -> Value {
         let run = &self.subject.run;
         let mut spec = json!({
@@ -220,7 +220,7 @@ impl Echo<'_> {
             "serviceAccountName": self.place.account_name(),
             "containers": [{
                 "name": CONTAINER, "image": run.worker_image,
-                // What cannot be started says why nowhere else.
+                // A container that cannot start reports the cause nowhere else.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
             }],
         });
@@ -238,7 +238,7 @@ impl Echo<'_> {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": self.place.metadata(name), "spec": spec})
     }
 
-    /// Waits until `look` has found something in each of these pods.
+    /// Waits until `look` returns a value for each of these pods.
     fn follow<T>(
         &self,
         names: &BTreeSet<String>,
@@ -300,7 +300,7 @@ impl Echo<'_> {
         }
     }
 
-    /// The last thing that went wrong with a pod, as its events say.
+    /// Latest warning event of a pod.
     fn events(&self, pod: &str) -> Option<String> {
         let of = Selector::fields(format!("involvedObject.name={pod}"));
         let events = self.client.list(&Resource::EVENTS, &self.place.namespace, &of).ok()?;
@@ -309,19 +309,19 @@ impl Echo<'_> {
     }
 }
 
-/// Puts a pod on a node, whatever scheduler and taints say.
+/// Assigns a pod to a node, bypassing scheduler and taints.
 pub(super) fn pin(pod: &mut Value, node: &str) {
     pod["spec"]["nodeName"] = json!(node);
     pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
 }
 
-/// Where an aggregator listens.
+/// Address on which an aggregator listens.
 fn listens(pod: &Value) -> Option<String> {
     let running = pod["status"]["containerStatuses"][0]["state"]["running"].is_object();
     pod["status"]["podIP"].as_str().filter(|address| running && !address.is_empty()).map(str::to_owned)
 }
 
-/// What a worker said at its end.
+/// Measurements from a worker's termination message.
 fn findings_of(pod: &Value) -> Option<Item> {
     let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
     base::json::from_slice(ended["message"].as_str()?.as_bytes())
@@ -329,7 +329,7 @@ fn findings_of(pod: &Value) -> Option<Item> {
         .and_then(|value| serde_json::from_value(value).ok())
 }
 
-/// Why a pod will not get as far as it has to. The first attempt tells; nobody waits for another here.
+/// Why a pod cannot succeed. Judges the first attempt, without waiting for another.
 fn hopeless(pod: &Value) -> Option<String> {
     let none = Duration::ZERO;
     let grace =
@@ -340,14 +340,14 @@ fn hopeless(pod: &Value) -> Option<String> {
     }
 }
 
-/// What is wrong in one part of what a node measures.
+/// Problem in one part of the measurements.
 struct Trouble {
     why: String,
     remedy: Option<String>,
     networks: BTreeSet<Network>,
 }
 
-/// Makes findings of what pods said and did not say.
+/// Derives findings from the pods' outcomes.
 fn report(check: &mut Check, pods: &Pods, outcomes: BTreeMap<String, Result<Item, String>>, total: usize) {
     let both = pods.values().map(|(_, network)| network).collect::<BTreeSet<_>>().len() > 1;
     // By node and part.
@@ -386,10 +386,10 @@ fn report(check: &mut Check, pods: &Pods, outcomes: BTreeMap<String, Result<Item
     check.seen = format!("{} of {total} nodes measured{}", measured.len(), slowest(&check.measured));
 }
 
-/// The parts of what a pod measures.
+/// Parts of the measurements.
 const LEGS: [&str; 4] = ["dns", "api", "aggregator", "clock"];
 
-/// The longest round trip and the smallest path MTU, for people.
+/// The longest round trip and the smallest path MTU, for display.
 fn slowest(measured: &BTreeMap<String, Value>) -> String {
     let of = |key: &str| {
         let legs = measured.values().flat_map(|node| node.as_object().into_iter().flatten());
@@ -401,7 +401,7 @@ fn slowest(measured: &BTreeMap<String, Value>) -> String {
     trip + &mtu.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"))
 }
 
-/// A name that nothing else in a cluster has.
+/// A name that is unique in a cluster.
 pub(super) fn new_id() -> String {
     crate::config::new_uuid().chars().filter(char::is_ascii_alphanumeric).take(8).collect()
 }

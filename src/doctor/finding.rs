@@ -1,6 +1,6 @@
-//! What was looked at, and what was found: one finding for each cause, with the names of what it concerns.
+//! Checks and their findings: one finding for each cause, with the names of the affected objects.
 //!
-//! Pure. Which texts mean the same, `causes` knows.
+//! Pure. `causes` decides which texts are equivalent.
 
 use std::collections::BTreeMap;
 
@@ -9,83 +9,83 @@ use serde_json::Value;
 
 use crate::causes::{self, Causes, Failure};
 
-/// How many of the things that a finding concerns are named.
+/// Maximum names listed per finding.
 const MAX_NAMES: usize = 3;
 
-/// One thing that was looked at.
+/// A check.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Check {
-    /// Its name.
+    /// Name of the check.
     pub name: &'static str,
-    /// What was seen, in a few words.
+    /// Summary.
     pub seen: String,
-    /// Why it was not looked at, or not at all of it.
+    /// Why it was skipped, in whole or in part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// What was found.
+    /// Problems found.
     pub findings: Vec<Finding>,
-    /// What was measured, by node.
+    /// Measurements by node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<String, Value>,
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
-    /// A run, or one of its plugins, would fail.
+    /// A run, or one of its plugins, will fail.
     Fails,
-    /// It may.
+    /// A run may fail.
     Warns,
 }
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Finding {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What is wrong.
+    /// Cause.
     pub cause: String,
-    /// What it concerns, if it is about some of many.
+    /// Affected objects, if it concerns a subset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extent: Option<Extent>,
-    /// What to do.
+    /// Remedy.
     pub remedy: Option<String>,
 }
 
-/// How many of what.
+/// Number of affected objects.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Extent {
-    /// So many are concerned.
+    /// Affected.
     pub count: usize,
-    /// Of so many.
+    /// Total.
     pub of: usize,
     /// `nodes`, `objects`, `images`, `rights`.
     pub unit: &'static str,
-    /// Some of them.
+    /// Names of the first ones.
     pub names: Vec<String>,
 }
 
 impl Check {
-    /// Nothing is found yet.
+    /// A check without findings.
     pub(crate) fn new(name: &'static str) -> Self {
         Self { name, ..Self::default() }
     }
 
-    /// One that could not take place.
+    /// A skipped check.
     pub(crate) fn skipped(name: &'static str, why: impl Into<String>) -> Self {
         Self { name, skipped: Some(why.into()), ..Self::default() }
     }
 
-    /// Adds a finding that is not about some of many. Without a remedy of its own it has that of its cause.
+    /// Adds a finding about the whole. The cause provides the default remedy.
     pub(crate) fn add(&mut self, severity: Severity, cause: impl Into<String>, remedy: Option<&str>) {
         let cause = cause.into();
         let remedy = remedy.or_else(|| causes::remedy(&cause)).map(str::to_owned);
         self.findings.push(Finding { severity, cause, extent: None, remedy });
     }
 
-    /// Adds one finding for each cause among `found`: what it is about, what is wrong with it, and what to do, unless the
-    /// cause itself says so.
+    /// Adds one finding for each cause among `found`: affected object, problem, and remedy; the cause provides the
+    /// default remedy.
     pub(crate) fn add_all(
         &mut self,
         severity: Severity,
@@ -134,7 +134,7 @@ impl Check {
 }
 
 impl Finding {
-    /// One line for people, without the remedy.
+    /// One line for display, without the remedy.
     pub(crate) fn line(&self) -> String {
         match &self.extent {
             None => self.cause.clone(),
@@ -146,14 +146,14 @@ impl Finding {
     }
 }
 
-/// What of a text tells causes apart: which fields of which container violate a level, each pod says for itself.
+/// Part of a text that identifies its cause: pods violate a level in different fields and containers.
 fn essence(text: &str) -> &str {
     let level =
         text.find("violates PodSecurity \"").and_then(|at| text[at..].find("\":").map(|end| at + end));
     level.map_or(text, |end| &text[..end])
 }
 
-/// Removes findings whose remedy an earlier check has: each cause is reported once.
+/// Removes findings that an earlier check has reported with the same remedy.
 pub(crate) fn once(earlier: &[Check], check: &mut Check) {
     let remedies: Vec<&String> =
         earlier.iter().flat_map(|check| &check.findings).filter_map(|one| one.remedy.as_ref()).collect();

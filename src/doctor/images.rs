@@ -1,6 +1,7 @@
-//! The images of the run: whether their registries have them, for the architectures of the nodes.
+//! Checks that registries have the images of the run, for the architectures of the nodes.
 //!
-//! Asked from here: a registry that does not answer here may answer the nodes, so that it is no finding.
+//! Queries from this machine: a registry that does not respond here may respond to the nodes, so that is not a
+//! finding.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,10 +20,10 @@ use base::kube::{self, Resource};
 use base::oci;
 use base::stop::Stop;
 
-/// Nobody waits longer for a registry that may not be reachable from here.
+/// Short timeout, since a registry may be unreachable from here.
 const REGISTRY_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Asks for each image.
+/// Queries each image.
 pub(super) fn check(client: &kube::Client, subject: &Subject<'_>, nodes: &Nodes, stop: &Stop) -> Check {
     let mut check = Check::new("images");
     let registries = match registries(client, subject, stop) {
@@ -39,7 +40,7 @@ pub(super) fn check(client: &kube::Client, subject: &Subject<'_>, nodes: &Nodes,
     let architectures = nodes.architectures();
     for image in images.iter().filter(|image| !causes::is_local_image(image)) {
         let registry = oci::Reference::parse(image).map(|name| name.registry).unwrap_or_default();
-        // One that did not answer once is not waited for again.
+        // A registry that timed out once is not queried again.
         if silent.contains(&registry) || stop.stopped() {
             unknown += 1;
             continue;
@@ -84,7 +85,7 @@ fn images(subject: &Subject<'_>) -> BTreeSet<String> {
     of_plugins.chain([own.clone()]).filter(|image| !image.is_empty()).collect()
 }
 
-/// With the pull secret that the run makes, or finds.
+/// Uses the pull secret that the run creates or finds.
 fn registries(client: &kube::Client, subject: &Subject<'_>, stop: &Stop) -> anyhow::Result<oci::Client> {
     let registries = oci::Client::new(names::USER_AGENT, false, stop)?.quick(REGISTRY_TIMEOUT)?;
     let made = |object: &&Value| {
@@ -98,7 +99,7 @@ fn registries(client: &kube::Client, subject: &Subject<'_>, stop: &Stop) -> anyh
     })
 }
 
-/// What the pull secret that a run finds holds, as docker's config.json.
+/// Content of the pull secret that a run finds, as docker's config.json.
 pub(crate) fn credentials(client: &kube::Client, run: &config::Run) -> Option<Value> {
     let name = Some(&run.image_pull_secrets).filter(|name| !name.is_empty())?;
     let found = client.get(&Resource::SECRETS, &run.namespace, name);
@@ -109,7 +110,7 @@ pub(crate) fn credentials(client: &kube::Client, run: &config::Run) -> Option<Va
         .and_then(within)
 }
 
-/// What a pull secret holds.
+/// Content of a pull secret.
 fn within(secret: &Value) -> Option<Value> {
     let coded = secret["data"][".dockerconfigjson"].as_str()?;
     base::json::from_slice(&BASE64.decode(coded).ok()?).ok()

@@ -1,8 +1,8 @@
-//! Whether a cluster, and the way to it, is fit for a run: everything that a run would need is tried, and nothing stays.
+//! Checks whether a cluster, and the connection to it, is ready for a run: tries everything that a run needs, and
+//! cleans up.
 //!
-//! Owns the order of the checks and what a run is to them ([`Subject`]): its objects, as they would be created. What helps
-//! against a cause is in `causes`, as everywhere. Threads: images are asked for, and the echo takes place, while the
-//! rest is looked at.
+//! Owns the order of the checks and their input ([`Subject`]): the run's objects, as they would be created. `causes`
+//! suggests remedies. Threads: image queries and the echo run in parallel with the other checks.
 
 mod echo;
 mod finding;
@@ -38,44 +38,44 @@ pub(crate) use pull::{Pulled, pull};
 pub(crate) use serve::serve;
 pub(crate) use show::{FORMATS, lines, show, verdict};
 
-/// So many requests a second at most: whoever asks whether a cluster is well must not be what it suffers from.
+/// Rate limit, so that the checks do not load the cluster.
 pub(crate) const MAX_REQUESTS_PER_SECOND: f64 = 20.0;
 
-/// From so many nodes the echo is, unless others are asked for.
+/// Default number of nodes for the echo.
 pub(crate) const SAMPLE: usize = 10;
 
-/// A request that fails is repeated for so long.
+/// Time limit for retries of a request.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The run that the cluster is to be fit for.
+/// The run to check for.
 pub(crate) struct Subject<'a> {
-    /// What it would create.
+    /// Objects to be created.
     pub objects: &'a [Value],
-    /// Where.
+    /// Namespace of the run.
     pub namespace: &'a str,
     plugins: Vec<Definition>,
     run: config::Run,
 }
 
-/// From which nodes the echo is.
+/// Nodes for the echo.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Sample {
-    /// So many.
+    /// This number of nodes.
     Count(usize),
-    /// All that are ready.
+    /// All ready nodes.
     All,
-    /// These.
+    /// These nodes.
     Named(Vec<String>),
 }
 
-/// What came of it.
+/// Outcome of all checks.
 pub(crate) struct Diagnosis {
-    /// In the order in which they are shown.
+    /// Checks in the order of display.
     pub checks: Vec<Check>,
 }
 
 impl<'a> Subject<'a> {
-    /// The run that is made of these objects.
+    /// The run with these objects.
     pub(crate) fn new(objects: &'a [Value], namespace: &'a str) -> Result<Self> {
         let data = |name: &str| {
             let is = |object: &&Value| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name;
@@ -101,24 +101,24 @@ impl<'a> Subject<'a> {
         self.objects.iter().find(|object| rights::is_aggregator(object))
     }
 
-    /// A pod of each plugin.
+    /// One pod of each plugin.
     fn pods(&self) -> impl Iterator<Item = Value> {
         self.plugins.iter().map(|plugin| driver::cluster::pod(plugin, &self.run))
     }
 
-    /// All that would be created, by whomever.
+    /// All objects, including the pods that controllers would create.
     fn with_pods(&self) -> Vec<Value> {
         self.objects.iter().cloned().chain(self.pods()).collect()
     }
 
-    /// How many pods each node has to have room for.
+    /// Pods of the run on each node.
     fn pods_on_each_node(&self) -> u64 {
         self.plugins.iter().filter(|plugin| plugin.config.driver == Driver::DaemonSet).count() as u64
     }
 }
 
 impl Sample {
-    /// Those of the usable nodes, and what is wrong with the names that were given.
+    /// Selects among the usable nodes; also returns problems with given names.
     fn of(&self, usable: &[&str]) -> (Vec<String>, Option<String>) {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         match self {
@@ -135,19 +135,19 @@ impl Sample {
 }
 
 impl Diagnosis {
-    /// Whether nothing that was found keeps a run from its success.
+    /// Whether no finding prevents a run.
     pub(crate) fn is_fit(&self) -> bool {
         self.checks.iter().all(|check| check.status() != "failed")
     }
 }
 
-/// Looks at the way to the server; where it does not answer, that is all there is to say.
+/// Checks the connection to the server; without a response, returns the final diagnosis.
 pub(crate) fn reach(client: &Client) -> Result<Check, Diagnosis> {
     let (server, reached) = server::check(client);
     if reached { Ok(server) } else { Err(Diagnosis { checks: vec![server] }) }
 }
 
-/// Looks at everything behind the server. Reports each check as soon as it ends.
+/// Makes all checks that need the server. Reports each one when it ends.
 pub(crate) fn examine(
     client: &Client,
     server: Check,
@@ -164,7 +164,7 @@ pub(crate) fn examine(
         Ok(())
     };
     take(server)?;
-    // What does not go now is a finding.
+    // Don't retry: report failures.
     let client = &client.clone().rate(MAX_REQUESTS_PER_SECOND, 1).patience(RETRY_TIMEOUT).hopeless(&[500]);
     let (nodes, seen) = match Nodes::read(client) {
         Ok(nodes) => {
@@ -212,8 +212,8 @@ fn ended(thread: ScopedJoinHandle<'_, Check>) -> Check {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Where things are tried: in the run's namespace if that exists and would be used, since its policies and quotas count;
-/// else in one like it.
+/// Place for trial objects: the run's namespace if it exists and would be used, since its policies and quotas count;
+/// else a similar one.
 fn place(client: &Client, subject: &Subject<'_>, preflight: &Preflight<'_>) -> Result<Place, String> {
     let id = echo::new_id();
     let home = client.get(&Resource::NAMESPACES, "", subject.namespace);
@@ -230,7 +230,7 @@ fn place(client: &Client, subject: &Subject<'_>, preflight: &Preflight<'_>) -> R
             };
             Place::new(client, &id, &place::labels(subject.objects.iter().find(is)))
         }
-        // Whoever may not see it may still use it.
+        // An account that may not read a namespace may still use it.
         Err(error) if error.is_forbidden() => Place::existing(client, &id, subject.namespace),
         _ => return Err(format!("there is no namespace `{}` to try it in", subject.namespace)),
     };

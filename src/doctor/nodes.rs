@@ -1,4 +1,4 @@
-//! The nodes: which are ready, which would take the run's pods, and which have room.
+//! Checks the nodes: readiness, placement of the run's pods, and capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::driver;
 use crate::plugin::{Driver, pod::default_spec};
 use base::kube::{Client, Error, Resource, Selector};
 
-/// Pressures that make a kubelet refuse or evict pods, and what is short.
+/// Conditions that make a kubelet refuse or evict pods, and the scarce resource.
 const PRESSURES: [(&str, &str, &str); 3] = [
     ("DiskPressure", "disk pressure", "free room on the node's disk: images, logs, volumes of pods"),
     ("MemoryPressure", "memory pressure", "find what uses the node's memory, or add nodes"),
@@ -20,17 +20,17 @@ const PRESSURES: [(&str, &str, &str); 3] = [
 /// Maximum images that a kubelet reports, the largest of them: the default of `nodeStatusMaxImages`.
 const MAX_IMAGES_TOLD: usize = 50;
 
-/// What is known of the nodes.
+/// Nodes and their load.
 #[derive(Default)]
 pub(crate) struct Nodes {
-    /// All of them, as the API has them.
+    /// All nodes, as returned by the API.
     all: Vec<Value>,
-    /// How many pods there are on each.
+    /// Number of pods on each node.
     pods: BTreeMap<String, u64>,
 }
 
 impl Nodes {
-    /// Lists nodes and counts pods; whoever may not look at pods does without.
+    /// Lists nodes and counts pods; without permission to list pods, counts none.
     pub(crate) fn read(client: &Client) -> Result<Self, Error> {
         let all = client.list(&Resource::NODES, "", &Selector::all())?;
         let mut pods = BTreeMap::new();
@@ -48,7 +48,7 @@ impl Nodes {
         Ok(Self { all, pods })
     }
 
-    /// The architectures of nodes that can have pods of ours.
+    /// Architectures of nodes that may run the run's pods.
     pub(crate) fn architectures(&self) -> BTreeSet<String> {
         let of = |node: &Value| {
             let info = &node["status"]["nodeInfo"];
@@ -69,7 +69,7 @@ impl Nodes {
         !self.all.is_empty() && self.all.iter().all(known) && !self.all.iter().any(names)
     }
 
-    /// The names of ready nodes with Linux, in an order that brings each architecture early.
+    /// Names of ready Linux nodes, ordered so that each architecture appears early.
     pub(super) fn usable(&self) -> Vec<&str> {
         let mut found: Vec<(usize, &str)> = Vec::new();
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
@@ -97,7 +97,7 @@ impl Nodes {
         self.all.iter().rev().filter_map(of).collect()
     }
 
-    /// What is wrong with them.
+    /// Checks the nodes.
     pub(super) fn check(&self, subject: &Subject<'_>) -> Check {
         let mut check = Check::new("nodes");
         let total = ("nodes", self.all.len());
@@ -125,13 +125,13 @@ impl Nodes {
         check
     }
 
-    /// Whether any node takes the aggregator.
+    /// Whether any node accepts the aggregator.
     pub(super) fn take_aggregator(&self, subject: &Subject<'_>) -> bool {
         let takes = |pod: &Value| self.all.iter().any(|node| untaken(&pod["spec"], node).is_none());
         subject.aggregator().is_none_or(takes)
     }
 
-    /// Whether any node takes the aggregator, and the plugins that run once.
+    /// Whether any node accepts the aggregator, and the plugins that run once.
     fn taken(&self, subject: &Subject<'_>, check: &mut Check) {
         let once = subject.plugins.iter().filter(|plugin| plugin.config.driver == Driver::Job);
         let once = once.map(|plugin| {
@@ -141,7 +141,7 @@ impl Nodes {
         let aggregator = subject.aggregator().map(|pod| ("the aggregator".to_owned(), pod["spec"].clone()));
         let mut refused: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
         for (what, spec) in aggregator.into_iter().chain(once) {
-            // One that takes it is enough.
+            // One node is enough.
             if self.all.iter().any(|node| untaken(&spec, node).is_none()) {
                 continue;
             }
@@ -180,7 +180,7 @@ fn is(node: &Value, kind: &str, status: &str) -> bool {
     condition(node, kind).is_some_and(|condition| condition["status"] == status)
 }
 
-/// Why a node does not take a pod.
+/// Why a node does not accept a pod.
 fn untaken(spec: &Value, node: &Value) -> Option<String> {
     let cordoned = node["spec"]["unschedulable"] == true;
     driver::refusal(spec, node).or_else(|| cordoned.then(|| "it is cordoned".into()))

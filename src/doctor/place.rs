@@ -1,6 +1,6 @@
-//! Where things are tried: a namespace of our own, or the run's if it exists, and what is left there is taken away.
+//! A namespace for trial objects: a temporary one, or the run's if it exists; all objects are deleted afterwards.
 //!
-//! Owns the promise that nothing stays behind, whatever happens and however it ends. Starts no thread.
+//! Ensures the cleanup on every path, errors and stops included. Starts no thread.
 
 use std::time::{Duration, Instant};
 
@@ -12,26 +12,26 @@ use base::json::json;
 use base::kube::{Client, Error, Request, Resource, Selector};
 use base::stop::Stop;
 
-/// What clears up gets so long for a request.
+/// Time limit of a request during cleanup.
 const CLEARING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Kubernetes empties a namespace 5 seconds after it was told to.
+/// Time for a namespace to disappear; Kubernetes empties it 5 seconds after the deletion.
 const GONE_TIMEOUT: Duration = Duration::from_secs(10);
 const GONE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A namespace in which objects may be made.
+/// A namespace for trial objects.
 pub(super) struct Place {
-    /// Its name.
+    /// Name of the namespace.
     pub namespace: String,
-    /// What tells our objects from those of others.
+    /// Label value of the trial objects.
     pub id: String,
-    /// Whether the namespace is ours.
+    /// Whether the namespace is temporary.
     own: bool,
     client: Client,
     cleared: bool,
 }
 
 impl Place {
-    /// A namespace with `labels`, of its own.
+    /// Creates a temporary namespace with `labels`.
     pub(super) fn new(client: &Client, id: &str, labels: &Value) -> Result<Self, Error> {
         let namespace = format!("{DOCTOR}-{id}");
         let mut labels = labels.clone();
@@ -40,7 +40,7 @@ impl Place {
         let object = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels},
         });
-        // Cleared already where nothing comes about, else in any case.
+        // Dropping the place deletes a namespace that may have been created.
         let mut place = Self::within(client, id, &namespace, true);
         if let Err(error) = client.create(&Resource::NAMESPACES, "", &object) {
             place.cleared = matches!(error, Error::Api(_)) && !error.is_passing();
@@ -50,7 +50,7 @@ impl Place {
         Ok(place)
     }
 
-    /// The namespace of the run, which exists.
+    /// Uses the existing namespace of the run.
     pub(super) fn existing(client: &Client, id: &str, namespace: &str) -> Result<Self, Error> {
         let mut place = Self::within(client, id, namespace, false);
         if let Err(error) = place.account() {
@@ -61,12 +61,12 @@ impl Place {
     }
 
     fn within(client: &Client, id: &str, namespace: &str, own: bool) -> Self {
-        // What ends everything else must not end this.
+        // The stop of the command must not stop the cleanup.
         let client = client.under(&Stop::new()).within(CLEARING_TIMEOUT);
         Self { namespace: namespace.to_owned(), id: id.to_owned(), own, client, cleared: false }
     }
 
-    /// An account without any right, so that pods need not wait for the one that every namespace gets.
+    /// Creates an account without permissions, so that pods need not wait for the default one.
     fn account(&self) -> Result<(), Error> {
         let account = json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.metadata(&self.account_name()),
@@ -75,28 +75,28 @@ impl Place {
         self.client.create(&Resource::SERVICE_ACCOUNTS, &self.namespace, &account).map(drop)
     }
 
-    /// The account's name.
+    /// Name of the account.
     pub(super) fn account_name(&self) -> String {
         format!("{DOCTOR}-{}", self.id)
     }
 
-    /// What every object here is known by.
+    /// Metadata of a trial object.
     pub(super) fn metadata(&self, name: &str) -> Value {
         let labels = json!({LABEL_ALL: SONOBUOY, LABEL_PART: DOCTOR, DOCTOR: self.id});
         json!({"name": name, "namespace": self.namespace, "labels": labels})
     }
 
-    /// Selects our pods.
+    /// Selects the trial pods.
     pub(super) fn selector(&self) -> Selector {
         Selector::labels(format!("{DOCTOR}={}", self.id))
     }
 
-    /// What stands in for a run's namespace, if this one is ours.
+    /// Replacement for the run's namespace, if this one is temporary.
     pub(super) fn stand_in<'a>(&'a self, account: &'a str) -> Option<StandIn<'a>> {
         self.own.then_some(StandIn { namespace: &self.namespace, account })
     }
 
-    /// Takes everything away, and waits a little until it is gone.
+    /// Deletes everything, and waits a little until it is gone.
     pub(super) fn clear(mut self) {
         self.remove();
         let end = Instant::now() + GONE_TIMEOUT;
@@ -116,7 +116,7 @@ impl Place {
                 .get(&Resource::NAMESPACES, "", &self.namespace)
                 .is_err_and(|error| error.is_not_found());
         }
-        // Whoever may not look cannot wait.
+        // Without permission to list, there is nothing to wait for.
         let pods = self.client.list(&Resource::PODS, &self.namespace, &self.selector());
         pods.map_or(true, |pods| pods.is_empty())
     }
@@ -150,7 +150,7 @@ impl Drop for Place {
     }
 }
 
-/// The Pod Security level, and all else that is set by labels, of the namespace that a run makes or finds.
+/// Labels, including the Pod Security level, of the namespace that a run creates or finds.
 pub(super) fn labels(namespace: Option<&Value>) -> Value {
     let labels = namespace.and_then(|namespace| namespace["metadata"]["labels"].as_object());
     let own = |key: &str| key != "kubernetes.io/metadata.name" && key != names::LABEL_PART;

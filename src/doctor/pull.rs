@@ -1,7 +1,7 @@
-//! Images really pulled: a pod on a node of each architecture, with a container for each image.
+//! Pulls images: a pod on a node of each architecture, with a container for each image.
 //!
-//! What a container would do is nobody's business here: its command exists in no image, so that it ends where the pull has
-//! succeeded. Starts a thread that ends the waiting.
+//! The containers run nothing: their command exists in no image, so that they fail right after a successful pull.
+//! Starts a thread that ends the waiting.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,25 +16,25 @@ use crate::config;
 use base::json::json;
 use base::kube::{Client, Event, Resource};
 
-/// What no image has.
+/// A command that exists in no image.
 const NO_COMMAND: &str = "/nothing-of-this-name";
-/// What a kubelet calls a failure to pull.
+/// Waiting reasons of a failed pull.
 const FAILURES: [&str; 4] = ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"];
-/// What it calls a container that does not start, for which there has to be an image.
+/// Reasons of a container that failed to start after its image was pulled.
 const STARTED: [&str; 4] = ["CreateContainerError", "RunContainerError", "CrashLoopBackOff", "StartError"];
 
-/// What became of an image on a node.
+/// Outcome of an image on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Pulled {
-    /// It is there.
+    /// Pulled.
     Here,
-    /// It cannot be pulled, and why.
+    /// Failed, with the reason.
     Failed(String),
-    /// Nobody waited for longer.
+    /// Timed out.
     Waiting,
 }
 
-/// Has a node of each architecture pull `images`, with the run's pull policy and the credentials of its pull secret; by
+/// Pulls `images` on a node of each architecture, with the run's pull policy and pull secret; returns outcomes by
 /// architecture and node, and by image.
 pub(crate) fn pull(
     client: &Client,
@@ -129,7 +129,7 @@ fn follow(
     Ok(found)
 }
 
-/// What a pod says about each image. A failure may pass, as when a registry is busy.
+/// Records the state of each image in a pod. A failure may pass, as when a registry is busy.
 fn note_pulls(pod: &Value, images: &[String], seen: &mut BTreeMap<String, Pulled>) {
     for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
         let number =
@@ -142,7 +142,7 @@ fn note_pulls(pod: &Value, images: &[String], seen: &mut BTreeMap<String, Pulled
             *entry = Pulled::Here;
         } else if FAILURES.contains(&reason) && *entry != Pulled::Here {
             let why = waiting["message"].as_str().unwrap_or_default();
-            // What comes after the first attempt says less.
+            // Errors after the first attempt are less specific.
             if !matches!(entry, Pulled::Failed(_)) {
                 *entry = Pulled::Failed(format!("{reason}: {why}"));
             }

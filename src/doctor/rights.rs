@@ -1,4 +1,4 @@
-//! What the account may do, and what the server would say to each object of the run.
+//! Checks the account's permissions, and each object of the run in a dry run.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use super::place::Place;
 use crate::deploy::{Preflight, Refused, Trial};
 use base::kube::{Client, Resource};
 
-/// What commands need beyond creating the run: verb, resource, whether in its namespace, for what, and how bad it is
-/// not to have it.
+/// Permissions that commands need beyond creating the run: verb, resource, whether in its namespace, purpose, and
+/// severity.
 const LATER: &[(&str, &str, &str, bool, &str, Severity)] = &[
     ("get", "", "pods", true, "status, wait", Severity::Fails),
     ("watch", "", "pods", true, "wait", Severity::Warns),
@@ -18,7 +18,7 @@ const LATER: &[(&str, &str, &str, bool, &str, Severity)] = &[
     ("delete", "", "pods", true, "delete", Severity::Warns),
 ];
 
-/// Rights, and objects tried in `place`.
+/// Checks permissions, and tries objects in `place`.
 pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&Place>) -> [Check; 2] {
     let (mut rights, mut objects) = (Check::new("rights"), Check::new("objects"));
     let account = place.map(Place::account_name).unwrap_or_default();
@@ -70,11 +70,11 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&Place
     rights.seen = format!("{} of {asked}", asked - missing.len());
     let total = subject.with_pods().len();
     objects.seen = format!("{} of {total} objects would be created", total - trial.refused.len());
-    // What stands before that names the object.
+    // The prefix names the object.
     let why = |why: String| {
         why.split_once(" is forbidden: ").map_or_else(|| why.clone(), |(_, why)| why.to_owned())
     };
-    // What is for want of a right was told with the rights.
+    // Refusals for lack of permission were reported with the permissions.
     let all = trial.refused.len();
     // Without a namespace to try them in, every object is rejected for that reason.
     let told = |refused: &Refused| !missing.is_empty() && (refused.lacks_right.is_some() || place.is_none());
@@ -90,11 +90,11 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&Place
     [rights, objects]
 }
 
-/// What `run` looks at before it creates anything.
+/// Makes the checks of `run` before it creates anything.
 pub(super) fn preflight(client: &Client, preflight: &Preflight<'_>) -> Check {
     let mut check = Check::new("preflight");
     for failure in preflight.failures(client) {
-        // A colon stands behind the check's name, and what to do is part of what it says.
+        // A colon follows the check's name; the message includes the remedy.
         check.findings.push(super::finding::Finding {
             severity: Severity::Fails,
             cause: failure,

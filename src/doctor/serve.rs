@@ -1,6 +1,6 @@
-//! The aggregator of an echo: the run's own TLS, and an answer as long as the request.
+//! The aggregator of an echo: the run's own TLS, and a response as long as the request.
 //!
-//! Runs in a pod that `echo` makes. Starts the server's threads, and joins them.
+//! Runs in a pod that `echo` creates. Starts the server's threads, and joins them.
 
 use std::io::Read as _;
 
@@ -11,10 +11,10 @@ use crate::names::env;
 use base::http::{Response, Server};
 use base::stop::Stop;
 
-/// More than anybody sends.
+/// Maximum size of a request.
 const MAX_ECHO_BYTES: u64 = 1 << 20;
 
-/// Answers until `stop`.
+/// Serves until `stop`.
 pub(crate) fn serve(stop: &Stop) -> Result<()> {
     let variable = |name: &str| std::env::var(name).with_context(|| format!("`{name}` is not set"));
     let authority = Authority::from_pem(&variable(env::ECHO_AUTHORITY)?)?;

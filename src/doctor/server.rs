@@ -1,4 +1,4 @@
-//! The way to the API server: whether it answers, until when certificates last, whose clock is wrong.
+//! Checks the API server: reachability, expiry of certificates, clock skew.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,12 +7,12 @@ use crate::backplane::not_after;
 use base::clock;
 use base::kube::{Client, Error, Stage};
 
-/// A certificate that ends within this is told of.
+/// Remaining validity below which a certificate is reported.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Beyond this, tokens and leases start to fail.
+/// Skew at which tokens and leases start to fail.
 const MAX_SKEW_SECONDS: f64 = 5.0;
 
-/// Looks; nothing else makes sense if the server does not answer.
+/// Checks the server; returns whether it responds, without which other checks make no sense.
 pub(super) fn check(client: &Client) -> (Check, bool) {
     let mut check = Check::new("server");
     let config = client.config();

@@ -1,4 +1,4 @@
-//! What was found, as text, JSON and JUnit.
+//! Formats a diagnosis as text, JSON and JUnit.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use base::json::json;
 use base::visible;
 use base::xml;
 
-/// What `--format` takes.
+/// Values of `--format`.
 pub(crate) const FORMATS: &[&str] = &["text", "json", "junit"];
 
-/// The whole of it in one of [`FORMATS`].
+/// Formats a diagnosis in one of [`FORMATS`].
 pub(crate) fn show(diagnosis: &Diagnosis, format: &str) -> String {
     match format {
         "json" => {
@@ -28,7 +28,7 @@ pub(crate) fn show(diagnosis: &Diagnosis, format: &str) -> String {
     }
 }
 
-/// A check as text, a line for each cause.
+/// Formats a check as text, a line for each cause.
 pub(crate) fn lines(check: &Check) -> String {
     let mut out = String::new();
     for finding in &check.findings {
@@ -43,7 +43,7 @@ pub(crate) fn lines(check: &Check) -> String {
     out
 }
 
-/// The last line of the text: the conclusion from all checks.
+/// Last line of the text: the conclusion from all checks.
 pub(crate) fn verdict(diagnosis: &Diagnosis) -> String {
     let count = |wanted: Severity| {
         let findings = diagnosis.checks.iter().flat_map(|check| &check.findings);
