@@ -1,8 +1,9 @@
-//! A whole run in a cluster, as the aggregator's pod does it.
+//! A whole run in a cluster, as the aggregator's pod performs it.
 //!
-//! Combines the steps and makes them resumable: a container that restarts in the same pod finds the folder of its run,
-//! continues with the same identity, authority and expectations, and adopts its plugins. Calls to the API are retried for
-//! long, so that the run survives an outage of the API server. Starts no thread of its own.
+//! Combines the steps and makes them resumable: a container that restarts in the same pod finds the folder of its
+//! run,
+//! continues with the same identity, authority and expectations, and adopts its plugins. Calls to the API are retried
+//! long enough for the run to survive an outage of the API server. Starts no thread.
 
 use std::fs;
 use std::path::Path;
@@ -35,21 +36,22 @@ use base::stop::Stop;
 use base::temp;
 use client::protocol::{Failure, ResultId};
 
-/// Certificates outlast the time limit by this, for what comes before and after the plugins.
+/// Validity of certificates beyond the time limit, for the steps before and after the plugins.
 const VALIDITY_MARGIN: Duration = Duration::from_secs(86_400);
-/// The rights of a run are created just before its pod, and a busy server hears of them later: so long, a refusal may pass.
+/// Time during which refusals are retried: a run's permissions are created just before its pod, and a busy server
+/// applies them late.
 const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
 /// Maximum duration of the first publication.
 const FIRST_STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So many errors of a snapshot are told one by one.
+/// Maximum errors of a snapshot that are logged individually.
 const TOLD_TROUBLES: usize = 20;
 
-/// What to run.
+/// A run in a cluster.
 pub(crate) struct Cluster<'a> {
-    /// The run's settings.
+    /// Settings of the run.
     pub config: config::Run,
     /// The plugins.
     pub definitions: Vec<Definition>,
@@ -59,9 +61,9 @@ pub(crate) struct Cluster<'a> {
     pub folder: &'a Path,
     /// The name of this pod, if known.
     pub own_name: Option<String>,
-    /// Where else to show the status.
+    /// Second publisher of the status.
     pub status_service: Option<&'a StatusService>,
-    /// Where to upload the archive to: a secret.
+    /// Secret with the upload URL of the archive.
     pub upload: Option<String>,
 }
 
@@ -70,12 +72,12 @@ pub(crate) struct Cluster<'a> {
 pub(crate) enum Outcome {
     /// The run is complete, with this many errors on the way.
     Ended(usize),
-    /// There was nothing left to do: its archive already exists.
+    /// The archive existed already.
     Before,
 }
 
 impl Cluster<'_> {
-    /// Runs everything. `Err` if there is no archive at the end.
+    /// Runs everything. Returns `Err` only without an archive.
     pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<Outcome> {
         let pod = self.own_pod();
         let rights = Rights { stop, settled: Instant::now() + RIGHTS_SETTLE };
@@ -150,7 +152,7 @@ impl Cluster<'_> {
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
         let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
         aggregator.identify(identity)?;
-        // If launched, they would send results that nobody is waiting for.
+        // If launched, they would send results that are no longer awaited.
         for id in unseen.iter().flat_map(|_| expected.iter().flatten()).filter(|id| self.on_each_node(id)) {
             let why = unseen.as_deref().unwrap_or_default();
             aggregator.record(&Failure::skipped(id.clone(), why));
@@ -259,7 +261,7 @@ impl Cluster<'_> {
         Ok(Outcome::Ended(errors))
     }
 
-    /// Uploads the archive, if there is a store for it, and publishes what came of it; returns the number of errors.
+    /// Uploads the archive, if a store is configured, and publishes the outcome; returns the number of errors.
     fn upload(
         &self,
         archive: &Path,
@@ -270,7 +272,7 @@ impl Cluster<'_> {
         let Some(url) = &self.upload else { return 0 };
         let sent = upload::upload(&[archive.to_owned()], url, stop);
         if stop.stopped() {
-            // The next container does it.
+            // The next container uploads it.
             return 0;
         }
         last.upload = Some(if sent.is_ok() { status::COMPLETE } else { status::FAILED }.into());
@@ -284,8 +286,8 @@ impl Cluster<'_> {
         errors
     }
 
-    /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without the right to do
-    /// so, the run continues: it does not need it itself.
+    /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without
+    /// permission, the run continues, since it does not need it itself.
     fn tell_authority(&self, certificate: &str) {
         let data = json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
         let map = json!({
@@ -308,8 +310,8 @@ impl Cluster<'_> {
         }
     }
 
-    /// The expected results of each plugin, in the order of the definitions; and, if the nodes are unknown, why: then each
-    /// plugin that runs on every node has one result, which stands for all.
+    /// Expected results of each plugin, in the order of the definitions. If the nodes are unknown, returns why; each
+    /// plugin that runs on every node then has a single result for all nodes.
     fn expected(&self, rights: &Rights<'_>) -> anyhow::Result<(Vec<Vec<ResultId>>, Option<String>)> {
         let mut nodes = Vec::new();
         let mut list = || {
@@ -357,7 +359,7 @@ impl Cluster<'_> {
             return Ok(false);
         }
         let asked_for = config.identity == config::Identity::Node;
-        // Our own image contains this program; we cannot know what the workers in other images support.
+        // The image of this build contains this program; the capabilities of workers in other images are unknown.
         if !asked_for && !self.is_own_image(own_pod) {
             log::info!(
                 "workers share the certificate of their plugin: `{}` is not the image of this aggregator",
@@ -496,15 +498,15 @@ impl Cluster<'_> {
     }
 }
 
-/// The rights of a run that has just begun.
+/// Permissions of a run that has just begun.
 pub(super) struct Rights<'a> {
     stop: &'a Stop,
-    /// From then on they are what they are.
+    /// Time from which refusals are final.
     settled: Instant,
 }
 
 impl Rights<'_> {
-    /// Asks what needs one of them, again for as long as a refusal may pass.
+    /// Calls `ask`, again while a refusal may pass.
     pub(super) fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
         loop {
             let answer = ask();

@@ -1,4 +1,4 @@
-//! What all runs have in common: the aggregator serves, the status is published, the plugins run; then the caller's last
+//! Common part of all runs: the aggregator serves, the status is published, the plugins run; then the caller's last
 //! steps create the archive.
 //!
 //! Starts the threads `aggregator` and `status`, and joins them.
@@ -20,7 +20,7 @@ use base::http::Server;
 use base::logger;
 use base::stop::{Stop, caught};
 
-/// Findings that may wait to be taken in.
+/// Maximum queued findings.
 const FINDINGS: usize = 64;
 
 /// A run that is ready to start.

@@ -1,4 +1,4 @@
-//! What the folder of a run says of a plugin: its definition, and whose results are to be read with its own.
+//! Metadata of a plugin in the folder of a run: its definition, and the parts and attempts merged into its results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(super) fn describe(plugin: &Plugin<'_>, config: &config::Run, run_dir: &Path
     Ok(dir)
 }
 
-/// How the results of a plugin are to be read, with those of its parts and of the attempts there were.
+/// Rules for reading the results of a plugin, with those of its parts and attempts.
 pub(super) fn rules(
     aggregator: &Aggregator,
     plugin: &Plugin<'_>,
@@ -53,7 +53,7 @@ pub(super) fn rules(
     rules
 }
 
-/// A definition as in archives, with what it was started with.
+/// A definition as in archives, with the settings of its launch.
 fn description(plugin: &Plugin<'_>, config: &config::Run) -> Value {
     json!({
         "Definition": plugin.definition.to_value(),

@@ -38,7 +38,8 @@ pub(super) fn total(config: &config::Run, definitions: &[Definition]) -> Option<
     Some(groups.values().fold(Duration::ZERO, |sum, group| sum.saturating_add(*group)))
 }
 
-/// Runs all plugins, and what failed again. Returns when every result is in or replaced by an error, or at once on a stop.
+/// Runs all plugins, and retries their failed tests. Returns when every result is in or replaced by an error, or at
+/// once on a stop.
 pub(super) fn launch(
     aggregator: &Aggregator,
     driver: &dyn Driver,
@@ -93,7 +94,7 @@ fn fail(aggregator: &Aggregator, plugin: &Plugin<'_>, error: &anyhow::Error) {
     aggregator.record(&Failure::new(ResultId::global(name), why));
 }
 
-/// The order of the last group that a plugin or a part of it is in: then it has come to its end.
+/// Order of the last group that contains a plugin or a part of it; the plugin ends with that group.
 fn last_order(plugins: &[Plugin<'_>], plugin: &Plugin<'_>) -> i64 {
     let definitions = plugins.iter().map(|plugin| plugin.definition);
     let own = definitions.filter(|one| one.whole() == plugin.definition.name());
@@ -111,7 +112,7 @@ pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
     }
 }
 
-/// The test that a plugin runs, as far as it tells.
+/// Test that a plugin currently runs, if reported.
 fn running(aggregator: &Aggregator, plugin: &str) -> Option<String> {
     let status = aggregator.status();
     let mut entries = status.plugins.iter().flatten().filter(|entry| entry.plugin == plugin);

@@ -1,6 +1,6 @@
 //! A whole run on this machine: real aggregator, real workers, real mutual TLS; only the pods are processes.
 //!
-//! Combines the steps; starts no thread of its own.
+//! Combines the steps; starts no thread.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,18 +26,18 @@ use client::protocol::ResultId;
 
 /// Where the aggregator listens: only for this machine, on any free port, with the available address family.
 const ADDRESSES: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
-/// People are watching, so this is short.
+/// Short, since a user is watching.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
-/// What to run here.
+/// A run on this machine.
 pub(crate) struct Local<'a> {
     /// The plugins.
     pub definitions: &'a [Definition],
-    /// The run's settings; those about a cluster mean nothing here.
+    /// Settings of the run; those about a cluster have no effect.
     pub config: config::Run,
     /// The number of nodes for plugins that run on each.
     pub nodes: usize,
-    /// Where the archive goes.
+    /// Directory of the archive.
     pub out: PathBuf,
     /// This program, which is also the worker.
     pub program: PathBuf,
@@ -69,8 +69,8 @@ impl Local<'_> {
         temp::dir().join(format!("sonobuoy-{}", self.config.uuid))
     }
 
-    /// Runs everything, once prepared; `watch` receives each change of the status. A stop ends the plugins, but what has
-    /// arrived by then is still processed and packed.
+    /// Runs everything, once prepared; `watch` receives each change of the status. A stop ends the plugins; results
+    /// received before it are still processed and packed.
     pub(crate) fn run(
         mut self,
         watch: impl FnMut(&status::Run) + Send,
@@ -119,7 +119,7 @@ impl Local<'_> {
         let again_expected = again.iter().map(|definition| vec![ResultId::global(definition.name())]);
         let again_expected: Vec<Vec<ResultId>> = again_expected.collect();
         let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
-        // Processes on one machine only have the tokens that are made here.
+        // Processes on one machine only have the tokens created here.
         let (known, tokens) = review::Known::new(expected.iter().chain(&again_expected).flatten().cloned())?;
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();

@@ -26,7 +26,7 @@ pub(super) fn pack(
     uuid: &str,
     started: SystemTime,
 ) -> anyhow::Result<(PathBuf, status::Archive)> {
-    // What is part of another's results has no tree of its own.
+    // A part of another plugin's results has no tree.
     let wholes = plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none());
     let names: Vec<&str> = wholes.map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
@@ -50,7 +50,7 @@ pub(super) fn pack(
         };
         files.push(write().at("cannot write", path)?);
     }
-    // Whoever finds the archive must also find its seal.
+    // A client that finds the archive must also find its seal.
     for file in files.into_iter().chain([file]) {
         let path = file.path().to_owned();
         if let Err(error) = file.commit(true) {

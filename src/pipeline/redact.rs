@@ -1,6 +1,6 @@
-//! Hides secrets in what a run itself writes into its archive: settings, definitions, error reports, its log.
+//! Hides secrets in the files that a run itself adds to its archive: settings, definitions, error reports, its log.
 //!
-//! The rules are those of the snapshot, which counts what they hide. What plugins sent is theirs, and stays. Starts no thread.
+//! Uses and counts the rules of the snapshot. Leaves the plugins' results unchanged. Starts no thread.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write as _};
@@ -13,12 +13,12 @@ use crate::query::Redactor;
 use base::at::At as _;
 use base::{json, small};
 
-/// Larger files are not the run's own.
+/// Maximum size of the run's own files.
 const MAX_JSON_BYTES: u64 = 16 << 20;
-/// A line of a log is cut there.
+/// Maximum length of a line of a log; the remainder is cut.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// Hides secrets in the files that the folder of a run has so far, and writes how often.
+/// Hides secrets in the current files of a run's folder, and records the counts.
 pub(super) fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
     let Some(redactor) = redactor else { return Ok(()) };
     document(&run_dir.join(layout::CONFIG), redactor)?;

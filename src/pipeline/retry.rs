@@ -1,8 +1,8 @@
-//! A second chance: the failed tests of a plugin are started again by themselves, in the same run.
+//! Retries failed tests of a plugin individually, in the same run.
 //!
-//! An attempt is another launch of the plugin, under a name of its own, with the names of the failed tests as its focus. Its
-//! results stay beside the plugin's; `process` makes one of them. After a restart it goes on with the attempt that it was at:
-//! which tests failed is always found out from the results. Starts no thread.
+//! An attempt is another launch of the plugin, under a separate name, with the names of the failed tests as its
+//! focus. Its results stay next to the plugin's; `process` merges them. After a restart, the current attempt
+//! continues: the failed tests are always derived from the results. Starts no thread.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::{config, layout, process, report};
 use base::at::At as _;
 use base::stop::Stop;
 
-/// All attempts that a run may come to, in their order.
+/// All attempts that a run may need, in their order.
 pub(super) fn attempts(config: &config::Run, definitions: &[Definition]) -> Vec<Definition> {
     let numbers = 1..=u32::try_from(config.retry_failed).unwrap_or_default();
     let retried = definitions.iter().filter(|definition| definition.can_retry());
@@ -32,18 +32,18 @@ fn attempt(definition: &Definition, number: u32) -> Definition {
     attempt
 }
 
-/// What it takes to start failed tests again.
+/// Inputs for retrying failed tests.
 pub(super) struct Retries<'a> {
     pub(super) run_dir: &'a Path,
     pub(super) config: &'a config::Run,
     /// The run's plugins.
     pub(super) plugins: &'a [Plugin<'a>],
-    /// The attempts that were prepared; nobody knows yet which of them it takes.
+    /// The prepared attempts; unused ones are allowed.
     pub(super) attempts: &'a [Plugin<'a>],
 }
 
 impl Retries<'_> {
-    /// Starts the failed tests of `plugin` again by `launch` until none is left, or no attempt is.
+    /// Retries the failed tests of `plugin` by `launch` until none is left, or no attempt.
     pub(super) fn run(
         &self,
         aggregator: &Aggregator,
@@ -59,7 +59,7 @@ impl Retries<'_> {
             let own = attempt.definition.name();
             if aggregator.expects(own) && aggregator.wait(own, Some(Instant::now()), stop) == Waited::Complete
             {
-                // From before a restart: what it was to start has been started, and its definition says so.
+                // From before a restart: this attempt was launched, as its definition shows.
                 continue;
             }
             let again = self.failed(aggregator, plugin).and_then(|failed| {
@@ -85,7 +85,7 @@ impl Retries<'_> {
         }
     }
 
-    /// The launches that are to be removed when the run is over.
+    /// Launches to remove after the run.
     pub(super) fn to_remove(&self, aggregator: &Aggregator) -> impl Iterator<Item = &Plugin<'_>> {
         let all = self.plugins.iter().chain(self.attempts);
         all.filter(|plugin| {
@@ -106,13 +106,13 @@ impl Retries<'_> {
         let tree = dir.join(layout::TREE);
         let file = File::open(&tree).at("cannot read", &tree)?;
         let names = report::failed_in(file)?;
-        // What is there until the run is processed is for nobody else.
+        // Temporary until the run is processed.
         fs::remove_file(&tree).at("cannot remove", &tree)?;
         Ok(names.into_iter().map(|name| name.trim().to_owned()).collect())
     }
 }
 
-/// The definition of an attempt at exactly these tests, one after the other; none if there is nothing to start.
+/// Definition of an attempt at exactly these tests, in sequence; none without tests.
 fn focused(definition: &Definition, tests: &BTreeSet<String>) -> Option<Definition> {
     if tests.is_empty() {
         return None;

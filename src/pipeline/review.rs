@@ -1,6 +1,7 @@
-//! Finds out whose token it is: from the API server in a cluster; on one machine, tokens are known beforehand.
+//! Identifies the holder of a token: by the API server in a cluster; by a table on one machine.
 //!
-//! Owns the requirements for a token: issued only for this run, to a pod that this run created for one of its plugins and
+//! Owns the requirements for a token: issued only for this run, to a pod that this run created for one of its plugins
+//! and
 //! that runs on the node of the result. Knows nothing about certificates.
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,7 +20,7 @@ use base::json::json;
 use base::kube::{self, Resource};
 use client::protocol::ResultId;
 
-/// The worker is waiting, and will try again.
+/// Short, since the worker waits and retries.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// The prefix of accounts in user names.
 const ACCOUNT: &str = "system:serviceaccount:";
@@ -65,7 +66,7 @@ impl Cluster {
         Self { client, namespace: namespace.into(), audience, owner: owner.into(), roster, launched }
     }
 
-    /// The pod that holds a token, as the watches have seen it, else from the server.
+    /// Pod that holds a token, from the watches, else from the server.
     fn seat(&self, claims: &Claims) -> Result<Seat, ReviewError> {
         if let Some(seat) = self.roster.seat(&claims.uid).filter(|seat| !seat.node.is_empty()) {
             return Ok(seat);
@@ -133,7 +134,7 @@ impl Reviewer for Cluster {
     }
 }
 
-/// Whether a token of Kubernetes says of itself that it is for `audience`. Whether that is true, only its issuer knows.
+/// Whether a token claims `audience`. Only its issuer can confirm that.
 fn is_for(token: &str, audience: &str) -> bool {
     let claims = token.split('.').nth(1).and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok());
     let claims = claims.and_then(|claims| serde_json::from_slice::<Value>(&claims).ok()).unwrap_or_default();
@@ -143,12 +144,12 @@ fn is_for(token: &str, audience: &str) -> bool {
     }
 }
 
-/// What the API server says about a token.
+/// Claims that the API server confirms.
 #[derive(Debug, PartialEq)]
 struct Claims {
     pod: String,
     uid: String,
-    /// Servers before v1.30 do not say it.
+    /// Absent in servers before v1.30.
     node: Option<String>,
 }
 
@@ -158,7 +159,7 @@ impl Claims {
             let why = status["error"].as_str().unwrap_or("it has ended, or its pod is gone");
             return Err(ReviewError::Unknown(format!("the token was rejected: {why}")));
         }
-        // A server that does not support audiences would accept a token issued for anybody.
+        // A server without support for audiences would accept a token issued for any.
         if !status["audiences"].as_array().is_some_and(|list| list.iter().any(|known| known == audience)) {
             return Err(ReviewError::Unknown(format!("the token is not for `{audience}`")));
         }
@@ -181,11 +182,11 @@ impl Claims {
     }
 }
 
-/// Tokens made here, for the pods of one machine.
+/// Tokens created here, for the pods of one machine.
 pub(super) struct Known(HashMap<String, ResultId>);
 
 impl Known {
-    /// Creates one for each result; returns the known tokens, and those to hand out.
+    /// Creates a token for each result; returns the known tokens, and those to hand out.
     pub(super) fn new(
         ids: impl Iterator<Item = ResultId>,
     ) -> anyhow::Result<(Self, BTreeMap<ResultId, String>)> {

@@ -28,7 +28,7 @@ type Source = Arc<dyn Fn() -> status::Run + Send + Sync>;
 /// The server and what it serves.
 pub(crate) struct StatusService {
     server: Server,
-    /// Where archives are.
+    /// Folder of archives.
     folder: PathBuf,
     source: Mutex<Source>,
 }
@@ -47,12 +47,12 @@ impl StatusService {
         Ok(Self { server, folder: folder.to_owned(), source })
     }
 
-    /// From now on, `source` computes the status.
+    /// Sets the source of the status.
     pub(crate) fn show(&self, source: impl Fn() -> status::Run + Send + Sync + 'static) {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(source);
     }
 
-    /// Answers until `stop`.
+    /// Serves until `stop`.
     pub(crate) fn serve(&self, stop: &Stop) -> Result<()> {
         self.server.run(stop, |request| self.answer(request))
     }

@@ -1,4 +1,4 @@
-//! Sends archives, and their seals, to a store.
+//! Uploads archives, and their seals, to a store.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,13 @@ use base::at::At as _;
 use base::fetch;
 use base::stop::Stop;
 
-/// Sends archives there. In a folder, whose URL ends with `/`, each has its own name; else the URL is that of the newest.
+/// Uploads archives. Below a folder, whose URL ends with `/`, each keeps its name; else the newest one is uploaded to
+/// the URL.
 pub(crate) fn upload(paths: &[PathBuf], url: &str, stop: &Stop) -> Result<()> {
     if url.ends_with('/') {
         return paths.iter().try_for_each(|path| one(path, &format!("{url}{}", name(path)), stop));
     }
-    // Names begin with the time.
+    // Names start with the time.
     paths.iter().max().map_or(Ok(()), |path| one(path, url, stop))
 }
 

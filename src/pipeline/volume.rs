@@ -1,4 +1,4 @@
-//! The folder of the aggregator, which may be a volume: which of the runs in it is this one, and what the others left.
+//! The folder of the aggregator, which may be a volume: finds this run's folder in it, and files of earlier runs.
 //!
 //! Starts no thread.
 
@@ -11,12 +11,12 @@ use base::at::At as _;
 use base::kube::{self, Resource};
 use base::small;
 
-/// No identity of a run is longer.
+/// Maximum size of an identity file.
 const MAX_IDENTITY_BYTES: u64 = 4 << 10;
 
 impl Cluster<'_> {
-    /// What the cluster has assigned to this run, one on each line: uid and version of its two config maps, which a recreated
-    /// pod finds as they were, and the uid of this pod.
+    /// Identity that the cluster gives this run, one value per line: uid and version of its two config maps, which a
+    /// recreated pod finds unchanged, and the uid of this pod.
     pub(super) fn identity(&self, pod: Option<&str>, rights: &Rights<'_>) -> String {
         let of_map = |name: &str| {
             let mut get = || self.client.get(&Resource::CONFIG_MAPS, &self.config.namespace, name);
@@ -30,7 +30,7 @@ impl Cluster<'_> {
         maps.into_iter().chain(pod.map(str::to_owned)).collect::<Vec<_>>().join("\n")
     }
 
-    /// The interrupted run of this `identity`. A folder that outlives pods may contain those of others.
+    /// Interrupted run with this `identity`. A folder that outlives pods may contain others.
     pub(super) fn interrupted(&self, identity: &str) -> anyhow::Result<Option<String>> {
         for entry in fs::read_dir(self.folder).at("cannot read", self.folder)?.flatten() {
             let name = entry.file_name();
@@ -49,14 +49,14 @@ impl Cluster<'_> {
         Ok(None)
     }
 
-    /// Archives of earlier runs, on a volume that outlives them, must not be taken for this run's.
+    /// Moves archives of earlier runs aside, so that they are not mistaken for this run's.
     pub(super) fn put_aside(&self) {
         let earlier = self.folder.join(layout::EARLIER);
         for path in archive::finished(self.folder).unwrap_or_default() {
             let aside = earlier.join(path.file_name().unwrap_or_default());
             let moved = fs::create_dir_all(&earlier).and_then(|()| {
                 for (from, to) in layout::seal(&path).iter().zip(layout::seal(&aside)) {
-                    // Archives from older versions have none.
+                    // Archives from older versions have no seal.
                     let _ = fs::rename(from, to);
                 }
                 fs::rename(&path, &aside)

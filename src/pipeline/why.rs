@@ -1,4 +1,4 @@
-//! Why a run failed that brought nothing but errors, noted in its archive.
+//! Explains, in the archive, why a run produced only errors.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use crate::layout;
 use base::json::json;
 use base::small;
 
-/// So much of an error's file is read.
+/// Maximum bytes read of an error's file.
 const MAX_ERROR_BYTES: u64 = 256 << 10;
 
-/// Writes it, if an error stands in the place of every result that `received` lists.
+/// Writes the explanation if every result in `received` is an error.
 pub(super) fn write(received: &Value, run_dir: &Path) -> Result<()> {
     let results = received.as_array().map(Vec::as_slice).unwrap_or_default();
     let events: Option<Vec<Event>> = results.iter().map(|result| event(result, run_dir)).collect();
@@ -26,7 +26,7 @@ pub(super) fn write(received: &Value, run_dir: &Path) -> Result<()> {
     }
 }
 
-/// The error in the place of a result; none if the result came.
+/// The error in place of a result; none if the result arrived.
 fn event(result: &Value, run_dir: &Path) -> Option<Event> {
     let text = |key: &str| result[key].as_str().map(str::to_owned);
     let (time, plugin, node) = (text("failed")?, text("plugin")?, text("node")?);
