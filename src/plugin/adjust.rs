@@ -1,4 +1,4 @@
-//! Changes to a definition's containers that both client and aggregator make: where results are, environment variables.
+//! Changes to a definition's containers that both client and aggregator make: results volume, environment variables.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::Definition;
 use crate::names::{RESULTS_VOLUME, VERSION_PLACEHOLDER, env};
 use base::json::json;
 
-/// Where Kubernetes published its images until 1.26.
+/// Registry of Kubernetes until 1.26.
 const FROZEN_REGISTRY: &str = "k8s.gcr.io/";
 
 impl Definition {
@@ -17,7 +17,7 @@ impl Definition {
         self.mount(RESULTS_VOLUME, folder);
     }
 
-    /// The same, and also wherever a container mounts it by itself: what its author writes there is found.
+    /// The same, and also at the container's own mount paths, so that files written there are found.
     pub(crate) fn mount_results_also(&mut self, folder: &str) {
         for container in self.containers_mut() {
             let mounts = list(container, "volumeMounts");
@@ -27,7 +27,7 @@ impl Definition {
         self.mount_results(folder);
     }
 
-    /// Where the plugin's container mounts the results besides `folder`.
+    /// Mount path of the results in the plugin's container besides `folder`.
     pub(crate) fn results_mount(&self, folder: &str) -> Option<&str> {
         let mounts = self.spec["volumeMounts"].as_array().into_iter().flatten();
         let mut paths = mounts.filter(|mount| mount["name"] == RESULTS_VOLUME && mount["subPath"].is_null());
@@ -52,7 +52,8 @@ impl Definition {
         }
     }
 
-    /// Takes the conformance image of the cluster's version from where it is published today; whether that was needed.
+    /// Moves the conformance image of the cluster's version to the current registry; returns whether that was
+    /// necessary.
     pub(crate) fn move_to_live_registry(&mut self) -> bool {
         let image = self.spec["image"].as_str().and_then(|image| image.strip_prefix(FROZEN_REGISTRY));
         let image = image.filter(|rest| rest.ends_with(VERSION_PLACEHOLDER));
@@ -61,7 +62,7 @@ impl Definition {
         true
     }
 
-    /// The value of a variable of the plugin's container; empty if it comes from elsewhere, none if there is none.
+    /// Value of a variable of the plugin's container; empty if it comes from a reference, `None` if unset.
     pub(crate) fn env(&self, name: &str) -> Option<&str> {
         let mut variables = self.spec["env"].as_array().into_iter().flatten();
         let variable = variables.find(|variable| variable["name"] == name)?;
@@ -79,8 +80,8 @@ impl Definition {
         }
     }
 
-    /// Before starting a plugin, the aggregator makes the results volume and the two variables that name it point to
-    /// `folder`, so that definitions made for other folders work.
+    /// Points the results volume and the two variables that name it to `folder`, before the aggregator starts a
+    /// plugin, so that definitions written for other paths work.
     pub(crate) fn reconcile(&mut self, folder: &str) {
         self.mount_results(folder);
         let names = [env::OLD_RESULTS_DIR, env::RESULTS_DIR];
@@ -88,7 +89,7 @@ impl Definition {
     }
 }
 
-/// Merges variables into a container's own: one per name, sorted by name; the first one counts, as in the original.
+/// Merges variables into a container's own: one per name, sorted by name; the first one wins, as in the original.
 pub(crate) fn set_env(container: &mut Value, overrides: &BTreeMap<String, String>) {
     let env = list(container, "env");
     let mut merged: BTreeMap<String, Value> = BTreeMap::new();
@@ -165,7 +166,7 @@ mod tests {
             let mut one = plugin(json!({"volumeMounts": before.clone()}));
             one.mount_results_also("/r");
             assert_eq!(one.spec["volumeMounts"], after);
-            // What the aggregator does to it later changes nothing.
+            // The aggregator's later changes have no effect.
             one.mount_results("/r");
             assert_eq!(one.spec["volumeMounts"], after);
             let also = (before == json!([own])).then_some("/tmp/results");

@@ -1,18 +1,18 @@
-//! The definitions that are built into the program: those in plugins.d.
+//! Definitions built into the program: those in plugins.d.
 
 use super::{Definition, Driver, read};
 
 /// The end-to-end tests of Kubernetes.
 pub(crate) const E2E: &str = "e2e";
-/// The journal of every node. This name means the original's plugin, since manifests are compared with the original's.
+/// The journal of every node. The name means the original's plugin, since manifests are compared with the original's.
 pub(crate) const SYSTEMD_LOGS: &str = "systemd-logs";
-/// The same, with our own image.
+/// The same, in the image of this program.
 pub(crate) const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
 
-/// The plugins of a run that names none.
+/// Default plugins of a run.
 pub(crate) const DEFAULT: &[&str] = &[E2E, SYSTEMD_LOGS];
 
-/// Our program in our image.
+/// Path of this program in its image.
 pub(crate) const OWN_PROGRAM: &str = "/sonobuoy";
 
 const SOURCES: &[(&str, &str)] = &[
@@ -23,17 +23,17 @@ const SOURCES: &[(&str, &str)] = &[
     (SYSTEMD_LOGS_NATIVE, include_str!("../../plugins.d/systemd-logs.yaml")),
 ];
 
-/// What a plugin may begin as, by the language that it is written in.
+/// Examples of plugins, by programming language.
 const EXAMPLES: &[(&str, &str)] = &[
     ("shell", include_str!("../../plugins.d/examples/shell.yaml")),
     ("python", include_str!("../../plugins.d/examples/python.yaml")),
     ("go", include_str!("../../plugins.d/examples/go.yaml")),
     ("rust", include_str!("../../plugins.d/examples/rust.yaml")),
 ];
-/// The languages that there are examples for.
+/// Languages with an example.
 pub(crate) const LANGUAGES: &[&str] = &["shell", "python", "go", "rust"];
 
-/// What precedes a line of an example that only a DaemonSet runs.
+/// Prefix of an example's lines that only apply to a DaemonSet.
 const DAEMON_SET_ONLY: &str = "#| ";
 
 /// A definition that runs unchanged, with its comments, under its own name or under `name`.
@@ -47,7 +47,7 @@ pub(crate) fn example(language: &str, name: Option<&str>, driver: Driver) -> Opt
         text = text
             .replacen("driver: Job\n", "driver: DaemonSet\n", 1)
             .lines()
-            // In the printed text the comments on the choice are moot.
+            // In the printed text, comments on the choice are moot.
             .filter(|line| !line.contains("--type DaemonSet"))
             .map(|line| line.replacen(DAEMON_SET_ONLY, "", 1) + "\n")
             .collect();
@@ -55,7 +55,7 @@ pub(crate) fn example(language: &str, name: Option<&str>, driver: Driver) -> Opt
     Some(text)
 }
 
-/// The names of all of them.
+/// Names of all built-in definitions.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().map(|(name, _)| *name)
 }
@@ -63,13 +63,13 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// The built-in definition of that name.
 pub(crate) fn named(name: &str) -> Option<Definition> {
     let (_, text) = SOURCES.iter().find(|(known, _)| *known == name)?;
-    // A test reads all of them.
+    // A test reads all definitions.
     let mut definition = read(text).ok()?.definition;
     name.clone_into(&mut definition.config.plugin_name);
     Some(definition)
 }
 
-/// Our definition that does the same as the built-in one of that name, without another image.
+/// A replacement of the built-in definition of that name that uses only this program's image.
 pub(crate) fn without_image(name: &str) -> Option<Definition> {
     let mut own = named(SYSTEMD_LOGS_NATIVE).filter(|_| name == SYSTEMD_LOGS)?;
     name.clone_into(&mut own.config.plugin_name);

@@ -1,4 +1,4 @@
-//! Checks before a plugin is sent anywhere: valid names, and readable files in its config map.
+//! Checks a plugin before use: valid names, and readable files in its config map.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 use super::{Definition, Driver, RESERVED, RESULT_FORMATS, is_junit};
 use base::yaml;
 
-/// The plugin's name becomes the value of a label, which Kubernetes limits.
+/// Maximum length of a label value, which contains the plugin's name.
 const MAX_LABEL: usize = 63;
-/// The volume `sonobuoy-<name>-vol` must be a DNS label.
+/// Maximum length of a name with a config map: the volume `sonobuoy-<name>-vol` must be a DNS label.
 const MAX_CONFIG_MAP_NAME: usize = 50;
 
 /// Checks one definition.
@@ -18,7 +18,7 @@ pub(crate) fn check(definition: &Definition) -> Result<()> {
     check_content(definition)
 }
 
-/// Checks everything but the name, which can be changed wherever a definition is used.
+/// Checks everything but the name, which can be overridden.
 pub(crate) fn check_content(definition: &Definition) -> Result<()> {
     let name = definition.name();
     check_format(&definition.config.result_format)
@@ -31,7 +31,7 @@ pub(crate) fn check_content(definition: &Definition) -> Result<()> {
     Ok(())
 }
 
-/// Checks the name of a definition, given what the definition has.
+/// Checks the name of a definition with its content.
 pub(crate) fn check_name_of(definition: &Definition) -> Result<()> {
     let name = definition.name();
     check_name(name)?;
@@ -67,7 +67,7 @@ pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
     definitions.iter().try_for_each(|definition| check_part(definition, definitions))
 }
 
-/// Checks that what is part of another plugin's results can be.
+/// Checks that a part of another plugin's results is valid.
 fn check_part(definition: &Definition, all: &[Definition]) -> Result<()> {
     let Some(whole) = &definition.config.part_of else { return Ok(()) };
     let name = definition.name();

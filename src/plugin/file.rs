@@ -9,15 +9,15 @@ use super::{Loaded, read_all};
 use base::at::At as _;
 use base::small;
 
-/// No definition is larger: it must fit into a ConfigMap, which holds 1 MiB.
+/// Maximum size of a definition; a ConfigMap holds only 1 MiB.
 pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// The definitions of a file that somebody named, which may be a pipe.
+/// Loads the definitions of a file given by the user, which may be a pipe.
 pub(super) fn load(path: &Path) -> Result<Vec<Loaded>> {
     load_with(small::read, path)
 }
 
-/// The definitions of a file that was found in a folder: nobody may ever write to a pipe there.
+/// Loads the definitions of a file found in a folder; rejects pipes, which may never have a writer.
 pub(super) fn load_found(path: &Path) -> Result<Vec<Loaded>> {
     load_with(small::read_regular, path)
 }
@@ -36,7 +36,7 @@ fn load_with(read: impl Fn(&Path, u64) -> io::Result<Vec<u8>>, path: &Path) -> R
     parse(&bytes, &path.display().to_string())
 }
 
-/// The definitions of a text.
+/// Parses the definitions of a text.
 pub(super) fn parse(bytes: &[u8], origin: &str) -> Result<Vec<Loaded>> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| anyhow!("`{origin}` is not text: byte {} is not UTF-8", error.valid_up_to()))?;
@@ -49,7 +49,7 @@ pub(super) fn parse(bytes: &[u8], origin: &str) -> Result<Vec<Loaded>> {
     Ok(all)
 }
 
-/// The only definition.
+/// Returns the only definition; rejects several.
 pub(super) fn only(mut all: Vec<Loaded>, origin: &str) -> Result<Loaded> {
     match (all.pop(), all.len()) {
         (Some(loaded), 0) => Ok(loaded),

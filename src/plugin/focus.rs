@@ -1,6 +1,7 @@
-//! Which tests of its suite a plugin runs: the variables that say so, exactly these tests, and several parts beside each other.
+//! Selects the tests that a plugin runs: the variables for that, an exact list of tests, and a split into parallel
+//! parts.
 //!
-//! Knows the names of tests only as they are given; where they come from is up to whoever splits.
+//! Receives the names of tests from its caller.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +11,27 @@ use super::Definition;
 use crate::layout;
 use base::pattern;
 
-/// The variables that tell a plugin which of its tests to run, which of these not, and whether several at a time.
+/// Variables with the patterns of tests to run and to skip, and whether to run tests in parallel.
 pub(crate) const FOCUS: &str = "E2E_FOCUS";
 /// See [`FOCUS`].
 pub(crate) const SKIP: &str = "E2E_SKIP";
 /// See [`FOCUS`].
 pub(crate) const PARALLEL: &str = "E2E_PARALLEL";
 
-/// The system takes no longer variable.
+/// Maximum length of a variable on Linux, with a margin.
 const MAX_FOCUS_BYTES: usize = 96 << 10;
-/// What marks tests that must not run beside others.
+/// Labels of tests that must not run in parallel with others.
 const ALONE: [&str; 2] = ["[Serial]", "[Disruptive]"];
 
-/// The pattern that matches exactly these tests; none if they are too many for a variable.
+/// Pattern that matches exactly these tests; `None` if it exceeds the limit of a variable.
 pub(crate) fn exactly<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<String> {
     let names: Vec<String> = names.into_iter().map(|name| pattern::quote(name.trim())).collect();
-    // Frameworks match the name with that of the suite before it.
+    // Frameworks match the name including that of the suite.
     let pattern = format!("(^| )({})$", names.join("|"));
     (pattern.len() <= MAX_FOCUS_BYTES).then_some(pattern)
 }
 
-/// The same plugin, with exactly these tests; none if they are too many.
+/// The same plugin, with exactly these tests; `None` if they are too many.
 pub(crate) fn only<'n>(
     definition: &Definition,
     tests: impl IntoIterator<Item = &'n str>,
@@ -45,8 +46,8 @@ pub(crate) fn only<'n>(
     Some(only)
 }
 
-/// A plugin as several that run beside each other, each with its share of the tests that the plugin chooses from `names`; and one
-/// after them for tests that must not run beside others. All of them are parts of the first.
+/// Splits a plugin into parallel ones, each with its share of the tests that the plugin selects from `names`, and a
+/// later one for tests that must not run in parallel. All of them are parts of the first.
 pub(crate) fn split(definition: &Definition, names: &[String], parts: usize) -> Result<Vec<Definition>> {
     let name = definition.name();
     let compiled = |variable: &str| {

@@ -9,7 +9,7 @@ use super::{Definition, Loaded, file};
 use base::at::At as _;
 use base::{sys, temp};
 
-/// The folder's name below the home folder.
+/// Name of the folder in the home directory.
 const FOLDER: &str = ".sonobuoy";
 
 /// The folder of installed plugins.
@@ -18,7 +18,8 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// The user's folder for finding plugins by name; `Err` says why not if that is switched off or there is no such folder.
+    /// Opens the user's folder for finding plugins by name; `Err` explains if the feature is disabled or the folder
+    /// missing.
     pub(crate) fn by_name(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         if !is_on(variable) {
             return Err("plugin installation is switched off by SONOBUOY_PLUGIN_INSTALLATION".into());
@@ -26,7 +27,7 @@ impl Installed {
         Self::open(variable)
     }
 
-    /// The user's folder, created if missing; `Err` says why there is none.
+    /// Opens the user's folder, creating it if missing; `Err` explains a failure.
     pub(crate) fn open(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         let folder = folder(variable)?;
         match fs::create_dir(&folder) {
@@ -39,7 +40,7 @@ impl Installed {
         Ok(Self { folder })
     }
 
-    /// The usable names, in no particular order; a missing folder is not created and has none.
+    /// Usable names, unsorted; a missing folder is not created and has none.
     pub(crate) fn names(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
         let mut names = Vec::new();
         if !is_on(variable) {
@@ -57,19 +58,19 @@ impl Installed {
         names
     }
 
-    /// The file of a plugin, whether it exists or not.
+    /// File of a plugin, whether it exists or not.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         let name = if has_yaml_ending(Path::new(name)) { name.to_owned() } else { format!("{name}.yaml") };
         self.folder.join(name)
     }
 
-    /// The file of a plugin that `list` shows, possibly in a subfolder.
+    /// File of a plugin that `list` shows, possibly in a subfolder.
     fn listed(&self, name: &str) -> Option<PathBuf> {
         let below = name.split('/').all(is_plain);
         below.then(|| self.path(name)).filter(|path| path.is_file())
     }
 
-    /// The file of an installed plugin; none for a name that is a path.
+    /// File of an installed plugin; none for a name that is a path.
     pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
         is_plain(name).then(|| self.path(name)).filter(|path| path.is_file())
     }
@@ -82,7 +83,7 @@ impl Installed {
         Ok(paths.into_iter().map(|path| (path.clone(), load(&path))).collect())
     }
 
-    /// The definition installed under a name.
+    /// Definition installed under a name.
     pub(crate) fn show(&self, name: &str) -> Result<Loaded> {
         match self.listed(name) {
             Some(path) => load(&path),
@@ -115,7 +116,7 @@ impl Installed {
     }
 }
 
-/// The user's folder for installed plugins and other things that outlive a command.
+/// The user's folder for installed plugins and other persistent data.
 pub(crate) fn folder(variable: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
     let home = sys::homes(variable).into_iter().next();
     match (variable("SONOBUOY_DIR").filter(|folder| !folder.is_empty()), home) {

@@ -1,7 +1,7 @@
-//! The flat form of v0.8: `name`, `driver`, `resultType` and a PodSpec with a worker container written by hand.
+//! The flat form of v0.8: `name`, `driver`, `resultType` and a PodSpec with a handwritten worker container.
 //!
 //! Converted to the current form: the container that produces results becomes the plugin's container; the worker and
-//! whatever only it needed are dropped, since every pod now gets a worker.
+//! its private volumes are dropped, since every pod now gets a worker.
 
 use serde_json::{Map, Value};
 
@@ -11,9 +11,9 @@ use crate::names::{RESULTS_VOLUME, SERVICE_ACCOUNT, env};
 use base::json::json;
 use base::yaml::{Content, Error, Node, typed};
 
-/// The config map of the worker's configuration, which no longer exists.
+/// Placeholder for the worker's config map, which no longer exists.
 const PLACEHOLDER: &str = "__SONOBUOY_CONFIGMAP__";
-/// Where a worker of v0.8 looks for results.
+/// Results directory of a worker of v0.8.
 const RESULTS_DIR: &str = "/tmp/results";
 
 /// Converts a definition of the flat form.
@@ -67,7 +67,7 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
     remove_plain_results(&mut pod);
     let account = pod.entry("serviceAccountName").or_insert(Value::Null);
     if account.is_null() && pod.get("serviceAccount").is_none_or(Value::is_null) {
-        // Plugins of v0.8 ran with all rights of the run.
+        // Plugins of v0.8 ran with all permissions of the run.
         pod.insert("serviceAccountName".into(), json!(SERVICE_ACCOUNT));
     }
     let spec = producers.remove(0);
@@ -84,7 +84,7 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
                 definition.config.plugin_name
             ));
         }
-        // The one type whose results were JUnit in a tar.
+        // The only type whose results were JUnit in a tar.
         if kind == "e2e" {
             definition.config.result_format = "junit".into();
         }
@@ -118,7 +118,7 @@ fn remove_plain_results(pod: &mut Map<String, Value>) {
     }
 }
 
-/// The volume through which results reach the worker: mounted at its results folder, else shared with a producer.
+/// The volume that carries results to the worker: mounted at its results directory, else shared with a producer.
 fn shared_volume(workers: &[Value], producers: &[Value], gone: &[String]) -> Option<String> {
     let mounts = |containers: &[Value]| -> Vec<(String, String)> {
         let all = containers.iter().filter_map(|container| container["volumeMounts"].as_array()).flatten();
@@ -139,7 +139,7 @@ fn shared_volume(workers: &[Value], producers: &[Value], gone: &[String]) -> Opt
     at_folder.or(of_worker.first()).map(|(name, _)| name.clone())
 }
 
-/// Calls the volume `shared` as the program does. Another volume of that name gets the free one.
+/// Renames the volume `shared` to the program's name. Another volume of that name gets the free one.
 fn rename<'v>(named: impl Iterator<Item = &'v mut Value>, shared: &str) {
     for value in named {
         if value["name"] == shared {
@@ -150,7 +150,7 @@ fn rename<'v>(named: impl Iterator<Item = &'v mut Value>, shared: &str) {
     }
 }
 
-/// Where a container has volumes that are gone.
+/// Mounts of a container whose volumes were removed.
 fn mounts_of<'c>(container: &'c Value, gone: &'c [String]) -> impl Iterator<Item = &'c str> {
     let mounts = container["volumeMounts"].as_array().into_iter().flatten();
     let of_gone = mounts.filter(|mount| gone.iter().any(|name| mount["name"] == json!(name)));
@@ -274,7 +274,7 @@ spec:
             assert_eq!(pod["initContainers"][0]["volumeMounts"], json!([mounts[1]]), "{text}");
             assert_eq!((&pod["volumes"], &pod["serviceAccountName"]), (&expected, &json!("own")), "{text}");
         }
-        // A volume that only looks like the shared one keeps its content.
+        // A similar volume with its own content is kept.
         let swapped =
             json!([{"name": "results", "hostPath": {"path": "/h"}}, {"name": "out", "emptyDir": {}}]);
         let text = pod(swapped, json!([{"name": "out", "mountPath": "/tmp/results"}]), json!([])).to_string();

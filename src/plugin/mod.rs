@@ -1,7 +1,8 @@
-//! Plugin definitions: reading all formats, checking, writing; where to find them; the built-in ones.
+//! Plugin definitions: reading all formats, checking, writing; search paths; built-in definitions.
 //!
-//! Owns [`Definition`], the description of one plugin. The Kubernetes parts are kept as untyped trees, so that every field
-//! passes through. Knows nothing about a run's settings or about starting plugins: `deploy` and `driver` do.
+//! Owns [`Definition`], the description of one plugin. The Kubernetes parts are kept as untyped trees, so that every
+//! field
+//! is preserved. Knows nothing about a run's settings or about starting plugins: `deploy` and `driver` do.
 
 mod adjust;
 pub(crate) mod builtin;
@@ -36,28 +37,28 @@ pub(crate) use {
     source::{Found, find, one},
 };
 
-/// The name that stands for the aggregator and for the whole run, so no plugin may have it.
+/// Name of the aggregator and of the run as a whole, reserved.
 pub(crate) const RESERVED: &str = "sonobuoy";
 
-/// One plugin: what to run and how to read its results.
+/// A plugin: its containers and the format of its results.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition {
-    /// The part that is ours.
+    /// The `sonobuoy-config` section.
     pub config: Config,
     /// The plugin's container, a core/v1 Container.
     pub spec: Value,
-    /// The pod around it, a core/v1 PodSpec whose containers are sidecars; the driver has a default.
+    /// The surrounding pod, a core/v1 PodSpec whose containers are sidecars; the driver has a default.
     pub pod_spec: Option<Value>,
     /// Additional volumes of the pod.
     pub extra_volumes: Vec<Value>,
-    /// Files by name, for the containers' config folder.
+    /// Files by name, for the containers' config directory.
     pub config_map: BTreeMap<String, String>,
 }
 
 /// The result formats; `e2e` is an old name for `junit`, and none means `raw`.
 pub(crate) const RESULT_FORMATS: [&str; 5] = ["raw", "junit", "gojson", "manual", "e2e"];
 
-/// Whether results of a format are JUnit files, which tell tests apart.
+/// Whether results of a format are JUnit files, which list individual tests.
 pub(crate) fn is_junit(format: &str) -> bool {
     ["junit", "e2e"].contains(&format)
 }
@@ -69,57 +70,57 @@ pub(crate) struct Config {
     pub driver: Driver,
     /// The driver as the definition spells it; case does not matter.
     pub driver_spelling: String,
-    /// The plugin's name, also that of its results.
+    /// Name of the plugin and of its results.
     pub plugin_name: String,
-    /// How to read the results: junit, e2e, gojson, manual; anything else is raw.
+    /// Format of the results: junit, e2e, gojson, manual; any other is raw.
     pub result_format: String,
-    /// Which files to read, by base name; if empty, the format decides.
+    /// Base names of the files to read; if empty, the format decides.
     pub result_files: Vec<String>,
     /// Keeps the pods after the run.
     pub skip_cleanup: bool,
-    /// Lets the done file name something outside the results folder.
+    /// Lets the done file name paths outside the results directory.
     pub results_anywhere: bool,
-    /// For people.
+    /// Human-readable description.
     pub description: String,
-    /// Where the definition comes from.
+    /// URL of the definition.
     pub source_url: String,
     /// Launch group; lower ones start first.
     pub order: i64,
-    /// How long it may take, unless the run's settings override it; 0 means forever.
+    /// Time limit, unless the run's settings override it; 0 means none.
     pub timeout: Option<Duration>,
-    /// What it may do in the cluster; if not given, whatever the run may.
+    /// Permissions in the cluster; if not given, those of the run.
     pub permissions: Option<Permissions>,
     /// Whether a worker submits its results; if not, the plugin does so itself.
     pub worker: bool,
-    /// The plugin whose results its own become part of.
+    /// Plugin whose results include this one's.
     pub part_of: Option<String>,
 }
 
-/// What a plugin needs from the cluster's API.
+/// Permissions of a plugin in the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Permissions {
-    /// Nothing: it gets no token.
+    /// None: the plugin gets no token.
     None,
-    /// To read everything, secrets included.
+    /// Read access to everything, secrets included.
     Read,
-    /// Everything the run may do.
+    /// All permissions of the run.
     Admin,
     /// These RBAC rules.
     Rules(Vec<Value>),
 }
 
-/// A definition, with remarks on how it was read.
+/// A definition, with notes from reading it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Loaded {
     /// The definition.
     pub definition: Definition,
-    /// Sentences for people, such as that an old form was converted.
+    /// Notes for the user, such as the conversion of an old form.
     pub notes: Vec<String>,
-    /// The first key that is probably misspelt, with its place and what may be meant; it is a note as well.
+    /// The first key that is probably misspelt, with its position and a suggestion; also one of the notes.
     pub misspelt: Option<yaml::Error>,
 }
 
-/// How a plugin is started.
+/// How the pods of a plugin are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
     /// One pod for the cluster.
@@ -177,18 +178,17 @@ impl Definition {
         }
     }
 
-    /// The plugin's name.
+    /// Name of the plugin.
     pub(crate) fn name(&self) -> &str {
         &self.config.plugin_name
     }
 
-    /// The plugin whose results these are: another one's for a part, else its own.
+    /// Plugin whose results these are: another one for a part, else this one.
     pub(crate) fn whole(&self) -> &str {
         self.config.part_of.as_deref().unwrap_or(&self.config.plugin_name)
     }
 
-    /// Whether its failed tests can be started again: it reads which tests to run from a variable, and says in JUnit what
-    /// became of each.
+    /// Whether failed tests can be retried: requires a variable with the tests to run, and results in JUnit.
     pub(crate) fn can_retry(&self) -> bool {
         self.config.driver == Driver::Job
             && self.config.part_of.is_none()
@@ -196,7 +196,7 @@ impl Definition {
             && self.env(focus::FOCUS).is_some()
     }
 
-    /// The definition as it is written, empty parts left out.
+    /// The definition as a value, without empty parts.
     pub(crate) fn to_value(&self) -> Value {
         let mut whole = Map::new();
         if !self.config_map.is_empty() {
@@ -239,7 +239,8 @@ impl Definition {
     }
 }
 
-/// The same image in another registry, under the last part of its name; an image already in that registry is unchanged.
+/// Moves an image to another registry, under the last part of its name; an image already in that registry is
+/// unchanged.
 pub(crate) fn relocated(image: &str, registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
     if image.strip_prefix(registry).is_some_and(|rest| rest.starts_with('/')) {
@@ -250,7 +251,7 @@ pub(crate) fn relocated(image: &str, registry: &str) -> String {
 }
 
 impl Permissions {
-    /// The permissions that this word stands for.
+    /// Parses the short form of permissions.
     fn parse(word: &str) -> Option<Self> {
         [("none", Self::None), ("read", Self::Read), ("admin", Self::Admin)]
             .into_iter()

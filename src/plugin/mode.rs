@@ -1,14 +1,14 @@
 //! The modes of the e2e plugin: which tests `--mode` focuses on and skips.
 //!
-//! Owns only the data; turning it into environment variables is up to whoever applies a mode. The tests that
+//! Owns only the data; the caller sets the environment variables. The tests that
 //! `conformance-lite` skips are in `conformance-lite.txt`, one pattern per line.
 
 /// Which e2e tests run, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// Its name for `--mode`.
+    /// Name for `--mode`.
     pub name: &'static str,
-    /// For people.
+    /// Human-readable description.
     pub description: &'static str,
     /// `E2E_FOCUS`.
     pub focus: &'static str,
@@ -25,7 +25,7 @@ enum Skip {
     Lines(&'static str),
 }
 
-/// The mode that certification asks for.
+/// Mode required for certification.
 pub(crate) const CERTIFIED: &str = "certified-conformance";
 
 /// The names of all modes, in order.
@@ -71,17 +71,17 @@ pub(crate) const MODES: &[Mode] = &[
 ];
 
 impl Mode {
-    /// The mode with that name, ignoring case.
+    /// Finds a mode by name, ignoring case.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         MODES.iter().find(|mode| mode.name.eq_ignore_ascii_case(name))
     }
 
-    /// Whether a flag names the mode that certification asks for.
+    /// Whether a flag selects the mode required for certification.
     pub(crate) fn is_certified(name: Option<&String>) -> bool {
         name.is_some_and(|name| name.eq_ignore_ascii_case(CERTIFIED))
     }
 
-    /// `E2E_SKIP`; empty means that the variable must not be set at all.
+    /// `E2E_SKIP`; if empty, the variable must be unset.
     pub(crate) fn skip(&self) -> String {
         match self.skip {
             Skip::Nothing => String::new(),

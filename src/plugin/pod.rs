@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::{Definition, Driver};
 use base::json::json;
 
-/// Maximum number of times that a container which fails is started again in a pod with `restartPolicy: OnFailure`.
+/// Maximum restarts of a failing container in a pod with `restartPolicy: OnFailure`.
 pub(crate) const MAX_FAILURES: u8 = 5;
 
 impl Definition {
-    /// The number of failures after which a container is started again.
+    /// Maximum failures after which a container is still restarted.
     pub(crate) fn max_failures(&self) -> u8 {
         let policy = self.pod_spec.as_ref().map(|spec| &spec["restartPolicy"]);
         if policy.is_some_and(|policy| policy == "OnFailure") { MAX_FAILURES } else { 0 }

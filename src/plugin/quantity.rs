@@ -1,9 +1,9 @@
-//! Kubernetes quantities, such as `500m` or `1Gi`, in the canonical form in which Kubernetes writes them.
+//! Kubernetes quantities, such as `500m` or `1Gi`, in the canonical form of Kubernetes.
 
-/// What a suffix stands for.
+/// Base of a suffix.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
-    /// `k`, `M`, ... and none.
+    /// `k`, `M`, ... and no suffix.
     Thousands,
     /// `Ki`, `Mi`, ...
     Binary,
@@ -13,12 +13,12 @@ enum Form {
 
 const THOUSANDS: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-/// Anything finer is rounded.
+/// Precision; finer values are rounded.
 const NANO: i128 = 1_000_000_000;
 /// The maximum of quantities with a binary suffix.
 const MAX_BINARY: i128 = i64::MAX as i128 * NANO;
 
-/// The quantity as Kubernetes writes it, `0.5` as `500m`; `None` if it is not a quantity.
+/// Canonical form of a quantity, `0.5` as `500m`; `None` for other text.
 pub(super) fn canonical(text: &str) -> Option<String> {
     let text = text.trim();
     let negative = text.starts_with('-');
@@ -33,7 +33,7 @@ pub(super) fn canonical(text: &str) -> Option<String> {
     if is_final(whole.trim_start_matches('0'), fraction, form, power) {
         return Some(text.to_owned());
     }
-    // Numbers too large for any machine stay as written.
+    // Numbers too large for any machine are kept unchanged.
     Some(nanos(whole, fraction, base, power).map_or_else(
         || text.to_owned(),
         |nanos| {
@@ -43,8 +43,8 @@ pub(super) fn canonical(text: &str) -> Option<String> {
     ))
 }
 
-/// Whether Kubernetes takes the text for its own canonical form and keeps it: the digits stand for thousands or thousandths
-/// of something and do not end in a thousand, or are not a multiple of 8 times a power of 1024.
+/// Whether Kubernetes keeps the text unchanged as canonical: a decimal form with a power of 1000 whose digits do not end
+/// in a thousand, or a binary form that is not a multiple of 8 times a power of 1024.
 fn is_final(whole: &str, fraction: &str, form: Form, power: i32) -> bool {
     let count = |text: &str| i32::try_from(text.len()).unwrap_or(i32::MAX);
     if form == Form::Binary {
@@ -68,7 +68,7 @@ fn meaning(suffix: &str) -> Option<(Form, i128, i32)> {
     Some((Form::Exponent, 10, exponent.parse().ok()?))
 }
 
-/// The number in billionths, rounded up; `None` if it is too large for that.
+/// The number in billionths, rounded up; `None` on overflow.
 fn nanos(whole: &str, fraction: &str, base: i128, power: i32) -> Option<i128> {
     let digits = format!("{whole}{}", fraction.trim_end_matches('0'));
     let digits = digits.trim_start_matches('0');
@@ -99,7 +99,7 @@ fn write(nanos: i128, form: Form) -> String {
     }
 }
 
-/// Divides the number by `factor` up to `max` times, as long as it is divisible; also returns how often.
+/// Divides the number by `factor` up to `max` times, while divisible; also returns the number of divisions.
 fn reduced(mut number: i128, factor: i128, max: usize) -> (i128, usize) {
     let mut times = 0;
     while times < max && number != 0 && number % factor == 0 {

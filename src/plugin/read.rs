@@ -1,4 +1,4 @@
-//! Definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from v0.8.
+//! Reads definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from v0.8.
 
 use super::shape::driver;
 use super::{Config, Definition, Loaded, Permissions, legacy, shape};
@@ -18,10 +18,10 @@ pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
     all.pop().ok_or_else(|| yaml::Place { line: 1, column: 1 }.error("there is no plugin definition"))
 }
 
-/// Reads the definitions of a text: one, or all that its ConfigMap wraps.
+/// Reads the definitions of a text: one, or all that its ConfigMap contains.
 pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     let first = parse(text)?;
-    // Behind a definition nothing is read, as in the original.
+    // Documents after a definition are ignored, as in the original.
     if !is_config_map(&first) && !is_object(&first) {
         return Ok(vec![one(&first)?]);
     }
@@ -48,7 +48,7 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     }
 }
 
-/// What a document is, in messages.
+/// Describes a document in messages.
 fn kind_and_name(node: &Node) -> String {
     let text = |node: Option<&Node>| match node.map(|node| &node.content) {
         Some(Content::Text(text)) => text.clone(),
@@ -63,7 +63,7 @@ fn is_object(node: &Node) -> bool {
     node.get("apiVersion").is_some() && node.get("kind").is_some_and(foreign)
 }
 
-/// Whether a ConfigMap holds a definition, and not only the settings of a run.
+/// Whether a ConfigMap contains a definition, and not only the settings of a run.
 fn has_definition(data: &Node) -> bool {
     data.entries().iter().any(|(key, _)| is_definition_file(&key.text))
 }
@@ -112,7 +112,7 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
 
 const NEW_FORM: &str = "create a new one with `sonobuoy gen plugin`";
 
-/// The settings of a run are JSON as well.
+/// Excludes the settings of a run, which are JSON as well.
 fn is_definition_file(name: &str) -> bool {
     name != names::CONFIG_KEY && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
 }
@@ -159,11 +159,11 @@ fn one(node: &Node) -> Result<Loaded, Error> {
     Ok(Loaded { definition, notes: parts.notes, misspelt })
 }
 
-/// Notes the keys of `sonobuoy-config` that mean nothing; returns the first that is near one that does.
+/// Notes unknown keys of `sonobuoy-config`; returns the first that resembles a known one.
 fn unknown_keys(node: &Node, notes: &mut Vec<String>) -> Option<Error> {
     let mut misspelt = None;
     for (key, _) in node.entries().iter().filter(|(key, _)| !KEYS.contains(&key.text.as_str())) {
-        // Published definitions have these, and no program has ever read them.
+        // Published definitions contain these keys, which no program has ever read.
         if ["result-type", "source_url"].contains(&key.text.as_str()) {
             continue;
         }
@@ -189,7 +189,7 @@ fn check_kind(node: &Node) -> Result<(), Error> {
     Ok(())
 }
 
-/// What `sonobuoy-config` may hold.
+/// Known keys of `sonobuoy-config`.
 const KEYS: [&str; 13] = [
     "driver",
     "plugin-name",

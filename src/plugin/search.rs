@@ -1,4 +1,4 @@
-//! Plugins in the folders of the search path: all of them for the aggregator, one by its name for `-p`.
+//! Finds plugins in the folders of the search path: all of them for the aggregator, one by name for `-p`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,21 +8,21 @@ use anyhow::{Result, bail};
 use super::{Definition, Loaded, file};
 use base::sys;
 
-/// The user's folder in the original's default search path, and the one that the original documents: both are searched.
+/// The user's folder in the original's default search path, and the documented one: both are searched.
 const HOME_FOLDERS: [&str; 2] = ["~/sonobuoy/plugins.d", "~/.sonobuoy/plugins.d"];
 
 /// The result of a search.
 pub(crate) struct Search {
-    /// The definitions to run, by name.
+    /// Definitions to run, by name.
     pub definitions: Vec<Definition>,
-    /// Problems with files that were not selected, and notes; for the log.
+    /// Notes, and problems with files that were not selected; for the log.
     pub remarks: Vec<String>,
 }
 
-/// Loads the definitions in `folders`; `selected` names those to run, `None` means all of them.
+/// Loads the definitions in `folders`; `selected` names those to run, `None` means all.
 ///
-/// An unreadable file only matters if it may be one to run: if all selected plugins are found elsewhere it becomes a
-/// remark, so that a stray file does not end the run.
+/// An unreadable file fails the run only if it may contain a selected plugin: once all of them are found elsewhere,
+/// it becomes a remark.
 pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<Search> {
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut broken = Vec::new();
@@ -61,7 +61,7 @@ pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<
     Ok(search)
 }
 
-/// Keeps the selected plugins; `Err` has a selected name that none of them has.
+/// Keeps the selected plugins; `Err` contains a selected name that is missing.
 pub(crate) fn select<'s, T>(
     plugins: &mut Vec<T>,
     selected: &'s [String],
@@ -76,8 +76,8 @@ pub(crate) fn select<'s, T>(
     Ok(())
 }
 
-/// The first definition in `folders` that is called `name`, or whose file is. A file that cannot be read may define any
-/// other plugin.
+/// The first definition in `folders` whose name, or file name, is `name`. Skips unreadable files, which may define
+/// other plugins.
 pub(super) fn named(folders: &[String], name: &str) -> Option<Loaded> {
     files(folders).into_iter().find_map(|path| {
         let is_file = path.file_stem().is_some_and(|stem| stem == name);
@@ -86,17 +86,17 @@ pub(super) fn named(folders: &[String], name: &str) -> Option<Loaded> {
     })
 }
 
-/// Whether a selection means the plugin of that name: old configurations write `systemd_logs`, which is no name any more.
+/// Whether a selection means the plugin of that name: old configurations write `systemd_logs`, now an invalid name.
 pub(crate) fn is_selected(selected: &str, name: &str) -> bool {
     selected == name || with_hyphens(selected) == name
 }
 
-/// A name as it is written since v0.10.
+/// Converts a name to the spelling since v0.10.
 pub(super) fn with_hyphens(name: &str) -> String {
     name.replace('_', "-")
 }
 
-/// A folder of a search path: `~` and `$HOME` are the user's home.
+/// Expands `~` and `$HOME` in a folder of a search path.
 fn with_home(folder: &str) -> PathBuf {
     let below = ["~", "$HOME"]
         .iter()
@@ -109,7 +109,7 @@ fn with_home(folder: &str) -> PathBuf {
     }
 }
 
-/// Every file with the right extension directly in the folders, once each; missing folders are skipped. The files of a
+/// Every file with a known extension directly in the folders, once each; skips missing folders. The files of a
 /// mounted ConfigMap are links into `..data`.
 fn files(folders: &[String]) -> Vec<PathBuf> {
     let mut all = Vec::new();

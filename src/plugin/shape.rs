@@ -1,5 +1,5 @@
-//! The Kubernetes parts of definitions: their types, checked while line and column are still known, so that a number in
-//! place of text is not left for the API server to find in the middle of a run; and their canonical form, the same as
+//! The Kubernetes parts of definitions: their types, checked while line and column are known, so that a number in
+//! place of text is reported before the run; and their canonical form, the same as
 //! that of Kubernetes' own programs. `kubernetes.txt` lists the fields.
 
 use std::collections::HashMap;
@@ -54,15 +54,15 @@ fn field(name: &'static str, mark: &'static str) -> Field {
     Field { name, kind: mark, written: Written::Filled }
 }
 
-/// Reads Kubernetes parts and collects remarks for people.
+/// Reads Kubernetes parts and collects notes for the user.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// What was left out, and why.
+    /// Omitted fields, with reasons.
     pub(super) notes: Vec<String>,
 }
 
 impl Parts {
-    /// A core/v1 Container; a missing one has just an empty name.
+    /// A core/v1 Container; a missing one has only an empty name.
     pub(super) fn container(&mut self, node: Option<&Node>) -> Result<Value, Error> {
         node.map_or_else(|| Ok(empty(CONTAINER)), |node| self.value("spec", node, CONTAINER))
     }
@@ -133,7 +133,7 @@ impl Parts {
             if value.is_null() || fields.iter().any(|field| field.name == key.text) {
                 continue;
             }
-            // Kubernetes evolves, so what it may have added since is passed on.
+            // Fields of later Kubernetes versions are passed on.
             if may_become_a_field(&key.text, fields) {
                 object.insert(key.text.clone(), tree(value));
                 self.notes
@@ -158,8 +158,8 @@ fn is_field(kind: &str, name: &str) -> bool {
     fields(kind).iter().any(|field| field.name == name)
 }
 
-/// Whether an unknown key may be a field of a later Kubernetes: it looks like one and is not just in the wrong place or
-/// case.
+/// Whether an unknown key may be a field of a later Kubernetes: well-formed, and not a known field in the wrong place
+/// or case.
 fn may_become_a_field(key: &str, fields: &[Field]) -> bool {
     key.starts_with(|c: char| c.is_ascii_lowercase())
         && key.bytes().all(|b| b.is_ascii_alphanumeric())
@@ -179,7 +179,7 @@ fn why(key: &str, fields: &[Field]) -> String {
     }
 }
 
-/// The value of a field that is not given.
+/// Default value of a missing field.
 fn empty(kind: &str) -> Value {
     match kind {
         "text" => json!(""),
@@ -225,7 +225,7 @@ pub(super) fn driver(node: &Node, path: &str) -> Result<Driver, Error> {
         .ok_or_else(|| value.place.error(format!("`{path}` is `{text}`; write Job or DaemonSet")))
 }
 
-/// A node as JSON, leaving out keys without a value, as Go does.
+/// A node as JSON, without null values, as in Go.
 pub(super) fn tree(node: &Node) -> Value {
     match &node.content {
         Content::Map(entries) => Value::Object(

@@ -1,4 +1,4 @@
-//! Where `-p` finds plugins: installed ones, built-in ones, URLs, folders, files, and names in the search path, in this
+//! Finds plugins for `-p`: installed ones, built-in ones, URLs, folders, files, and names in the search path, in this
 //! order.
 
 use std::fs;
@@ -13,20 +13,20 @@ use base::fetch::fetch;
 use base::near;
 use base::sys;
 
-/// So many files of a folder are looked at for one that somebody may have meant.
+/// Maximum files of a folder searched for a suggestion.
 const MAX_LOOKED_AT: usize = 1_000;
 
 /// A plugin that was found.
 pub(crate) struct Found {
     /// The definition.
     pub definition: Definition,
-    /// Whether it is one of ours, so that flags for our plugins apply to its image and pull policy.
+    /// Whether it is built in, so that flags for image and pull policy apply.
     pub built_in: bool,
-    /// Remarks for people on how it was read, each naming the file.
+    /// Notes for the user, each naming the file.
     pub notes: Vec<String>,
 }
 
-/// Finds what one `-p VALUE` means; `folders` is the search path.
+/// Resolves one `-p VALUE`; `folders` is the search path.
 pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> Result<Vec<Found>> {
     let (source, new_name) = split_name(value);
     if value.trim().is_empty() {
@@ -75,7 +75,7 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
     custom(file::load(path)?, value, new_name)
 }
 
-/// The files of this folder that may be definitions.
+/// Files of the working directory that may be definitions.
 fn definitions_here() -> Vec<String> {
     let entries = fs::read_dir(".").into_iter().flatten().take(MAX_LOOKED_AT);
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
