@@ -1,6 +1,6 @@
-//! `error.json`: what worker or aggregator noted when a result did not come.
+//! Reads `error.json`: why a result is missing, according to worker or aggregator.
 //!
-//! Its values become text as Go prints them (`map[a:1 b:[x y]]`), because that is what readers of the original find.
+//! Formats values as Go prints them (`map[a:1 b:[x y]]`), since readers of the original expect that.
 
 use std::io::Read;
 
@@ -10,14 +10,14 @@ use serde_json::{Map, Value};
 use crate::item::{FAILED, Item, SKIPPED, TIMEOUT};
 use client::protocol::FailureKind;
 
-/// The item of a report named `file_name`; the caller adds where it lies.
+/// The item of a report named `file_name`; the caller adds its path.
 pub(crate) fn read(mut input: impl Read, file_name: &str) -> Item {
     let mut item = Item { name: file_name.to_owned(), status: FAILED.into(), ..Item::default() };
     let mut bytes = Vec::new();
     if input.read_to_end(&mut bytes).is_err() {
         return item;
     }
-    // What a program said before it failed need not be UTF-8 throughout.
+    // The output of a failed program need not be UTF-8.
     let text = String::from_utf8_lossy(&bytes);
     let report = Option::<Map<_, _>>::deserialize(&mut serde_json::Deserializer::from_str(&text));
     let Ok(report) = report else { return item };
@@ -36,7 +36,7 @@ pub(crate) fn read(mut input: impl Read, file_name: &str) -> Item {
     item
 }
 
-/// A value as Go's `%v` prints it after reading it from JSON, where every number is a float.
+/// Formats a value as Go's `%v` after decoding JSON, where every number is a float.
 fn go(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),
@@ -52,7 +52,7 @@ fn go(value: &Value) -> String {
     }
 }
 
-/// The shortest digits that mean this number, with an exponent of two digits from 10^6 on and below 10^-4.
+/// Shortest digits of a number, with a two-digit exponent from 10^6 on and below 10^-4.
 fn go_float(number: f64) -> String {
     let scientific = format!("{number:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };

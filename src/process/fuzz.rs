@@ -1,4 +1,4 @@
-//! What must hold of results of any bytes; called by the fuzzers and, with their corpus, by a test.
+//! Properties of results with arbitrary bytes; called by the fuzzers and, with their corpus, by a test.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::item::Item;
 use crate::item::read::{self, Visit};
 use crate::layout::{RESULTS, TREE};
 
-/// A plugin whose one file is `bytes` gives a tree that can be read, whose root has the plugin's name.
+/// A plugin with the single file `bytes` yields a readable tree whose root has the plugin's name.
 pub fn file(format: &str, bytes: &[u8]) {
     let suffix = match format {
         "junit" => "xml",
@@ -27,7 +27,7 @@ pub fn file(format: &str, bytes: &[u8]) {
     assert!(!dir.join("sonobuoy_results.yaml.part").exists());
 }
 
-/// A tree of any bytes is read or refused, and every group that is entered is left when it is read.
+/// A tree of arbitrary bytes is read or rejected, and reading leaves every group it enters.
 pub fn tree(bytes: &[u8]) {
     let mut roots = Roots::default();
     if read::read(std::io::Cursor::new(bytes), read::Writer::Plugin, &mut roots).is_ok() {

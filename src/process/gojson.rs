@@ -1,4 +1,4 @@
-//! The events of `go test -json` to items, one a test that ended.
+//! Converts the events of `go test -json` to items, one for each finished test.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -12,14 +12,14 @@ use crate::item::tree::Tree;
 use crate::item::{DURATION, FAILED, FAILURE, Item, PASSED, SKIPPED, UNKNOWN};
 use base::clock;
 
-/// How much of what one test printed is kept, its end; failures are told there.
+/// Maximum bytes kept from the end of a test's output, which contains the failure.
 const OUTPUT_LIMIT: usize = 32 << 10;
-/// Maximum bytes held of all tests that have not ended; the rest is only in the file.
+/// Maximum bytes held for all running tests; the file contains the rest.
 const OUTPUTS_LIMIT: usize = 8 << 20;
-/// What holding the output of one test takes beside its texts.
+/// Overhead of a test's output besides its text.
 const OUTPUT_COST: usize = 128;
 
-/// What matters of an event; the rest is only checked for its types.
+/// Relevant fields of an event; others are only type-checked.
 #[derive(Default)]
 struct Event {
     action: String,
@@ -29,7 +29,7 @@ struct Event {
     elapsed: Option<f64>,
 }
 
-/// What tests that have not ended printed so far.
+/// Output of running tests.
 #[derive(Default)]
 struct Outputs {
     of: HashMap<(String, String), String>,
@@ -38,7 +38,7 @@ struct Outputs {
 
 impl Outputs {
     fn add(&mut self, event: Event) {
-        // The frame of `go test` says what the event that ends a test says again.
+        // The frame of `go test` repeats the event that ends a test.
         let line = event.output.trim_start();
         if ["=== ", "--- "].iter().any(|frame| line.starts_with(frame)) {
             return;
@@ -73,7 +73,7 @@ fn cost((package, test): &(String, String)) -> usize {
     package.len() + test.len() + OUTPUT_COST
 }
 
-/// Adds the tests of a file to the group that is open. On an error it keeps those before it.
+/// Adds the tests of a file to the current group. After an error, previous tests are kept.
 pub(crate) fn read(input: impl Read, tree: &mut Tree) -> anyhow::Result<()> {
     let (last, taken) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let metered = Metered { input, taken: taken.clone() };
@@ -108,20 +108,20 @@ pub(crate) fn read(input: impl Read, tree: &mut Tree) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces bytes that are not UTF-8, since tests print what they like, and remembers the byte that was read last: the
-/// one that an error is about.
+/// Replaces bytes that are not UTF-8, since tests may print any, and records the last byte read, which errors refer
+/// to.
 struct Lenient<R> {
     input: R,
     last: Rc<Cell<u8>>,
-    /// What can be handed on, each byte with the one that stood there.
+    /// Bytes to return, each with the original byte.
     ready: Vec<(u8, u8)>,
     taken: usize,
-    /// The beginning of a character.
+    /// Start of an incomplete character.
     rest: Vec<u8>,
 }
 
 impl<R: BufRead> Lenient<R> {
-    /// Takes over what the input has at hand; false at its end.
+    /// Reads the available input; returns false at its end.
     fn fill(&mut self) -> io::Result<bool> {
         let more = self.input.fill_buf()?;
         let count = more.len();
@@ -160,7 +160,7 @@ impl<R: BufRead> Read for Lenient<R> {
     }
 }
 
-/// Why a file cannot be read. It becomes part of its item, so the usual reasons are in the original's words.
+/// Reason of a read error. It becomes part of the item, so common reasons use the original's words.
 fn reason(error: &serde_json::Error, last: u8) -> anyhow::Error {
     if error.is_eof() {
         return anyhow::anyhow!("unexpected EOF");
@@ -203,7 +203,7 @@ impl<'de> Deserialize<'de> for Event {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event, A::Error> {
                 let mut event = Event::default();
                 while let Some(key) = map.next_key::<String>()? {
-                    // Any case, as Go reads its own keys; null leaves a field as it is.
+                    // Keys match in any case, as in Go; null leaves a field unchanged.
                     match key.to_ascii_lowercase().as_str() {
                         "action" => replace(&mut event.action, map.next_value()?),
                         "test" => replace(&mut event.test, map.next_value()?),

@@ -1,4 +1,4 @@
-//! JUnit files to items: suites and their tests.
+//! Converts JUnit files to items: suites and their tests.
 
 use std::io::BufRead;
 use std::num::IntErrorKind;
@@ -9,10 +9,10 @@ use crate::item::read::Visit;
 use crate::item::{FAILED, FAILURE, Item, PASSED, SKIPPED};
 use base::xml::{Lexer, Token};
 
-/// How much text of one test is kept; what goes beyond stays in the file itself.
+/// Maximum text kept of one test; the file contains the rest.
 const TEXT_LIMIT: usize = 12 << 20;
 
-/// Tells the suites of a file with their tests to `tree`. On an error it has been told part of them.
+/// Sends the suites of a file with their tests to `tree`; on an error, those before it.
 pub(super) fn read(input: impl BufRead, tree: &mut dyn Visit) -> anyhow::Result<()> {
     let mut lexer = Lexer::new(input);
     loop {
@@ -42,9 +42,9 @@ pub(super) fn read(input: impl BufRead, tree: &mut dyn Visit) -> anyhow::Result<
     }
 }
 
-/// One suite, whose tag was just read.
+/// Reads a suite after its start tag.
 fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut dyn Visit, position: usize) -> anyhow::Result<()> {
-    // As every word about a file that cannot be read these are the original's: they are part of the result.
+    // Error messages about unreadable files are the original's, since they are part of the result.
     for name in ["tests", "failures"] {
         check(lexer, name, "strconv.ParseInt", |text| match text.parse::<i64>() {
             Ok(_) => None,
@@ -75,7 +75,7 @@ fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut dyn Visit, position: usize
     tree.leave()
 }
 
-/// An attribute of a suite that has to be a number, if it is there; `wrong` says what is wrong with it.
+/// Checks that an attribute of a suite is a number, if present; `wrong` formats the error.
 fn check(
     lexer: &Lexer<impl BufRead>,
     name: &str,
@@ -89,7 +89,7 @@ fn check(
     }
 }
 
-/// A number without the `_` that may stand between two of its digits.
+/// Removes each `_` between two digits of a number.
 fn without_separators(text: &str) -> String {
     let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
     let bytes = text.as_bytes();
@@ -97,7 +97,7 @@ fn without_separators(text: &str) -> String {
     text.char_indices().filter(|(at, c)| *c != '_' || !separates(*at)).map(|(_, c)| c).collect()
 }
 
-/// What stands in `<failure>` or `<error>`.
+/// Content of `<failure>` or `<error>`.
 #[derive(Default)]
 struct Complaint {
     message: String,
@@ -113,7 +113,7 @@ impl Complaint {
     }
 }
 
-/// One test, whose tag was just read.
+/// Reads a test after its start tag.
 fn test<R: BufRead>(lexer: &mut Lexer<R>) -> anyhow::Result<Item> {
     let mut item = Item { name: lexer.attribute("name").unwrap_or_default().to_owned(), ..Item::default() };
     let (mut failure, mut error, mut skipped) = (None::<Complaint>, None::<Complaint>, false);
@@ -169,7 +169,7 @@ fn complaint<R: BufRead>(
     Ok(())
 }
 
-/// The text of the element that was just opened, without that of elements inside, cut when `room` is used up.
+/// Text of the current element without its children, truncated to `room`.
 fn text<R: BufRead>(lexer: &mut Lexer<R>, room: &mut usize) -> anyhow::Result<String> {
     let mut text = String::new();
     let mut cut = 0;

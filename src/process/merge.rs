@@ -1,7 +1,8 @@
-//! Several starts of one plugin become one result: parts that ran beside each other, and further attempts at what failed.
+//! Merges several launches of a plugin into one result: parallel parts, and further attempts at failed tests.
 //!
-//! A test framework lists every test in each of its files, also those that another part ran. So a test is taken from the
-//! part that ran it, once. One that failed and passed in a later attempt is flaky; all attempts are kept in its details.
+//! A test framework lists every test in each of its files, including those that another part ran. So each test is
+//! taken once, from the part that ran it. A test that failed and passed in a later attempt is flaky; its details
+//! contain all attempts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -16,26 +17,25 @@ use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPP
 use crate::layout::RESULTS;
 use base::json::json;
 
-/// How much text of one attempt at a test is kept; the rest is in the attempt's own files.
+/// Maximum text kept of one attempt at a test; the attempt's own files contain the rest.
 const MAX_ATTEMPT_BYTES: usize = 64 << 10;
 
-/// How much of the names and attempts of tests is held; the suite of a conformance run takes a hundredth.
+/// Maximum memory for names and attempts of tests; a conformance suite needs a hundredth.
 const MAX_LEDGER_BYTES: usize = 64 << 20;
 
-/// Which tests ran where.
+/// Where each test ran.
 #[derive(Default)]
 pub(super) struct Ledger {
-    /// Those that any part ran, if there are several parts.
+    /// Tests that any part ran, if there are several parts.
     ran: HashSet<String>,
-    /// What became of each in further attempts.
+    /// Outcomes of further attempts, by test.
     again: HashMap<String, Vec<Value>>,
-    /// What each attempt came to, by its name.
+    /// Counts of each attempt, by name.
     pub(super) attempts: Vec<(String, BTreeMap<String, u64>)>,
 }
 
 impl Ledger {
-    /// Looks through the files of parts and attempts. What cannot be read there is said in the log, and by the tree where
-    /// it is part of it.
+    /// Reads the files of parts and attempts. Logs those that cannot be read; the tree also reports its own.
     pub(super) fn read(dir: &Path, rules: &Rules) -> Result<Self> {
         let mut ledger = Self::default();
         let mut left = MAX_LEDGER_BYTES;
@@ -63,7 +63,7 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// What became of a test that failed, all attempts considered.
+    /// Outcome of a failed test after all attempts.
     fn judge(&self, item: &mut Item) {
         let Some(again) = self.again.get(&item.name).filter(|_| item.status == FAILED) else { return };
         let all: Vec<Value> = std::iter::once(attempt(item)).chain(again.iter().cloned()).collect();
@@ -74,7 +74,7 @@ impl Ledger {
         item.details.insert(ATTEMPTS.into(), all.into());
     }
 
-    /// Makes of a test that did not run what it came to in the run before this one.
+    /// Replaces a test that did not run by its outcome in the previous run.
     pub(super) fn resume(&self, item: &mut Item, why: String, run: &str) {
         item.status = if why.is_empty() { PASSED } else { FAILED }.into();
         item.details = [(RESUMED.to_owned(), run.into())].into();
@@ -85,7 +85,7 @@ impl Ledger {
     }
 }
 
-/// Tells `visit` of the tests in the files of one source.
+/// Calls `visit` for the tests in the files of one source.
 fn each(dir: &Path, source: &str, rules: &Rules, visit: &mut dyn Visit) -> Result<()> {
     let files = Files::beside(dir, source, rules);
     files.walk(Path::new(RESULTS), &mut |path, name| {
@@ -99,7 +99,7 @@ fn each(dir: &Path, source: &str, rules: &Rules, visit: &mut dyn Visit) -> Resul
     })
 }
 
-/// Receives tests that ran, as long as there is room for them.
+/// Receives tests that ran, up to a memory limit.
 struct Ran<'a, F>(&'a mut usize, F);
 
 impl<F: FnMut(Item)> Visit for Ran<'_, F> {
@@ -113,7 +113,7 @@ impl<F: FnMut(Item)> Visit for Ran<'_, F> {
     }
 }
 
-/// What one attempt at a test came to.
+/// Outcome of one attempt at a test.
 fn attempt(item: &Item) -> Value {
     let told = [FAILURE, "error"].iter().filter_map(|key| item.details.get(*key)?.as_str());
     let mut text = told.collect::<Vec<_>>().join("\n");
@@ -128,17 +128,17 @@ fn attempt(item: &Item) -> Value {
     }
 }
 
-/// Writes the tests of one source into the tree, as they were in the end.
+/// Writes the final outcomes of one source's tests into the tree.
 pub(super) struct Merged<'a> {
     pub(super) tree: &'a mut Tree,
     pub(super) ledger: &'a Ledger,
-    /// Whether tests that nobody ran are taken from here.
+    /// Whether this source provides the tests that no part ran.
     pub(super) is_first: bool,
-    /// What was taken from other parts: what a suite begins and ends with is in each of them.
+    /// Setup and teardown tests already taken, since each part lists them.
     pub(super) told: &'a mut HashSet<String>,
-    /// The run before this one, and what that has run, unless it was told.
+    /// Name of the previous run, and its tests that are not written yet.
     pub(super) resumed: (&'a str, &'a mut BTreeMap<String, String>),
-    /// How many tests were taken, and how many left to others.
+    /// Number of tests taken, and of those left to other parts.
     pub(super) taken: usize,
     pub(super) left: usize,
 }
@@ -198,7 +198,7 @@ mod tests {
         format!("<testsuite name=\"s\">{}</testsuite>", tests.collect::<String>())
     }
 
-    /// Writes the files of a plugin and what belongs to it; gives what it came to, and its tree.
+    /// Writes the files of a plugin with its parts and attempts; returns its outcome and tree.
     fn merged(sources: &[(&str, &str)]) -> (Outcome, String) {
         let root = base::temp::Folder::new().unwrap();
         for (source, outcomes) in sources {
@@ -259,10 +259,10 @@ mod tests {
         let (outcome, tree) = merged(&[("p", ".---"), ("part-2", "-F--"), ("retry-1", "-.--")]);
         assert_eq!(counts(&outcome), "flaky 1 passed 1 skipped 2 ", "{tree}");
         assert!(tree.contains("file: ../part-2/results/global/junit_01.xml"), "{tree}");
-        // Nobody chose a test of this one, and it adds nothing.
+        // A part without selected tests adds nothing.
         let (outcome, tree) = merged(&[("p", "..--"), ("part-2", "----")]);
         assert_eq!(counts(&outcome), "passed 2 skipped 2 ", "{tree}");
-        // The first one brought nothing that can be read: what it would have said is unknown, and the others count.
+        // The first part is unreadable: its tests are unknown, the others count.
         let (outcome, _) = merged(&[("p", "broken"), ("part-2", ".F--")]);
         assert_eq!(counts(&outcome), "failed 1 passed 1 unknown 1 ");
     }

@@ -1,7 +1,8 @@
-//! Everything a plugin sent, files and error reports, into its `sonobuoy_results.yaml`.
+//! Converts all files and error reports of a plugin to its `sonobuoy_results.yaml`.
 //!
-//! One file that cannot be read gives one item that says why, and so does an expected result without files; neither fails the
-//! whole. Memory is bounded whatever the files hold, time by [`Rules::limit`].
+//! An unreadable file becomes one item with the reason, and so does an expected result without files; neither fails
+//! the
+//! whole. Memory is bounded for any input, time by [`Rules::limit`].
 
 mod failure;
 #[cfg(any(fuzzing, test))]
@@ -32,59 +33,60 @@ use base::clock;
 use base::json::json;
 use merge::{Ledger, Merged};
 
-/// How large an error report may be; it holds a pod at most.
+/// Maximum size of an error report, which contains at most a pod.
 const ERROR_LIMIT: u64 = 16 << 20;
-/// How large a manual result with anchors may be; it is held in memory.
+/// Maximum size of a manual result with anchors, which is expanded in memory.
 const EXPANDED_LIMIT: u64 = 4 << 20;
 
-/// What the results of one of several nodes may add to the tree; those of 20,000 tests are 5 MiB.
+/// Maximum size of one node's part of the tree, if there are several nodes; 20,000 tests take 5 MiB.
 const MAX_NODE_BYTES: u64 = 64 << 20;
 
-/// So many files of a plugin that cannot be read are named in the log: on each node it is often the same mistake.
+/// Maximum unreadable files of a plugin named in the log: each node often has the same problem.
 const MAX_TOLD: u64 = 5;
 
-/// How many different statuses are kept of a node; a plugin may invent one for each of its tests.
+/// Maximum distinct statuses of a node; a plugin may invent one for each test.
 const MAX_NODE_STATUSES: usize = 32;
-/// How long the status of a node may be: it may add up many others.
+/// Maximum length of a node's status, which may combine many.
 const MAX_STATUS_BYTES: usize = 4 << 10;
 
-/// A result that was expected, as the archive lists it.
+/// An expected result, as listed in the archive.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Expected {
-    /// Its plugin.
+    /// Name of the plugin.
     pub plugin: String,
-    /// Its node.
+    /// Name of the node.
     pub node: String,
     /// Why the result is missing.
     #[serde(default)]
     pub error: Option<String>,
 }
 
-/// How the files of a plugin are to be read.
+/// Rules for reading the files of a plugin.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
-    /// The plugin's name.
+    /// Name of the plugin.
     pub name: String,
     /// Whether there is a result for each node.
     pub per_node: bool,
-    /// The result format; junit, e2e, gojson, manual, anything else is raw.
+    /// Format of the results: junit, e2e, gojson, manual; any other is raw.
     pub format: String,
-    /// Which files to read, by base name; none leaves that to the format.
+    /// Base names of the files to read; if empty, the format decides.
     pub files: Vec<String>,
-    /// The plugins beside it whose results are part of its own.
+    /// Sibling plugins whose results are merged into this one's.
     pub parts: Vec<String>,
-    /// The folders beside it with further attempts at its failed tests, in their order.
+    /// Sibling folders with further attempts at failed tests, in order.
     pub attempts: Vec<String>,
-    /// The interrupted run that this one goes on with, and what that has run: why each test failed, nothing for those that passed.
+    /// Name of the interrupted run that this one resumes, and its finished tests with their errors, empty for passed
+    /// ones.
     pub resumed: (String, BTreeMap<String, String>),
-    /// What was expected of it and of its parts.
+    /// Expected results of the plugin and its parts.
     pub expected: Vec<Expected>,
-    /// When reading has to end, and how long that is.
+    /// Deadline, and the time limit it results from.
     pub limit: Option<(Instant, Duration)>,
 }
 
 impl Rules {
-    /// An error once the time is over.
+    /// Fails after the deadline.
     fn check_time(&self) -> io::Result<()> {
         match self.limit {
             Some((end, limit)) if Instant::now() >= end => Err(io::Error::new(
@@ -120,21 +122,22 @@ impl From<&plugin::Config> for Rules {
     }
 }
 
-/// What the results of a plugin came to, or those of one node.
+/// Outcome of a plugin, or of one node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
     /// `passed`, `failed`, `unknown`, or a sum of custom statuses.
     pub status: String,
-    /// Leaves by status.
+    /// Number of leaves by status.
     pub counts: BTreeMap<String, u64>,
-    /// The same for each node of a plugin that runs on each: a node that also reported an error is there twice. Of one with
-    /// parts or further attempts, the same for each of these.
+    /// Outcomes by node, for a plugin that runs on each: a node that also reported an error appears twice. With parts
+    /// or further attempts, outcomes of these.
     pub nodes: Vec<(String, Outcome)>,
     /// Expected results without files.
     pub missing: usize,
 }
 
-/// Reads `results/` and `errors/` in a plugin's folder, and in those of its parts, and writes `sonobuoy_results.yaml` there.
+/// Reads `results/` and `errors/` of a plugin and its parts, and writes `sonobuoy_results.yaml` into the plugin's
+/// folder.
 pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
     let path = dir.join(TREE);
     let ledger = Ledger::read(dir, rules)?;
@@ -168,7 +171,7 @@ pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
 }
 
 impl Outcome {
-    /// What these leaves come to.
+    /// Derives the outcome from counts of leaves.
     fn of(counts: BTreeMap<String, u64>) -> Self {
         let mut tally = Tally::default();
         counts.keys().for_each(|status| tally.leaf(status));
@@ -176,7 +179,7 @@ impl Outcome {
     }
 }
 
-/// Writes the tree of a plugin whose results could not be processed: one item that says why.
+/// Writes the tree of a plugin whose results could not be processed: one item with the reason.
 pub(crate) fn unprocessed(dir: &Path, rules: &Rules, reason: &str) -> anyhow::Result<()> {
     let path = dir.join(TREE);
     let mut tree = Tree::create(&path, false)?;
@@ -187,7 +190,7 @@ pub(crate) fn unprocessed(dir: &Path, rules: &Rules, reason: &str) -> anyhow::Re
     tree.finish(&path).map(drop)
 }
 
-/// A file that can be read until the time is over.
+/// A file whose reads fail after the deadline.
 struct Timed<'a> {
     file: File,
     rules: &'a Rules,
@@ -206,16 +209,16 @@ impl Seek for Timed<'_> {
     }
 }
 
-/// The files that one plugin sent.
+/// The files of a plugin.
 struct Files<'a> {
     dir: PathBuf,
     rules: &'a Rules,
-    /// What stands before their paths in the tree.
+    /// Prefix of their paths in the tree.
     prefix: String,
 }
 
 impl<'a> Files<'a> {
-    /// Those of the plugin whose folder is `dir`, or of another one beside it.
+    /// Files of the plugin in `dir`, or of a sibling.
     fn beside(dir: &Path, plugin: &str, rules: &'a Rules) -> Self {
         if plugin == rules.name {
             return Self { dir: dir.to_owned(), rules, prefix: String::new() };
@@ -223,12 +226,12 @@ impl<'a> Files<'a> {
         Self { dir: dir.with_file_name(plugin), rules, prefix: layout::beside(plugin) }
     }
 
-    /// A path below the folder of the plugin that is processed, as archives write it, whatever this system has between folders.
+    /// Path relative to the processed plugin's folder, with the separators of archives.
     fn shown(&self, path: &Path) -> String {
         self.prefix.clone() + &path.iter().map(OsStr::to_string_lossy).collect::<Vec<_>>().join("/")
     }
 
-    /// Tells all files below `folder` with their names, in the order of these.
+    /// Visits all files below `folder`, sorted by name.
     fn walk(
         &self,
         folder: &Path,
@@ -239,14 +242,14 @@ impl<'a> Files<'a> {
             if kind.is_dir() {
                 self.walk(&path, see)?;
             } else {
-                // Names need not be UTF-8; only what is shown of them is.
+                // Names need not be UTF-8; only their display is.
                 see(&path, &name.to_string_lossy())?;
             }
         }
         Ok(())
     }
 
-    /// Opens a regular file of the plugin; links that lead elsewhere and pipes are refused.
+    /// Opens a regular file of the plugin; rejects pipes, and links that lead outside.
     fn open(&self, path: &Path) -> anyhow::Result<Timed<'a>> {
         let full = self.dir.join(path);
         let real = full.canonicalize()?;
@@ -270,15 +273,15 @@ struct Run<'a> {
     ledger: &'a Ledger,
     tree: Tree,
     nodes: Vec<(String, Outcome)>,
-    /// Where the part of the current node ends in the tree.
+    /// End of the current node's part in the tree.
     limit: u64,
-    /// How many expected results have no files.
+    /// Number of expected results without files.
     missing: usize,
-    /// How many of its files cannot be read.
+    /// Number of unreadable files.
     unreadable: u64,
-    /// The tests that were taken, if there are parts.
+    /// Tests already taken, if there are parts.
     told: HashSet<String>,
-    /// What the run before this one has run, unless it was told.
+    /// Tests of the previous run that are not written yet.
     resumed: BTreeMap<String, String>,
 }
 
@@ -314,7 +317,7 @@ impl Run<'_> {
             });
             self.nodes.push((part.clone(), Outcome::of(counts)));
         }
-        // Those that no file lists.
+        // Tests that no file lists.
         for (name, why) in std::mem::take(&mut self.resumed) {
             let mut item = Item { name, ..Item::default() };
             self.ledger.resume(&mut item, why, &self.rules.resumed.0);
@@ -344,7 +347,7 @@ impl Run<'_> {
         self.limit = self.tree.written() + MAX_NODE_BYTES;
         inside(self)?;
         let (tally, status) = match look {
-            // Nobody was there to pass anything.
+            // Without a result, no test can have passed.
             Look::Errors => self.tree.leave_skipped(),
             Look::Results => self.tree.leave(None),
         };
@@ -382,7 +385,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes in all files below `folder` that are looked for.
+    /// Reads all files below `folder` that match.
     fn walk(&mut self, folder: &Path, look: Look) -> anyhow::Result<()> {
         let mut found = Vec::new();
         self.files.walk(folder, &mut |path, name| {
@@ -410,7 +413,7 @@ impl Run<'_> {
             "gojson" => self.files.open(path).and_then(|file| {
                 self.tree.enter(&typed, PASSED)?;
                 let result = gojson::read(file, &mut self.tree);
-                // What was read before an error is kept.
+                // Items before an error are kept.
                 let error = result.err().map(|error| format!("{error:#}"));
                 self.tree.leave(error.as_deref());
                 Ok(())
@@ -462,7 +465,7 @@ impl Run<'_> {
             return Err(error);
         }
         if merged.taken == 0 && merged.left > 0 {
-            // All of it is told by others.
+            // Other parts contain all of its tests.
             return Ok(self.tree.back(mark)?);
         }
         self.tree.leave(None);
@@ -500,7 +503,7 @@ impl Run<'_> {
     }
 }
 
-/// Takes a manual result over: everything but the name and meta of its root, which are those of the file.
+/// Copies a manual result: everything but the name and meta of its root, which describe the file.
 struct Manual<'t> {
     tree: &'t mut Tree,
     file: &'t Item,
@@ -535,7 +538,7 @@ impl Visit for Manual<'_> {
     }
 }
 
-/// Leaves by status; a group without any is one itself.
+/// Counts leaves by status; a group without leaves counts as one.
 fn counts(tally: &Tally, status: &str) -> BTreeMap<String, u64> {
     match tally.children() {
         0 => BTreeMap::from([(status.to_owned(), 1)]),
@@ -548,7 +551,7 @@ fn with_meta(mut item: Item, meta: &[(&str, &str)]) -> Item {
     item
 }
 
-/// The names in a folder, sorted, with what they are; none if there is no such folder.
+/// Names and types in a folder, sorted; empty if it does not exist.
 fn list(dir: &Path) -> anyhow::Result<Vec<(OsString, fs::FileType)>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
