@@ -1,4 +1,4 @@
-//! The health of the cluster, counted while its objects and logs pass by: `meta/clusterhealth.json`.
+//! Computes the health of the cluster from its objects and logs: `meta/clusterhealth.json`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -38,7 +38,7 @@ static ERROR: LazyLock<Option<Regex>> =
 static WARNING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[wW]arn|^W[0-9]+|level=warn").ok());
 
 impl Health {
-    /// Examines an object on its way to a file.
+    /// Counts an object before it is written.
     pub(super) fn see(&mut self, resource: &Resource, object: &Value) {
         let text = |value: &Value| Box::from(value.as_str().unwrap_or_default());
         let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -134,7 +134,7 @@ struct Part<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Lines<'a> {
-    // The original's `results` panics at a kind without lines.
+    // The original's `results` panics on a kind without lines.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     errors: &'a BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

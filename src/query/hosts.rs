@@ -1,7 +1,8 @@
-//! What a node's kubelet says about itself, queried through the API server.
+//! Queries a node's kubelet about itself, through the API server.
 //!
-//! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`. A node that refuses one query still gets
-//! the others; one that is silent, or cannot be reached, does not.
+//! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`. A node that refuses one query still
+//! gets
+//! the others; a silent or unreachable node does not.
 
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use crate::layout::{HOSTS, KUBELET_CONFIG, KUBELET_HEALTH, KUBELET_METRICS};
 use base::json::json;
 use base::kube::{Error, Request, Resource};
 
-/// A kubelet that works answers within a second.
+/// Timeout of a response; a healthy kubelet responds within a second.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// The API server says at once that it cannot reach a kubelet, and that seldom changes.
+/// Time limit for retries; short, since the API server detects an unreachable kubelet at once.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Queries one node.
@@ -41,7 +42,7 @@ pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Resul
         }
         Err(error) => failed("configz", &error)?,
     }
-    // Only the status matters, and that of an unhealthy node is valid too; missing rights are not.
+    // Only the status matters, and that of an unhealthy node is valid too; missing permissions are not.
     let healthz = client.text(&ask("healthz"), MAX_TEXT_BYTES).map(|_| 200);
     match healthz.or_else(|error| error.code().filter(|code| !matches!(code, 401 | 403)).ok_or(error)) {
         Ok(status) => keep(&folder.join(KUBELET_HEALTH), json!({"status": status}).to_string().as_bytes())?,

@@ -1,8 +1,8 @@
-//! What was learned about the kubelets while querying them, shared by all queries to the same one.
+//! State of the kubelets during a snapshot, shared by all queries.
 //!
-//! A kubelet that is silent, or that the API server says it cannot reach, is not queried any more, neither for logs nor
-//! about the host. Once the time of the snapshot is up, only those that have answered are queried, and others as long as
-//! most do answer. What was left out is reported once per node. Does not know the requests.
+//! A kubelet that is silent, or unreachable according to the API server, is not queried again, neither for logs nor about
+//! the host. After the time limit of the snapshot, responsive kubelets are still queried, and new ones as long as most
+//! respond. Skipped queries are reported once per node. Does not know the requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,23 +14,23 @@ use base::kube::Error;
 
 /// The API server's response if it cannot reach a kubelet.
 pub(super) const UNREACHABLE: &[u16] = &[500, 502, 504];
-/// A kubelet that has answered before may fail so often.
+/// Maximum consecutive failures of a kubelet that has responded before.
 const FAILURES: u32 = 2;
-/// Beyond the time of the snapshot, no more than one of so many may be silent for others to be asked.
+/// After the time of the snapshot, at most one in this many may be silent for new kubelets to be queried.
 const SHARE: usize = 4;
 
-/// How long a snapshot may take.
+/// Time limits of a snapshot.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    /// Until then all are queried.
+    /// Until then, all kubelets are queried.
     pub(super) due: Instant,
-    /// Then everything ends.
+    /// Ends the snapshot.
     pub(super) end: Instant,
     limit: Duration,
 }
 
 impl Times {
-    /// From now: `limit`, plus a tenth of the run's own limit for those that answer. 0 means no limit.
+    /// From now: `limit`, plus a tenth of the run's own limit for responsive kubelets. 0 means no limit.
     pub(super) fn new(limit: Duration, run: Duration) -> Option<Self> {
         let due = Instant::now().checked_add(limit)?;
         (!limit.is_zero()).then_some(Self { due, end: due + run / 10, limit })
@@ -42,7 +42,7 @@ pub(super) struct Kubelets {
     known: Mutex<Known>,
 }
 
-/// Counted as they are noted: a large cluster has a hundred thousand questions, each of which looks here.
+/// Counters, since a large cluster has a hundred thousand queries, each of which checks them.
 #[derive(Default)]
 struct Known {
     kubelets: BTreeMap<String, Kubelet>,
@@ -51,9 +51,9 @@ struct Known {
 }
 
 impl Known {
-    /// Changes what is known of a node.
+    /// Updates the record of a node.
     fn change<T>(&mut self, node: &str, change: impl FnOnce(&mut Kubelet) -> T) -> T {
-        // Most are known, and need no name of their own.
+        // Most are known: allocate a name only for new ones.
         if !self.kubelets.contains_key(node) {
             self.kubelets.insert(node.to_owned(), Kubelet::default());
         }
@@ -88,7 +88,7 @@ impl Kubelets {
         Self { times, known: Mutex::default() }
     }
 
-    /// Whether to send a kubelet another query; if not, the query counts as left out.
+    /// Whether to send a kubelet another query; if not, the query counts as skipped.
     pub(super) fn may_ask(&self, node: &str) -> bool {
         let overdue = self.times.is_some_and(|times| Instant::now() >= times.due);
         // A pod without a node has no kubelet.
@@ -109,8 +109,8 @@ impl Kubelets {
         known.change(node, |kubelet| (kubelet.answered, kubelet.failures) = (true, 0));
     }
 
-    /// Records a failed query; returns whether the kubelet counts as silent from now on. In that case the failure is reported
-    /// with what is left out.
+    /// Records a failed query; returns whether the kubelet counts as silent from now on. In that case the failure is
+    /// reported with the skipped queries.
     pub(super) fn failed(&self, node: &str, error: &Error) -> bool {
         let unreachable = match error {
             Error::Transport { .. } | Error::Stopped => true,
@@ -137,7 +137,7 @@ impl Kubelets {
         known.change(node, |kubelet| kubelet.left_out += 1);
     }
 
-    /// What was left out, node by node.
+    /// Skipped queries, node by node.
     pub(super) fn troubles(&self) -> Vec<Trouble> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let left = known.kubelets.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
@@ -161,7 +161,7 @@ impl Kubelets {
     }
 }
 
-/// The reason, in the same words for all nodes with the same reason.
+/// Reason in a normalised form, for grouping nodes.
 fn reason(error: &Error) -> String {
     match error {
         Error::Api(refusal) if !refusal.message.is_empty() => {

@@ -41,7 +41,7 @@ pub(super) struct Scope {
 impl Listing {
     pub(super) fn fetch(&self, query: &Query<'_>) -> Result<Answer, Fault> {
         match (self.list(query, &self.namespace), &self.only) {
-            // Without the right to list everywhere, we may still be allowed to list some namespaces.
+            // Without permission to list everywhere, listing some namespaces may still be allowed.
             (Err(Fault::Forbidden(why)), Some(scope)) => self.piecemeal(query, scope, why),
             (found, _) => found,
         }
@@ -86,7 +86,7 @@ impl Listing {
         let mut answer = Answer::default();
         let mut files = Files::new(query.folder, &self.resource);
         let mut take = |mut object: Value| {
-            // Only a list of everything says where objects are.
+            // Only a list of all namespaces needs the objects' own.
             let place = match namespace {
                 "" => object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned(),
                 asked => asked.to_owned(),
@@ -95,7 +95,7 @@ impl Listing {
             if everywhere && self.only.as_ref().is_some_and(|scope| !scope.wanted.is_match(&place)) {
                 return Ok(());
             }
-            // It is for this run alone, and whoever has it may replace the archive.
+            // A secret of this run alone, which permits replacing the archive.
             if self.resource.plural == "secrets" && object["metadata"]["name"] == names::UPLOAD_SECRET {
                 return Ok(());
             }
@@ -107,7 +107,7 @@ impl Listing {
         };
         let listed = query.client.each(&self.resource, namespace, &self.selector, &mut take);
         let version = listed.as_ref().map(|meta| meta.version.clone()).unwrap_or_default();
-        // If a list breaks off, the first part is worth keeping; the error says that it is incomplete.
+        // The first part of an interrupted list is worth keeping; the error says that it is incomplete.
         files.finish(&version).map_err(Fault::Disk)?;
         listed?;
         Ok(answer)

@@ -1,4 +1,4 @@
-//! Pod logs: which to take, and streaming each into its file.
+//! Pod logs: selects them, and streams each into its file.
 //!
 //! Owns `podlogs/<namespace>/<pod>/logs/<container>.txt` and all settings in `Limits.PodLogs`. Init and ephemeral
 //! containers are included. Lines that look like errors are counted on the way.
@@ -20,11 +20,11 @@ use base::clock;
 use base::kube::{self, Client, Request, Resource, Selector};
 use base::pattern;
 
-/// Longer lines are handled in pieces of this size.
+/// Maximum bytes of a line handled at once; longer lines are split.
 const PIECE: u64 = 64 << 10;
-/// A log that is not followed ends by itself; a kubelet that is silent for this long in the middle of one is broken.
+/// Maximum silence in the middle of a log: a log that is not followed ends by itself.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// No rotated container log takes longer or is larger; an endless one is cut off here.
+/// Time limit of a log; cuts off an endless one.
 const LOG_TIMEOUT: Duration = Duration::from_secs(600);
 const MAX_LOG_BYTES: u64 = 1 << 30;
 
@@ -33,14 +33,14 @@ const NOT_STARTED: u16 = 400;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const LOOKS: usize = 3;
 
-/// Which pods' logs to take.
+/// Selects the pods whose logs to read.
 pub(super) struct Choice {
     namespaces: Option<Regex>,
     labels: Selector,
     fields: Vec<Selector>,
 }
 
-/// One log.
+/// A log to fetch.
 pub(super) struct Log {
     pub(super) namespace: String,
     pub(super) pod: String,
@@ -48,7 +48,7 @@ pub(super) struct Log {
     /// The node it runs on; empty for none.
     pub(super) node: String,
     request: Request,
-    /// According to the cluster it is still being created.
+    /// The container is still being created, according to the cluster.
     starting: bool,
 }
 
@@ -113,8 +113,8 @@ struct Pods {
 }
 
 impl Pods {
-    /// Finds the pods of all namespaces that are `wanted`: a few are listed one by one, more all at once; without the right to
-    /// list all, the known ones are listed.
+    /// Finds the pods of all namespaces that are `wanted`: a few are listed individually, more at once; without
+    /// permission to list all, the known ones are listed.
     fn of_namespaces(
         &mut self,
         query: &Query<'_>,

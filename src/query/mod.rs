@@ -38,14 +38,14 @@ pub(crate) use redact::Redactor;
 
 /// Concurrent queries; the client's rate limit protects the server.
 pub(crate) const WORKERS: usize = 16;
-/// How long a query is retried. A server that restarts is back by then; a group whose server is gone for good must not
-/// hold up the rest.
+/// Time limit for retries of a query: enough for a server to restart, while a permanently missing one must not delay
+/// the rest.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
-/// Between two progress messages.
+/// Interval between progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// Longer names are shortened for files; file systems allow 255 bytes including the extension.
+/// Maximum length of a name before it is shortened; file systems allow 255 bytes including the extension.
 const MAX_NAME_BYTES: usize = 200;
-/// Limits responses that are held in memory: versions, groups, settings of a kubelet.
+/// Maximum size of responses held in memory: versions, groups, settings of a kubelet.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
 
 /// How to take a snapshot.
@@ -87,7 +87,7 @@ pub(crate) struct Trouble {
     pub error: String,
 }
 
-/// One query.
+/// A query.
 enum Task {
     List(list::Listing),
     Host(String),
@@ -98,7 +98,7 @@ enum Task {
 
 /// Why a query has no answer.
 enum Fault {
-    /// Missing rights; recorded.
+    /// Missing permissions; recorded.
     Forbidden(String),
     /// Any other failure of the cluster; recorded.
     Refused(String),
@@ -108,7 +108,7 @@ enum Fault {
     Disk(anyhow::Error),
 }
 
-/// The result of a query.
+/// Result of a query.
 #[derive(Default)]
 struct Answer {
     health: Health,
@@ -126,14 +126,14 @@ struct Outcome {
 enum Came {
     Answer(Answer),
     Error(String),
-    /// Reported together with everything else left out for its node.
+    /// Reported together with all other skipped queries of its node.
     LeftOut,
 }
 
-/// What is said of questions that are not about a node when the time was over before they were answered.
+/// Error of skipped queries that are not about a node.
 const OVERDUE: &str = "skipped: the time for the snapshot was up (`Limits.Snapshot.Time`)";
 
-/// One line of `meta/query-time.json`.
+/// A line of `meta/query-time.json`.
 #[derive(Serialize)]
 struct Timing {
     queryobj: String,
@@ -173,7 +173,7 @@ impl Query<'_> {
                 fs::create_dir_all(&folder).at("cannot create", &folder)?;
             }
         }
-        // A fatal failure also ends what is under way, and so does the end of the time.
+        // A fatal failure also ends active queries, and so does the time limit.
         let end = stop.child();
         let client = self.client.under(&end).patience(RETRY_TIMEOUT);
         let query = Query { client: &client, ..*self };
@@ -206,7 +206,7 @@ impl Query<'_> {
         Ok(Summary { answered: records.answered, errors: records.troubles })
     }
 
-    /// Carries out all tasks, several at once; results are in the order of the tasks, whatever the timing.
+    /// Performs all tasks in parallel; results are in the order of the tasks.
     fn carry_out(&self, tasks: Vec<Task>, kubelets: &Kubelets, stop: &Stop) -> anyhow::Result<Vec<Outcome>> {
         let next = AtomicUsize::new(0);
         let total = tasks.len();
@@ -263,14 +263,14 @@ impl Query<'_> {
                     }
                 }
             }
-            // Workers that still have something to send end when nobody receives it.
+            // Dropping the receiver ends workers that are blocked on sending.
             drop(done);
         });
         if let Some(error) = broken {
             return Err(error);
         }
         let timed = tasks.iter().zip(outcomes).map(|(task, outcome)| {
-            // Whatever was not queried was left out for lack of time.
+            // Tasks that were not performed were skipped for lack of time.
             let (time, came) = outcome.unwrap_or_else(|| match task.node().filter(|node| !node.is_empty()) {
                 Some(node) => {
                     kubelets.leave_out(node);
@@ -319,7 +319,7 @@ impl Query<'_> {
         Ok(answer)
     }
 
-    /// The groups as the original's client library lists them: the core group first, without a name.
+    /// API groups as the original's client library lists them: the core group first, without a name.
     fn server_groups(&self) -> Result<Answer, Fault> {
         let core = self.client.send(&kube::Request::raw(kube::Method::Get, "/api"))?;
         let mut found = self.client.send(&kube::Request::raw(kube::Method::Get, "/apis"))?;
@@ -352,7 +352,7 @@ impl Task {
         }
     }
 
-    /// The node whose kubelet answers it.
+    /// Node whose kubelet responds.
     fn node(&self) -> Option<&str> {
         match self {
             Self::Host(node) => Some(node),
@@ -361,7 +361,7 @@ impl Task {
         }
     }
 
-    /// The node or container that it is about.
+    /// Node or container of the query.
     fn name(&self) -> String {
         match self {
             Self::Host(node) => node.clone(),
@@ -381,7 +381,7 @@ impl From<kube::Error> for Fault {
     }
 }
 
-/// What is written to `meta` at the end.
+/// Records written to `meta` at the end.
 #[derive(Default)]
 struct Records {
     timings: Vec<Timing>,
@@ -428,7 +428,7 @@ impl Records {
     }
 }
 
-/// A name from the cluster as the name of a file or folder: unchanged, unless it could lead elsewhere.
+/// Converts a name from the cluster to a file name: unchanged unless it could lead to another folder.
 fn component(name: &str) -> String {
     let plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | '%');
     if name.len() <= MAX_NAME_BYTES && !matches!(name, "" | "." | "..") && name.chars().all(plain) {
@@ -443,7 +443,7 @@ fn component(name: &str) -> String {
         }
     }
     if name.is_empty() || out.len() > MAX_NAME_BYTES {
-        // Cut off between characters; the digest distinguishes names with the same beginning.
+        // Truncated between characters; the digest distinguishes names with the same prefix.
         let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
         let end = (0..=MAX_NAME_BYTES.min(out.len())).rev().find(|at| out.is_char_boundary(*at));
         out.truncate(end.unwrap_or_default());

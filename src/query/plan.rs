@@ -1,7 +1,9 @@
-//! What a snapshot queries: kinds, namespaces, nodes.
+//! Plans the queries of a snapshot: kinds, namespaces, nodes.
 //!
-//! Owns the meaning of `Resources`: none means everything but secrets, an entry names a plural (`pods`), a plural with its
-//! group (`deployments.apps`), a group (`apps`), a group and version (`apps/v1`) or a kind (`Pod`). Kinds of different
+//! Owns the meaning of `Resources`: none means everything but secrets, an entry names a plural (`pods`), a plural
+//! with its
+//! group (`deployments.apps`), a group (`apps`), a group and version (`apps/v1`) or a kind (`Pod`). Kinds of
+//! different
 //! groups that share a plural are all included.
 
 use std::collections::BTreeSet;
@@ -14,10 +16,10 @@ use super::list::{Listing, Scope};
 use super::{Query, Task, Trouble};
 use base::kube::{Discovery, Kind, Resource, Selector};
 
-/// Up to this many namespaces are queried one by one; more are queried at once, dropping the others' objects.
+/// Maximum namespaces queried individually; more are queried at once, dropping other namespaces' objects.
 pub(super) const MAX_SEPARATE_NAMESPACES: usize = 5;
 
-/// The queries of a snapshot.
+/// Queries of a snapshot.
 pub(super) struct Plan {
     pub(super) tasks: Vec<Task>,
     /// The namespaces that match.
@@ -28,7 +30,7 @@ pub(super) struct Plan {
     pub(super) namespaced: bool,
     /// Whether pod logs are wanted.
     pub(super) logs: bool,
-    /// What could not even be queried.
+    /// Kinds that could not be queried.
     pub(super) troubles: Vec<Trouble>,
 }
 
@@ -95,7 +97,7 @@ impl Plan {
     }
 }
 
-/// Whether one of the items that are not a kind of object is wanted.
+/// Whether a non-object entry of `Resources` is selected.
 fn named(chosen: Option<&[String]>, name: &str) -> bool {
     chosen.is_none_or(|chosen| chosen.iter().any(|entry| entry == name))
 }

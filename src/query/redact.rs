@@ -2,8 +2,8 @@
 //!
 //! Owns the rules: values of environment variables whose names suggest a secret, on their own, in words such as
 //! `--token=x` and in the files of config maps, the values of Secrets, copies of all of them in
-//! `last-applied-configuration`, and bearer tokens and private keys in logs. The run's configuration adds to them. What is
-//! hidden is replaced by [`HIDDEN`] and counted by rule, so that readers know that something was there.
+//! `last-applied-configuration`, and bearer tokens and private keys in logs. The run's configuration adds rules. Hidden
+//! text is replaced by [`HIDDEN`] and counted by rule.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,17 +18,17 @@ use base::json::json;
 use base::kube::Resource;
 use base::{pattern, yaml};
 
-/// Replaces what is hidden.
+/// Replacement text.
 const HIDDEN: &str = "***HIDDEN***";
-/// Variables with such names contain secrets, unless the name only points to one, such as `TOKEN_FILE`.
+/// Names of variables with secrets, unless the name only points to one, such as `TOKEN_FILE`.
 const ENV: &str = concat!(
     r"(?i)((^|[_.-])(pass|pwd|auth|creds?)|passw(or)?d|passphrase|secret|token|credentials?",
     r"|(api|access|private|client|signing|encryption|ssh|master|session|license|account)[_-]?key)",
     r"([_-]?(value|data|string|b64|base64|key|id|\d+))?$",
 );
-/// Names with such an ending that do not contain a secret, but a shell's folder.
+/// Names with such an ending that contain a directory of the shell instead.
 const NO_SECRETS: [&str; 2] = ["PWD", "OLDPWD"];
-/// Values that are switches and not secrets, whatever the name.
+/// Values that are switches and never secrets.
 const SWITCHES: [&str; 8] = ["", "true", "false", "yes", "no", "on", "off", "none"];
 /// Only text with a digit counts as such a token: "bearer authentication-failed" does not.
 const BEARER: &str = "bearer tokens";
@@ -42,19 +42,19 @@ const TEXT: [(&str, &str); 4] = [
     ("web tokens", r"\b(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"),
     ("passwords in addresses", r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s:/@]*:([^\s:/@]+)@"),
 ];
-/// A variable or flag with its value, in words or scripts, unless a shell inserts the value.
+/// A variable or flag with its value, in words or scripts, unless the shell expands the value.
 const ASSIGNMENT: &str = r#"(?:^|[\s"';&(])-{0,2}([A-Za-z][\w.-]*)=("[^"]*"|'[^']*'|[^\s"'$;&)][^\s"';&)]*)"#;
 /// A flag whose value is the next word.
 const FLAG: &str = "--";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Occurs in every text with a private key; searching for it is cheap.
+/// Occurs in every private key; cheap to search.
 const KEY: &str = "PRIVATE KEY";
 const KEY_BEGIN: &str = "-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----";
 const KEY_END: &str = "-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----";
-/// No key has more lines; a key without an end must not swallow the rest of a log.
+/// Maximum lines of a key; an unterminated key must not hide the rest of a log.
 const KEY_LINES: u32 = 200;
 
-/// The rules, and how often each was applied. Shared by all threads of a snapshot.
+/// Rules, and counts of their applications. Shared by all threads of a snapshot.
 pub(crate) struct Redactor {
     env: Vec<Regex>,
     text: Vec<Rule>,
@@ -70,7 +70,7 @@ pub(crate) struct Redactor {
 
 struct Rule {
     name: String,
-    /// Its first group is hidden; without groups, as in all rules from files, the whole match.
+    /// Hides its first group; without groups, as in all rules from files, the whole match.
     pattern: Regex,
     count: AtomicU64,
 }
@@ -82,7 +82,7 @@ struct Field {
 }
 
 impl Redactor {
-    /// The built-in and configured rules; `None` if nothing should be hidden.
+    /// Built-in and configured rules; `None` if nothing should be hidden.
     pub(crate) fn new(asked: &Redaction) -> anyhow::Result<Option<Self>> {
         if asked.off {
             return Ok(None);
@@ -118,7 +118,7 @@ impl Redactor {
         }))
     }
 
-    /// Hides secrets in an object; true if there were any.
+    /// Hides secrets in an object; returns whether there were any.
     pub(crate) fn object(&self, resource: &Resource, object: &mut Value) -> bool {
         let mut hidden = false;
         if resource.plural == "secrets" {
@@ -149,19 +149,20 @@ impl Redactor {
         hidden
     }
 
-    /// Hides secrets in a document of the run, such as a definition with its config map; true if there were any.
+    /// Hides secrets in a document of the run, such as a definition with its config map; returns whether there were
+    /// any.
     pub(crate) fn document(&self, value: &mut Value) -> bool {
         let files = self.files(value.pointer_mut("/Definition/config-map"));
         self.values(value) || files
     }
 
-    /// The files of a config map.
+    /// Hides secrets in the files of a config map.
     fn files(&self, files: Option<&mut Value>) -> bool {
         let files = files.and_then(Value::as_object_mut).into_iter().flatten();
         files.filter_map(|(name, file)| self.file(name, file).then_some(())).count() > 0
     }
 
-    /// A file that is a secret, or has keys in YAML or JSON whose names suggest one.
+    /// Hides a file that is a secret, or its keys in YAML or JSON whose names suggest one.
     fn file(&self, name: &str, file: &mut Value) -> bool {
         if self.is_secret(name) {
             return self.hide(file);
@@ -188,7 +189,7 @@ impl Redactor {
         hidden
     }
 
-    /// Values of such keys at any depth, and variables.
+    /// Hides values of such keys at any depth, and variables.
     fn keys(&self, value: &mut Value) -> bool {
         let mut hidden = self.variable(value);
         match value {
@@ -214,13 +215,13 @@ impl Redactor {
         hidden
     }
 
-    /// A variable whose name suggests a secret.
+    /// Hides the value of a variable whose name suggests a secret.
     fn variable(&self, value: &mut Value) -> bool {
         let is_secret = value["name"].as_str().is_some_and(|name| self.is_secret(name));
         is_secret && value.get_mut("value").is_some_and(|value| self.hide(value))
     }
 
-    /// Assignments in a text.
+    /// Hides assignments in a text.
     fn assignments(&self, text: &mut String) -> bool {
         let found = self.assignment.captures_iter(text).filter_map(|found| {
             let (name, value) = (found.get(1)?, found.get(2)?);
@@ -237,7 +238,7 @@ impl Redactor {
         Lines { rules: self, key_lines: 0 }
     }
 
-    /// How often each rule was applied.
+    /// Applications of each rule.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let fixed = [
             ("environment variables", &self.variables),
@@ -257,7 +258,7 @@ impl Redactor {
         counts
     }
 
-    /// Variables at any depth (pods, templates, custom resources), and texts that contain keys or tokens.
+    /// Hides variables at any depth (pods, templates, custom resources), and texts that contain keys or tokens.
     fn values(&self, value: &mut Value) -> bool {
         let mut hidden = self.variable(value);
         match value {
@@ -304,12 +305,12 @@ impl Redactor {
 /// Hides secrets in the lines of one log; a private key spans several.
 pub(crate) struct Lines<'a> {
     rules: &'a Redactor,
-    /// How many more lines of a key to expect.
+    /// Maximum remaining lines of a key.
     key_lines: u32,
 }
 
 impl Lines<'_> {
-    /// The line without secrets.
+    /// Returns the line without secrets.
     pub(crate) fn line<'a>(&mut self, line: &'a str) -> Cow<'a, str> {
         if self.key_lines > 0 {
             self.key_lines -= 1;
@@ -323,7 +324,7 @@ impl Lines<'_> {
         {
             count(&self.rules.keys);
             let (before, rest) = (&line[..begin.start()], &line[begin.end()..]);
-            // A key on one line, with line ends written as \n, also ends there.
+            // A key on one line, with newlines escaped as \n, also ends there.
             let tail = match self.rules.key_end.find(rest) {
                 Some(end) => self.line(&rest[end.end()..]).into_owned(),
                 None => {
@@ -338,7 +339,7 @@ impl Lines<'_> {
 }
 
 impl Redactor {
-    /// The rules that look at a single line.
+    /// Applies the rules for single lines.
     fn plain<'a>(&self, line: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(line);
         for rule in &self.text {
@@ -574,7 +575,7 @@ mod tests {
         assert!(counts.values().sum::<u64>() > 20, "{counts:?}");
         assert!(!redactor.document(&mut document), "once");
         assert_eq!(redactor.counts(), counts);
-        // The same in the config map that brings it to the aggregator.
+        // The same in the config map that carries it to the aggregator.
         let mut map = json!({"data": {"plugin-0.yaml": yaml::write(&definition)}});
         assert!(redactor.object(&Resource::CONFIG_MAPS, &mut map));
         assert!(!map.to_string().contains(SECRET), "{map}");
