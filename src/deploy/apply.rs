@@ -22,7 +22,6 @@ const RIGHTS: [Resource; 4] =
     [Resource::CLUSTER_ROLE_BINDINGS, Resource::CLUSTER_ROLES, Resource::ROLE_BINDINGS, Resource::ROLES];
 /// Time limit for retries of one creation while the server is unavailable.
 const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval between attempts.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An object to create.
@@ -430,7 +429,6 @@ pub(crate) struct Refused {
     pub object: Option<String>,
     /// Message of the server, or the missing prerequisite.
     pub why: String,
-    /// The rejected request.
     request: Option<String>,
     /// Resource that the account may not create, if that is the reason.
     pub lacks_right: Option<String>,

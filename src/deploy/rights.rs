@@ -30,7 +30,7 @@ impl Level {
         Ok(match text {
             "clusterAdmin" => Self::ClusterAdmin,
             "clusterRead" => Self::ClusterRead,
-            // The original's documentation has always said `namespaced`.
+            // The original's documentation names this level `namespaced`.
             "namespaceAdmin" | "namespaced" => Self::NamespaceAdmin,
             _ => bail!(
                 "aggregator permissions `{text}` are unknown; choose clusterAdmin, clusterRead or namespaceAdmin"

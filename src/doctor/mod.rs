@@ -96,7 +96,6 @@ impl<'a> Subject<'a> {
         Ok(Self { objects, namespace, plugins, run })
     }
 
-    /// The aggregator's pod.
     fn aggregator(&self) -> Option<&'a Value> {
         self.objects.iter().find(|object| rights::is_aggregator(object))
     }

@@ -189,7 +189,6 @@ fn check_kind(node: &Node) -> Result<(), Error> {
     Ok(())
 }
 
-/// Known keys of `sonobuoy-config`.
 const KEYS: [&str; 13] = [
     "driver",
     "plugin-name",

@@ -134,7 +134,7 @@ pub(super) struct Merged<'a> {
     pub(super) ledger: &'a Ledger,
     /// Whether this source provides the tests that no part ran.
     pub(super) is_first: bool,
-    /// Setup and teardown tests already taken, since each part lists them.
+    /// Tests already taken from other parts: each part lists the suite's setup and teardown.
     pub(super) told: &'a mut HashSet<String>,
     /// Name of the previous run, and its tests that are not written yet.
     pub(super) resumed: (&'a str, &'a mut BTreeMap<String, String>),

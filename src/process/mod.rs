@@ -262,7 +262,6 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Reads a JUnit file.
 fn junit(file: impl Read, visit: &mut dyn Visit) -> anyhow::Result<()> {
     junit::read(BufReader::with_capacity(64 << 10, file), visit)
 }
@@ -277,7 +276,6 @@ struct Run<'a> {
     limit: u64,
     /// Number of expected results without files.
     missing: usize,
-    /// Number of unreadable files.
     unreadable: u64,
     /// Tests already taken, if there are parts.
     told: HashSet<String>,

@@ -41,7 +41,6 @@ pub(crate) const WORKERS: usize = 16;
 /// Time limit for retries of a query: enough for a server to restart, while a permanently missing one must not delay
 /// the rest.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
-/// Interval between progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum length of a name before it is shortened; file systems allow 255 bytes including the extension.
 const MAX_NAME_BYTES: usize = 200;
@@ -87,7 +86,6 @@ pub(crate) struct Trouble {
     pub error: String,
 }
 
-/// A query.
 enum Task {
     List(list::Listing),
     Host(String),
@@ -108,7 +106,6 @@ enum Fault {
     Disk(anyhow::Error),
 }
 
-/// Result of a query.
 #[derive(Default)]
 struct Answer {
     health: Health,

@@ -18,7 +18,6 @@ use base::json::json;
 use base::kube::Resource;
 use base::{pattern, yaml};
 
-/// Replacement text.
 const HIDDEN: &str = "***HIDDEN***";
 /// Names of variables with secrets, unless the name only points to one, such as `TOKEN_FILE`.
 const ENV: &str = concat!(

@@ -18,7 +18,6 @@ use base::small;
 use base::sys;
 use base::temp::NewFile;
 
-/// Name of the subdirectory.
 const FOLDER: &str = "authorities";
 /// Time for an aggregator to start if its node has the image.
 const START_TIMEOUT: Duration = Duration::from_secs(5);

@@ -375,7 +375,6 @@ fn unless_local(error: anyhow::Error) -> Again {
     if local { Again::Never(Failure::Transfer(error)) } else { Again::Perhaps(error) }
 }
 
-/// Destination of archives.
 struct Destination<'a> {
     into: &'a Path,
     name: Option<&'a str>,

@@ -272,7 +272,6 @@ impl CredentialsFile {
 #[derive(Clone)]
 pub(crate) struct StatusClient {
     client: Client,
-    /// Start of the run.
     started: Option<SystemTime>,
 }
 
