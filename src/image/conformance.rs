@@ -159,6 +159,9 @@ mod tests {
 
     /// What a script prints in isolation, as the user of the tests and, if that is root, as another one, too.
     fn printed(script: &str, limit: Duration) -> Vec<std::io::Result<String>> {
+        // Tasks are counted per user: a test that uses all of them must not run beside another.
+        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let users: &[&[&str]] = &[&[], &["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"]];
         let is_root = sys::owner(&std::fs::metadata("/proc/self").unwrap()).0 == 0;
         users[..if is_root { 2 } else { 1 }]
