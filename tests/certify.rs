@@ -85,6 +85,7 @@ fn runs_of_every_version_are_ready_whether_their_log_is_verbose_or_not() {
             };
             archived("certify run", of)
                 .stdout(&format!("2 of 2 conformance tests of {version} passed\nReady for certification: write the submission with --product FILE -o DIR\n"))
+                .stderr_has("there is no seal beside it")
                 .run();
 
             // A verbose log may contradict the rest.
@@ -96,7 +97,8 @@ fn runs_of_every_version_are_ready_whether_their_log_is_verbose_or_not() {
                 other.run_any();
             } else {
                 let told = |who| format!("e2e.log: states {version} for the {who}, but the cluster is v1.26");
-                other.status(3).stdout_has(&told("tests")).stdout_has(&told("server")).run();
+                let other = other.status(3).stdout_has(&told("tests")).stdout_has(&told("server"));
+                other.stderr_has("there is no seal beside it").run();
             }
 
             // A verbose log states the version of the tests where the tag of their image does not.

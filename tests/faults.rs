@@ -161,7 +161,7 @@ fn few_files_and_no_threads_fail_nodes_and_hang_nothing() {
     for count in [12, 20, 40] {
         let (command, folder) = run(8);
         let limit = format!("ulimit -u {count}");
-        let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        let nobody = ["setpriv", "--reuid=65533", "--regid=65534", "--clear-groups"];
         if is_root {
             open_to_all(folder.path());
         }

@@ -26,8 +26,9 @@ First steps:
 
 /// What a list of images takes.
 const EXECUTES: &str = "\
-Only the conformance image knows the images of its tests: listing them executes that image's program, isolated from this
-machine, or not at all. --images-from takes a list instead, and -p plugins without e2e.";
+Only the conformance image knows the images of its tests: listing them
+executes that image's program, isolated from this machine, or not at all.
+--images-from takes a list instead, and -p plugins without e2e.";
 
 /// How the scripts get into their shells.
 const INTO_SHELLS: &str = "\

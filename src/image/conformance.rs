@@ -32,7 +32,8 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const ISOLATE: &str = r#"
 exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
 if [ "$(id -u)" = 0 ]; then
-    outer= inner='--setuid=65534 --setgid=65534'
+    # Tasks are counted per user: no other program may share this one.
+    user=$((1000000000 + $$)) outer= inner="--setuid=$user --setgid=65534"
 else
     outer='--user --map-root-user' inner='--user --map-user=65534 --map-group=65534'
 fi
@@ -186,10 +187,10 @@ mod tests {
         if let Err(error) = require_isolation() {
             return base::testing::skipped("unshare", &format!("{error:#}"));
         }
-        let script = "id -u; echo pid $$; kill -9 1; grep -E '^(CapEff|NoNewPrivs)' /proc/thread-self/status; \
+        let script = "[ $(id -u) -ge 65534 ] && echo other user; echo pid $$; kill -9 1; grep -E '^(CapEff|NoNewPrivs)' /proc/thread-self/status; \
                       tail -n +3 /proc/thread-self/net/dev | cut -d: -f1; ulimit -f; cat /proc/self/oom_score_adj";
         for said in printed(script, TIMEOUT) {
-            let expected = "65534\npid 2\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n    lo\n0\n1000\n";
+            let expected = "other user\npid 2\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n    lo\n0\n1000\n";
             assert_eq!(said.unwrap(), expected);
         }
     }
