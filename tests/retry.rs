@@ -167,7 +167,7 @@ fn a_plugin_that_brought_nothing_is_not_started_again() {
     let definition = std::fs::read_to_string(run.folder().join("suite.yaml")).unwrap();
     let broken = definition.replace("    out=$", "    exit 7\n    out=$");
     assert_ne!(definition, broken);
-    let done = run.file("suite.yaml", broken).run_any();
+    let done = run.file("suite.yaml", broken).status(1).run_any();
     let archive = Archive::only_one_in(done.folder.path());
     assert!(archive.text("plugins/suite/errors/global/error.json").contains("exit code 7"));
     assert!(!archive.names().any(|name| name.contains("suite-retry")) && state.names().is_empty());

@@ -105,7 +105,7 @@ exit 9"#;
     };
     let both = |state: &str| lost(state, "'PASSED [sig-a] a [Conformance]' 'FAILED [sig-a] b [Conformance]'");
     let (run, _state) = local_of(both, "--retrieve out --plugin-env e2e.E2E_SKIP=nothing");
-    let first = run.run_any();
+    let first = run.status(1).run_any();
     let archive = first.folder.join("out");
     let kept = Archive::only_one_in(&archive);
     assert_eq!(
@@ -159,6 +159,7 @@ exit 9"#;
         .arg(archive_in(&done.folder.join("out")))
         .status(3)
         .stdout_has("but all tests must run in one: run without `--resume`")
+        .stderr_has("was not checked: the certificate")
         .run();
 
     // One that went on, and was interrupted too, tells of both.

@@ -246,7 +246,7 @@ fn a_wait_lasts_until_the_archive_has_arrived_and_deletes_no_run_whose_archive_h
     let wait = || Sonobuoy::new(&format!("wait --kubeconfig {config} --delete --rbac Disable"));
     let status = || Sonobuoy::new(&format!("status --kubeconfig {config}"));
     aggregator_pod(&api, json!({"phase": "Running"}), Some(&says("running", Value::Null)));
-    status().stdout_has("`sonobuoy retrieve`. Its archive is being uploaded.").run_any();
+    status().stdout_has("`sonobuoy retrieve` to get results.\nIts archive is being uploaded.").run_any();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let told = "the aggregator could not upload the archive: no route; the run is kept, try `sonobuoy retrieve";

@@ -412,18 +412,21 @@ config-map:
             ("skipcleanup", "did you mean `skip-cleanup`?", true),
             (
                 "maintainer",
-                "line 1, column 58: unknown key `maintainer` in `sonobuoy-config`; it is ignored",
+                "line 1, column 64: unknown key `maintainer` in `sonobuoy-config`; it is ignored",
                 false,
             ),
             ("source_url", "", false),
             ("result-type", "", false),
         ] {
-            let text = format!("sonobuoy-config: {{driver: Job, description: d, order: 1, {key}: x}}");
+            let text = format!("sonobuoy-config: {{driver: Job, plugin-name: p, description: d, {key}: x}}");
             let loaded = read(&text).unwrap();
             assert_eq!(loaded.misspelt.is_some(), is_misspelt, "{key}");
             assert!(loaded.notes.concat().contains(note), "{key}: {:?}", loaded.notes);
             assert_eq!(loaded.notes.is_empty(), note.is_empty(), "{key}: {:?}", loaded.notes);
         }
+        // Without a name, nothing but its misspelt key explains what is missing.
+        let nameless = "sonobuoy-config: {driver: Job, plugin_name: p}";
+        check(nameless, 1, 32, "unknown key `sonobuoy-config.plugin_name`; did you mean `plugin-name`?");
     }
 
     fn check(text: &str, line: usize, column: usize, words: &str) {
