@@ -441,6 +441,7 @@ fn credentials_that_others_may_have_made_are_not_believed() {
 /// A run whose aggregator serves its status on this machine, and the credentials for it.
 struct Served {
     cluster: Cluster,
+    #[cfg_attr(not(unix), allow(dead_code, reason = "restarted only where there are signals"))]
     aggregator: Aggregator,
     credentials: Value,
 }

@@ -187,7 +187,7 @@ mod tests {
         if let Err(error) = require_isolation() {
             return base::testing::skipped("unshare", &format!("{error:#}"));
         }
-        let script = "[ $(id -u) -ge 65534 ] && echo other user; echo pid $$; kill -9 1; grep -E '^(CapEff|NoNewPrivs)' /proc/thread-self/status; \
+        let script = "[ $(id -u) -ge 65534 ] && echo other user; echo pid $$; grep -E '^(CapEff|NoNewPrivs)' /proc/thread-self/status; \
                       tail -n +3 /proc/thread-self/net/dev | cut -d: -f1; ulimit -f; cat /proc/self/oom_score_adj";
         for said in printed(script, TIMEOUT) {
             let expected = "other user\npid 2\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n    lo\n0\n1000\n";
