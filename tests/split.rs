@@ -164,7 +164,7 @@ exit 9"#;
 
     // One that went on, and was interrupted too, tells of both.
     let (run, _state) = local_of(|state| lost(state, "'PASSED [sig-b] c [Conformance]'"), "--retrieve out");
-    let second = run.arg("--resume").arg(&path).run_any();
+    let second = run.arg("--resume").arg(&path).status(1).run_any();
     let (run, _state) = local_of(suite, "--junit out.xml");
     let third = run.arg("--resume").arg(archive_in(&second.folder.join("out"))).run_any();
     let junit = third.folder.read("out.xml");
