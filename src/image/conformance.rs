@@ -25,7 +25,7 @@ const MAX_PROGRAM_BYTES: u64 = 1 << 30;
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// How long it may take; it takes a second.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Runs a program (`$2`…) in the folder `$1` as its root: separate user, processes, mounts and network, no privileges,
+/// Runs a program (`$3`…) for the process `$1` in the folder `$2` as its root: separate user, processes, mounts and network, no privileges,
 /// bounded memory, processes and time, and no files. The inner `unshare` is the first process of the namespace: its end, which
 /// the program can neither prevent nor escape, ends everything that the program has started; it ends with this process. Root needs no user namespace to
 /// drop its rights. Processes are limited inside the namespace, where the user's others do not count.
@@ -37,11 +37,13 @@ if [ "$(id -u)" = 0 ]; then
 else
     outer='--user --map-root-user' inner='--user --map-user=65534 --map-group=65534'
 fi
-root=$1
-shift
+parent=$1 root=$2
+shift 2
 # The first to go when the machine runs out of memory.
 { echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null
-exec setpriv --no-new-privs --pdeathsig TERM timeout -k 1 -s KILL 130 unshare $outer --mount --pid --net --ipc --uts --fork --kill-child \
+# The end of a parent that ended before sends no signal.
+exec setpriv --no-new-privs --pdeathsig TERM sh -c '[ "$PPID" = "$0" ] && exec "$@"' "$parent" \
+    timeout -k 1 -s KILL 130 unshare $outer --mount --pid --net --ipc --uts --fork --kill-child \
     prlimit --as=8589934592 --data=2147483648 --nproc=256 --fsize=0 --core=0 \
     unshare $inner --fork --root="$root" --wd=/ "$@"
 "#;
@@ -136,7 +138,7 @@ impl Tests {
 /// The command that runs a program isolated, with `root` as its root folder.
 fn isolated(root: &Path, program: &str) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", ISOLATE, "sh"]).arg(root).arg(program);
+    command.args(["-c", ISOLATE, "sh", &std::process::id().to_string()]).arg(root).arg(program);
     command
 }
 
@@ -200,6 +202,11 @@ mod tests {
         if let Err(error) = require_isolation() {
             return base::testing::skipped("unshare", &format!("{error:#}"));
         }
+        // Another process in between is not the one whose end is awaited, as after the end of that one.
+        let isolated = isolated(Path::new("/"), "true");
+        let mut orphan = Command::new("sh");
+        orphan.args(["-c", "\"$@\"; exit $?", "sh"]).arg(isolated.get_program()).args(isolated.get_args());
+        assert_eq!(orphan.status().unwrap().code(), Some(1), "it does not start without its parent");
         // What still runs holds the output open.
         for said in printed("setsid sleep 600 & echo started", TIMEOUT) {
             assert_eq!(said.unwrap(), "started\n");
