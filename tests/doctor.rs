@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -35,6 +35,8 @@ struct Cluster {
     api: ApiServer,
     folder: Folder,
     running: Running,
+    /// A connection at the aggregator's port: no other program is given the port, and the aggregator can still listen there.
+    _reserved: (TcpStream, TcpStream),
 }
 
 impl Drop for Cluster {
@@ -62,7 +64,10 @@ impl Cluster {
                 }}),
             );
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let reserved = (TcpStream::connect(("127.0.0.1", port)).unwrap(), listener.accept().unwrap().0);
+        drop(listener);
         folder.write("run.json", json!({"Server": {"bindport": port}}).to_string());
         let running = Running::default();
         let (started, ills) = (running.clone(), Arc::new(ills));
@@ -77,7 +82,7 @@ impl Cluster {
                 let _ = child.wait();
             }
         });
-        Self { api, folder, running }
+        Self { api, folder, running, _reserved: reserved }
     }
 
     fn doctor(&self, words: &str) -> Sonobuoy {
