@@ -1,4 +1,4 @@
-//! What is new in a scene: as lines for people, or as events in JSON, one a line. Pure.
+//! What is new in a scene, as lines for display or as JSON events, one per line. Pure.
 //!
 //! An event has `time`, `event` and `elapsed` (whole seconds). `state` has `title`, `state` and, at the end, `product`;
 //! `task` has `name`, `unit`, `done`, `total`, `failed`, `over`, and `steps`, `note`, `result` where there are some; `trouble`
@@ -16,12 +16,12 @@ use base::json::{self, json};
 use base::visible;
 use serde_json::Value;
 
-/// A task is told again when it is further by one part in so many.
+/// A task is reported again after each such part of its total.
 const PARTS: u64 = 20;
-/// So many places of a trouble are named.
+/// Maximum number of places to name for one trouble.
 const MAX_PLACES: usize = 5;
 
-/// What was told.
+/// What has been reported so far.
 pub(super) struct Told {
     json: bool,
     state: String,
@@ -35,12 +35,12 @@ impl Told {
         Self { json, state: String::new(), tasks: HashMap::new(), troubles: HashMap::new() }
     }
 
-    /// What was not told yet.
+    /// What has not been reported yet.
     pub(super) fn news(&mut self, shown: &Shown<'_>, over: bool) -> Vec<String> {
         let scene = shown.scene;
         let mut lines = Vec::new();
         let state = format!("{}: {}", scene.title, scene.state);
-        // The end is told after what it is the end of.
+        // The end of a run is reported after its last tasks.
         let mut states = Vec::new();
         if self.state != state && !scene.state.is_empty() {
             states.push(if self.json { self.state_event(shown) } else { visible::line(&state).into_owned() });
@@ -74,7 +74,7 @@ impl Told {
         lines
     }
 
-    /// The lines that stay when a board is taken away.
+    /// The lines that remain when a board is removed.
     pub(super) fn closing(&self, shown: &Shown<'_>) -> Vec<String> {
         let scene = shown.scene;
         let tasks = scene.tasks.iter().zip(&shown.times).map(|(task, times)| task_line(task, times.took));
@@ -83,7 +83,7 @@ impl Told {
         tasks.chain(troubles).collect()
     }
 
-    /// A sign of life.
+    /// A heartbeat.
     pub(super) fn alive(&self, shown: &Shown<'_>) -> String {
         if self.json {
             return event("alive", shown.elapsed, json!({}));
@@ -105,11 +105,11 @@ impl Told {
 }
 
 impl Scene {
-    /// What a line about a trouble begins with.
+    /// The prefix of a line about a trouble.
     pub(crate) const MARK: &'static str = "in trouble: ";
 }
 
-/// Whether a task is so much further that it is worth a line.
+/// Whether a task has progressed enough for another line.
 fn far(before: &Task, task: &Task) -> bool {
     let (was, is) = (before.finest(), task.finest());
     let step = |was: u64, done: u64, total: u64| done.saturating_sub(was) >= total.div_ceil(PARTS).max(1);
@@ -118,7 +118,7 @@ fn far(before: &Task, task: &Task) -> bool {
         || before.failed != task.failed
         || was.failed != is.failed
         || before.steps.is_some() != task.steps.is_some()
-        // What is sent comes steadily; its end is news, and the minute.
+        // Bytes arrive steadily: only the end is news; the heartbeat shows the rest.
         || task.unit != Unit::Bytes && (step(was.done, is.done, is.total) || step(before.done, task.done, task.total))
 }
 
@@ -164,7 +164,7 @@ fn task_line(task: &Task, took: Option<Duration>) -> String {
     visible::line(&line).into_owned()
 }
 
-/// Where the archive is that came of it, for programs.
+/// Reports the archive's path to programs.
 pub(crate) fn archive_event(path: &str) -> String {
     json::line(&json!({"event": "archive", "time": clock::now(), "path": path}))
 }

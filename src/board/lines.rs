@@ -1,7 +1,7 @@
 //! The lines of a board: a scene, its times and the size of a window in, lines that fit out. Pure.
 //!
-//! What does not fit is left out from the least important on: notes, bars, units, tasks that are over, troubles. The
-//! line that says what is waited for always stays.
+//! What does not fit is omitted, least important first: notes, bars, units, finished tasks, troubles. The line that
+//! names what is waited for always remains.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use super::{Shown, Steps, Task, Times, Trouble, Unit};
 use base::live::{Line, Size};
 use base::visible;
 
-/// A bar tells no more when it is longer.
+/// Longer bars carry no more information.
 const MAX_BAR: usize = 24;
-/// A shorter one tells nothing.
+/// Shorter bars carry no information.
 const MIN_BAR: usize = 6;
-/// A shorter note is cut to nothing that anybody understands.
+/// Notes cut shorter than this are unreadable.
 const MIN_NOTE: usize = 12;
 
-/// What is wrong may take so many lines while there is room.
+/// Maximum lines per trouble if the window is high enough.
 const MAX_TROUBLE_LINES: usize = 3;
 
-/// What a terminal shows.
+/// The capabilities of a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) colour: bool,
@@ -35,7 +35,7 @@ enum Style {
     Faint,
 }
 
-/// The board as it fits into `size`, less a column and a row, so that nothing breaks or scrolls.
+/// The board for a window of `size`, less a column and a row to avoid wrapping and scrolling.
 pub(super) fn lines(shown: &Shown<'_>, size: Size, look: Look) -> Vec<Line> {
     let width = size.columns.saturating_sub(1);
     let rows = size.rows.saturating_sub(1);
@@ -53,13 +53,14 @@ pub(super) fn lines(shown: &Shown<'_>, size: Size, look: Look) -> Vec<Line> {
     out.extend(page.tasks(shown, tasks));
     out.extend(page.troubles(&scene.troubles, troubles));
     out.extend(footer);
-    // In a window of few rows, the end is what there is to know.
+    // In a window with few rows, the footer matters most.
     let extra = out.len().saturating_sub(rows);
     out.drain(..extra);
     out
 }
 
-/// How many lines tasks and troubles get of `left`: tasks come first, but troubles always get some, and what is left.
+/// Splits `left` lines between tasks and troubles: tasks come first, but troubles always get some, plus the
+/// remainder.
 fn shares(left: usize, tasks: usize, troubles: usize) -> (usize, usize) {
     let wanted = troubles.min(left / 3);
     let tasks = tasks.min(left - wanted);
@@ -72,7 +73,7 @@ struct Page {
 }
 
 impl Page {
-    /// All in one line if they fit, else one for each part.
+    /// All parts on one line if they fit, else one line per part.
     fn footer(&self, parts: &[String]) -> Vec<Line> {
         let faint = |text: String| self.line(vec![(Style::Faint, text)]);
         let parts: Vec<_> =
@@ -90,7 +91,7 @@ impl Page {
         let all: Vec<(&Task, Times)> = shown.scene.tasks.iter().zip(shown.times.iter().copied()).collect();
         let (mut kept, mut left_out) = (all.clone(), 0);
         if rows < all.len() {
-            // Those that are at work are looked at.
+            // Running tasks matter more than finished ones.
             kept.sort_by_key(|(task, _)| task.over);
             kept.truncate(rows.saturating_sub(1));
             left_out = all.len() - kept.len();
@@ -105,7 +106,7 @@ impl Page {
         let gap = |width: usize| if width == 0 { 0 } else { width + 2 };
         let fixed = 2 + name + gap(count) + gap(failed) + gap(elapsed);
         let room = self.width.saturating_sub(fixed);
-        // Where there is room for both, notes get theirs first.
+        // If both fit, notes are sized first.
         let noted = cells.iter().any(|cells| !cells.note.is_empty());
         let note = if noted && room >= MIN_BAR + MIN_NOTE + 4 { MIN_NOTE + 2 } else { 0 };
         let bar = if room >= MIN_BAR + 2 { (room - 2 - note).min(MAX_BAR) } else { 0 };
@@ -173,7 +174,7 @@ impl Page {
         format!("{text}{}", " ".repeat(room))
     }
 
-    /// Joins parts, cut to the width, with their colours.
+    /// Joins coloured parts, cut to the width.
     fn line(&self, parts: Vec<(Style, String)>) -> Line {
         let mut line = Line::default();
         for (style, text) in parts {
@@ -195,13 +196,13 @@ impl Page {
     }
 }
 
-/// How many tests end in a minute, once there was one.
+/// Tests completed per minute, once one has completed.
 fn rate(task: &Task, unit: Unit, done: u64, took: Duration) -> Option<String> {
     let is_known = unit == Unit::Tests && !task.over && took.as_secs() >= 60 && done > 0;
     is_known.then(|| format!("{}/min", (done * 60).div_ceil(took.as_secs())))
 }
 
-/// What stands in the columns of a task.
+/// The columns of a task.
 struct Cells {
     name: String,
     share: Option<(u64, u64)>,
@@ -266,7 +267,7 @@ impl Unit {
     }
 }
 
-/// What is wrong and where, naming at most so many places.
+/// A trouble and its places, naming at most `most` of them.
 pub(crate) fn sentence(trouble: &Trouble, most: usize) -> String {
     let mut places = trouble.places.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
     if trouble.places.len() > most {
@@ -288,14 +289,14 @@ pub(super) fn time(span: Duration) -> String {
     }
 }
 
-/// A time as people write it: `6h`, `90m`, `1h30m`, `45s`.
+/// A duration in the notation of the flags: `6h`, `90m`, `1h30m`, `45s`.
 pub(crate) fn span(span: Duration) -> String {
     let text = base::clock::duration(Duration::from_secs(span.as_secs()));
     let text = text.strip_suffix("m0s").map_or_else(|| text.clone(), |rest| format!("{rest}m"));
     text.strip_suffix("h0m").map_or_else(|| text.clone(), |rest| format!("{rest}h"))
 }
 
-/// A time that nobody knows well.
+/// An estimated duration, rounded.
 fn rough(span: Duration) -> String {
     match span.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),
@@ -318,7 +319,7 @@ fn right(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
-/// How many columns a letter takes at most: those of East Asia and pictures take two.
+/// Maximum columns of a character: East Asian characters and emoji take two.
 fn column(c: char) -> usize {
     let wide = matches!(u32::from(c),
         0x1100..=0x115f | 0x2e80..=0xa4cf | 0xa960..=0xa97c | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f
@@ -330,7 +331,7 @@ fn columns(text: &str) -> usize {
     text.chars().map(column).sum()
 }
 
-/// A text in lines that fit, indented; the last may be too long.
+/// Text wrapped into indented lines; the last line may be too long.
 fn broken(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -347,7 +348,7 @@ fn broken(text: &str, width: usize, most: usize) -> Vec<String> {
     lines
 }
 
-/// The beginning of a text that fits, with a mark where it is cut.
+/// The start of a text, marked where it is cut.
 fn clip(text: &str, width: usize, unicode: bool) -> String {
     if columns(text) <= width {
         return text.to_owned();

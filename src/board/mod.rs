@@ -1,12 +1,11 @@
-//! What goes on, shown while it goes on: on a terminal a board that is drawn anew in place, else a line for each change,
-//! or an event in JSON.
+//! Live progress: on a terminal a board redrawn in place, else a line per change or JSON events.
 //!
-//! Owns how it looks and how often it is told: at most ten redraws a second, never more lines than the window has; a
-//! change at most each second, a sign of life each minute. What happens is handed in as a [`Scene`], a plain value;
-//! `lines` makes the board of it and `events` the lines and the JSON, both pure. Refuses to know where a scene comes
-//! from (but for the status of a run, which [`of_run`] turns into one), to write to standard output by itself, and to
-//! decide whether there is a board: `cli` does. The names of tasks and what is wrong with them may be anybody's text;
-//! whatever is drawn has gone through `base::visible`. Starts the thread `board`, and joins it.
+//! Owns the presentation and its rate: at most ten redraws per second, never more lines than the window has; at most
+//! one change per second, and a heartbeat every minute. Progress is passed in as a [`Scene`], a plain value; `lines`
+//! turns it into the board and `events` into lines and JSON, both pure. Does not know where a scene comes from
+//! (except for the status of a run, which [`of_run`] converts), never writes to standard output by itself, and does
+//! not decide whether to draw a board: `cli` does. Names of tasks and causes of troubles are untrusted; all drawn
+//! text has passed through `base::visible`. Starts the thread `board`, and joins it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,92 +27,92 @@ pub(crate) use events::archive_event;
 pub(crate) use lines::{sentence, span};
 pub(crate) use run::{About, of_run, running, troubles};
 
-/// Changes that come faster are told together.
+/// Changes within this interval are reported together.
 const MERGE_INTERVAL: Duration = Duration::from_secs(1);
-/// After so long without news there is a sign of life.
+/// Silence after which a heartbeat is written.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How it is told.
+/// How progress is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// A line for each change.
+    /// One line per change.
     Plain,
-    /// Drawn in place.
+    /// A board, redrawn in place.
     Board,
-    /// An event for each change.
+    /// One event per change.
     Json,
-    /// Nothing but signs of life.
+    /// Only heartbeats.
     Quiet,
 }
 
-/// What goes on.
+/// The progress to show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Scene {
-    /// What it is about.
+    /// The subject.
     pub title: String,
-    /// How it stands, in a word; the end is another word than the beginning.
+    /// The state in a word; the final word differs from the initial one.
     pub state: String,
-    /// What is worked on, in the order in which it is shown.
+    /// The tasks, in display order.
     pub tasks: Vec<Task>,
-    /// What is wrong.
+    /// The problems.
     pub troubles: Vec<Trouble>,
     /// What is waited for, and what the user can do.
     pub footer: Vec<String>,
-    /// What came of it, once there is something.
+    /// The product, once available.
     pub product: Option<String>,
-    /// When it began, if that was before anybody watched.
+    /// When the work began, if before the board.
     pub began: Option<SystemTime>,
-    /// When it ended, if that is known.
+    /// When the work ended, if known.
     pub ended: Option<SystemTime>,
 }
 
-/// One of several things that are worked on.
+/// One of several tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Task {
-    /// What it is called.
+    /// The task's name.
     pub name: String,
-    /// What is counted.
+    /// The unit of its counts.
     pub unit: Unit,
-    /// How many are done, those that failed among them.
+    /// Number done, failed ones included.
     pub done: u64,
-    /// Of how many; 0 if nobody knows.
+    /// The total; 0 if unknown.
     pub total: u64,
-    /// How many failed.
+    /// Number failed.
     pub failed: u64,
-    /// What it counts inside, finer than that.
+    /// A finer count within the task.
     pub steps: Option<Steps>,
-    /// What it is at.
+    /// The current activity.
     pub note: String,
-    /// How long one of its steps took before, if that is known.
+    /// Duration of a step in an earlier run, if known.
     pub per_step: Option<Duration>,
-    /// Whether it has ended.
+    /// Whether the task has ended.
     pub over: bool,
-    /// What came of it, in a word.
+    /// The outcome in a word.
     pub result: String,
 }
 
-/// What a task counts by itself.
+/// What a task counts internally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Steps {
-    /// What they are.
+    /// The unit of the count.
     pub unit: Unit,
-    /// How many are done, those that failed among them.
+    /// Number done, failed ones included.
     pub done: u64,
-    /// Of how many; 0 if nobody knows.
+    /// The total; 0 if unknown.
     pub total: u64,
-    /// How many failed.
+    /// Number failed.
     pub failed: u64,
 }
 
-/// What a task is counted in.
+/// The unit of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Nodes of a cluster.
     #[default]
     Nodes,
-    /// There is one of it, and it is done or not.
+    /// A single thing, done or not.
     Once,
-    /// Whatever a plugin counts.
+    /// Units defined by the plugin.
     Steps,
     /// Tests.
     Tests,
@@ -123,34 +122,34 @@ pub(crate) enum Unit {
     Bytes,
 }
 
-/// Something wrong, wherever it is the same.
+/// A problem and every place with the same cause.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Trouble {
-    /// Whose.
+    /// The task's name.
     pub task: String,
-    /// Where.
+    /// The places.
     pub places: Vec<String>,
-    /// What.
+    /// The cause.
     pub cause: String,
 }
 
-/// A scene with the times that belong to it.
+/// A scene with its times.
 struct Shown<'a> {
     scene: &'a Scene,
     elapsed: Duration,
     times: Vec<Times>,
 }
 
-/// The times of a task, where they can be told.
+/// The times of a task, where known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
-    /// How long it has taken.
+    /// Elapsed time.
     took: Option<Duration>,
-    /// How long it may still take.
+    /// Estimated time left.
     left: Option<Duration>,
 }
 
-/// Shows scenes for as long as [`with`] runs.
+/// Shows scenes while [`with`] runs.
 pub(crate) struct Board {
     shared: Mutex<Shared>,
     stop: Stop,
@@ -160,25 +159,25 @@ struct Shared {
     scene: Scene,
     changed: bool,
     began: Instant,
-    /// How long it had been going on by then, once that is known.
+    /// Time elapsed before the first scene, once known.
     before: Option<Duration>,
     tasks: HashMap<String, Seen>,
-    /// Why nothing can be told any more.
+    /// The error that ended the output.
     error: Option<anyhow::Error>,
 }
 
-/// What is known of the past of a task.
+/// The observed history of a task.
 struct Seen {
     began: Instant,
-    /// How long it had been at work by then; none for one that was over already.
+    /// Time elapsed when first seen; `None` for a finished task.
     before: Option<Duration>,
     ended: Option<Instant>,
-    /// How far it was when it was seen first.
+    /// Progress when first seen.
     first: u64,
 }
 
 impl Board {
-    /// Shows a scene from now on. An error is that nobody reads any more.
+    /// Shows a scene from now on. Fails once the output is closed.
     pub(crate) fn show(&self, scene: Scene) -> Result<()> {
         let mut shared = self.lock();
         if let Some(error) = shared.error.take() {
@@ -192,7 +191,7 @@ impl Board {
             let whole = now.duration_since(began).unwrap_or_default();
             shared.before = Some(whole.saturating_sub(watched));
         }
-        // What is at work when the watch begins has been so all the time.
+        // A task that is running when the watch begins has been running since the start.
         let before = shared.before.filter(|_| is_first).map(|before| before + watched);
         for task in &scene.tasks {
             let first = task.finest().done;
@@ -216,7 +215,7 @@ impl Board {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells what is new each time that it is allowed to, until it is over.
+    /// Reports news, as often as permitted, until the work is over.
     fn run(&self, output: Output, say: &(dyn Fn(&str) -> Result<()> + Sync)) {
         let mut teller = Teller { output, say, told: events::Told::new(output), news: None, seconds: 0 };
         loop {
@@ -229,7 +228,7 @@ impl Board {
             let told = teller.tell(&shown, changed, over);
             match told {
                 Ok(true) => {}
-                // Not yet: it is still a change when the time has come.
+                // Not due yet: the change is reported at the next interval.
                 Ok(false) => self.lock().changed = true,
                 Err(error) => self.lock().error = Some(error),
             }
@@ -254,13 +253,13 @@ impl Shared {
 }
 
 impl Task {
-    /// What is counted most finely.
+    /// The finest count.
     fn finest(&self) -> Steps {
         let own = Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed };
         self.steps.unwrap_or(own)
     }
 
-    /// How something stands of which there is one.
+    /// The state of a task with a count of one.
     fn word(&self) -> &'static str {
         match self.over {
             false => "at work",
@@ -269,14 +268,14 @@ impl Task {
         }
     }
 
-    /// What it is counted in first: there is no point in telling that there is one of it.
+    /// The coarsest count, skipping a count of one.
     fn coarsest(&self) -> Steps {
         let steps = self.steps.filter(|_| self.unit == Unit::Once);
         steps.unwrap_or(Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed })
     }
 
-    /// How long it may still take, if it goes on as it did: only of what comes one after the other; before a good part of it
-    /// was seen, as it did in an earlier run.
+    /// Estimated time left at the current rate, for steps that run one after the other; at the rate of an earlier run
+    /// until enough steps were seen.
     fn left(&self, first: u64, took: Duration) -> Option<Duration> {
         let least = if self.unit == Unit::Bytes { 2 } else { 30 };
         let Steps { unit, done, total, .. } = self.coarsest();
@@ -299,13 +298,13 @@ struct Teller<'a> {
     output: Output,
     say: &'a (dyn Fn(&str) -> Result<()> + Sync),
     told: events::Told,
-    /// When something was told last.
+    /// When news was last reported.
     news: Option<Instant>,
     seconds: u64,
 }
 
 impl Teller<'_> {
-    /// Tells what is new; false if that has to wait.
+    /// Reports news; false if reporting has to wait.
     fn tell(&mut self, shown: &Shown<'_>, changed: bool, over: bool) -> Result<bool> {
         if self.output == Output::Board {
             let seconds = shown.elapsed.as_secs();
@@ -339,7 +338,8 @@ impl Teller<'_> {
     }
 }
 
-/// Runs `work` with a board; `say` takes the lines that stay. An error of `work` comes before one of the board.
+/// Runs `work` with a board; `say` takes the lines that remain. An error of `work` takes precedence over one of the
+/// board.
 pub(crate) fn with<T>(
     output: Output,
     say: &(dyn Fn(&str) -> Result<()> + Sync),
@@ -368,13 +368,13 @@ pub(crate) fn with<T>(
     error.map_or(Ok(worked), Err)
 }
 
-/// Whether a board can be drawn here.
+/// Whether the terminal can show a board.
 pub(crate) fn possible() -> bool {
     live::possible()
 }
 
 impl lines::Look {
-    /// What this terminal shows.
+    /// The capabilities of this terminal.
     fn here() -> Self {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { colour, unicode: sys::shows_unicode() }
@@ -439,7 +439,7 @@ mod tests {
             with(Output::Plain, &|_| Ok(()), |board| {
                 let (open, over) = (task("open", false), task("over", true));
                 board.show(scene(began, &[open.clone(), over.clone()]))?;
-                // What comes later begins then.
+                // A later task begins when first seen.
                 let later = scene(began, &[open, over, task("later", false)]);
                 board.show(later.clone())?;
                 let shared = board.lock();

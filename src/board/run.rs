@@ -1,4 +1,4 @@
-//! The status of a run as a scene: what its plugins have done, summed over nodes. Pure.
+//! The status of a run as a scene: the progress of its plugins, summed over nodes. Pure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -10,29 +10,29 @@ use crate::status::{self, Entry, Run};
 use base::clock;
 use client::protocol::{GLOBAL, Progress};
 
-/// What whoever watches knows beside the status.
+/// What the watching command knows in addition to the status.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
-    /// What is watched.
+    /// The title.
     pub title: String,
-    /// Its time limit, in words.
+    /// The time limit, in words.
     pub limit: String,
     /// What the user can do meanwhile.
     pub hint: String,
-    /// How long a test took on average in an earlier run, if one is known.
+    /// Average duration of a test in an earlier run, if known.
     pub per_test: Option<Duration>,
 }
 
 /// The plugin whose steps are tests.
 const TESTS: &str = "e2e";
-/// For so long nothing new is worth a word.
+/// Shorter delays are not mentioned.
 const LONG: Duration = Duration::from_secs(60);
-/// So many nodes that are waited for are named.
+/// Maximum number of pending nodes to name.
 const MAX_NAMED: usize = 2;
-/// When more are waited for, none is named: it is just at work.
+/// With more pending nodes than this, none is named: the plugin is simply running.
 const FEW: u64 = 10;
 
-/// How a run stands.
+/// The scene of a run.
 pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
     let mut plugins: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in run.plugins.iter().flatten() {
@@ -69,7 +69,7 @@ fn is_over(entry: &Entry) -> bool {
     entry.status != status::RUNNING
 }
 
-/// Whether its result is bad, as far as anybody knows.
+/// Whether the result is known to be bad.
 fn has_failed(entry: &Entry) -> bool {
     entry.status == status::FAILED || entry.result_status == status::FAILED
 }
@@ -101,7 +101,7 @@ fn task(name: &str, entries: &[&Entry], is_joined: bool) -> Task {
     }
 }
 
-/// What somebody has told last; with how long ago if that is long, since whatever goes on since then may hang.
+/// The latest message, with its age if old: the plugin may hang.
 fn last_message(progress: &Progress) -> String {
     if let Some(running) = running(progress) {
         return format!("RUNNING {running}");
@@ -109,12 +109,12 @@ fn last_message(progress: &Progress) -> String {
     lasting(&progress.msg, clock::parse_rfc3339(&progress.timestamp))
 }
 
-/// The test that runs, and for how long if that is long.
+/// The running test, with its age if old.
 pub(crate) fn running(progress: &Progress) -> Option<String> {
     status::running_of(progress).map(|(name, since)| lasting(name, since))
 }
 
-/// With how long it lasts, if that is long.
+/// Appends the age, if old.
 fn lasting(what: &str, since: Option<SystemTime>) -> String {
     let since = since.and_then(|at| at.elapsed().ok());
     match since.filter(|since| *since >= LONG && !what.is_empty()) {
@@ -123,8 +123,8 @@ fn lasting(what: &str, since: Option<SystemTime>) -> String {
     }
 }
 
-/// What one entry has done of its steps, those that failed among them: what the result says, else what was told.
-/// A result to which those of other parts were joined counts more than the entry did.
+/// Steps of one entry, failed ones included: from the result, else from its progress. A result joined with those of
+/// other parts counts more than this entry.
 fn steps(entry: &Entry, is_joined: bool) -> Option<Steps> {
     let progress = entry.progress.as_deref()?;
     let whole = |number: i64| u64::try_from(number).unwrap_or(0);
@@ -151,7 +151,7 @@ fn result(entries: &[&Entry]) -> String {
         entries.iter().map(|entry| entry.result_status.as_str()).filter(|word| !word.is_empty()).collect();
     words.sort_unstable();
     words.dedup();
-    // What is not passed says more.
+    // Results other than `passed` are more informative.
     words
         .iter()
         .find(|word| **word != "passed")
@@ -159,12 +159,12 @@ fn result(entries: &[&Entry]) -> String {
         .map_or_else(String::new, |word| (*word).into())
 }
 
-/// What is wrong with the plugins of a run, each cause once.
+/// The problems of the plugins of a run, each cause once.
 pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
     let mut troubles: Vec<Trouble> = Vec::new();
     let said = run.plugins.iter().flatten().filter_map(|entry| Some((entry, entry.message.as_ref()?)));
     for (entry, cause) in said {
-        // Causes that name their own node are the same cause.
+        // Causes that differ only in the name of the node are the same.
         let cause = cause.replace(&format!("`{}`", entry.node), "the node");
         let cause = cause.split_whitespace().collect::<Vec<_>>().join(" ");
         let same = |trouble: &&mut Trouble| trouble.task == entry.plugin && trouble.cause == cause;
