@@ -1,7 +1,7 @@
-//! The tree of results in `sonobuoy_results.yaml`, from the plugin as a whole down to a single test.
+//! The tree of results in `sonobuoy_results.yaml`, from the whole plugin down to a single test.
 //!
-//! Owns the structure, the names of statuses and the roll-up. Knows neither how a tree is made from files (`process` does)
-//! nor how it is shown.
+//! Owns the structure, the names of statuses and the roll-up. Knows neither how a tree is built from files (`process`
+//! does) nor how it is displayed.
 
 pub(crate) mod read;
 pub(crate) mod tree;
@@ -24,32 +24,33 @@ pub(crate) const SKIPPED: &str = "skipped";
 pub(crate) const UNKNOWN: &str = "unknown";
 /// See [`PASSED`].
 pub(crate) const TIMEOUT: &str = "timeout";
-/// Failed, and passed when it was started again.
+/// Failed at first and passed on retry.
 pub(crate) const FLAKY: &str = "flaky";
 
-/// The name under which leaves are counted once there are too many different statuses.
+/// The name that counts leaves beyond the limit of distinct statuses.
 pub(crate) const OTHER: &str = "other";
 
-/// How many statuses are told apart; a plugin that makes up one for each of its million items would take all memory.
+/// Maximum number of distinct statuses; a plugin with a separate status for each of a million items would exhaust
+/// memory.
 const DISTINCT: usize = 1_000;
-/// How many letters of a status tell it from others.
+/// Maximum length of a status; the rest is ignored.
 const STATUS_BYTES: usize = 256;
 /// The detail with an item's duration in seconds.
 pub(crate) const DURATION: &str = "duration";
-/// The detail that says what to do, and the one that says where to find more.
+/// The detail with the suggested fix, and the one with a link to more information.
 pub(crate) const REMEDY: &str = "remedy";
 /// See [`REMEDY`].
 pub(crate) const LINK: &str = "link";
-/// The detail that says why it failed.
+/// The detail with the reason of a failure.
 pub(crate) const FAILURE: &str = "failure";
-/// The detail with what became of each attempt of a test that was started more than once, the first one included: a list
-/// of objects with a `status` and, unless that is passed, a [`FAILURE`].
+/// The detail with every attempt at a test that was retried, including the first: a list of objects with a `status`
+/// and, unless that is passed, a [`FAILURE`].
 pub(crate) const ATTEMPTS: &str = "attempts";
 
-/// The detail with the run that a test ran in, if that is the interrupted one before this.
+/// The detail with the interrupted run in which a test ran, if not this run.
 pub(crate) const RESUMED: &str = "resumed";
 
-/// The name of a test without what its framework puts before it.
+/// The name of a test without the prefix of its framework.
 pub(crate) fn plain(name: &str) -> &str {
     let name = name.trim();
     name.strip_prefix("[It]").unwrap_or(name).trim()
@@ -71,16 +72,16 @@ pub(crate) struct Item {
     /// `file` (relative to the plugin's folder), `type` (`summary`, `node`, `file`), `error`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
-    /// Anything the plugin says about it.
+    /// Arbitrary details from the plugin.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, Value>,
-    /// Its children; without any it is a leaf, and only leaves count.
+    /// Children; an item without any is a leaf, and only leaves count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<Item>,
 }
 
 impl Item {
-    /// How long it took according to its details: a number of seconds, or a duration in Go's notation.
+    /// Duration according to the details: a number of seconds, or a duration in Go's notation.
     pub(crate) fn duration(&self) -> Option<f64> {
         let seconds = match self.details.get(DURATION)? {
             Value::String(text) => {
@@ -92,13 +93,13 @@ impl Item {
     }
 }
 
-/// What is below an item so far, which determines its status.
+/// Counts below an item so far, which determine its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Leaves by status, custom ones included.
     counts: BTreeMap<String, u64>,
     children: u64,
-    /// Groups whose leaves' statuses add up to nothing; they count as unknown.
+    /// Groups whose leaves' statuses sum to nothing; counted as unknown.
     nothing: i64,
     failed: bool,
     unknown: bool,
@@ -140,7 +141,7 @@ impl Tally {
         }
     }
 
-    /// How many children were added.
+    /// Number of children added.
     pub(crate) fn children(&self) -> u64 {
         self.children
     }
@@ -155,8 +156,8 @@ impl Tally {
         &self.counts
     }
 
-    /// The status of the group. `custom` says whether any leaf of the whole tree, not just of this group, has a custom status:
-    /// then the status of groups is a count of each status instead of a verdict.
+    /// The status of the group. `custom` says whether any leaf of the whole tree, not only of this group, has a
+    /// custom status: then the status of groups is a count of each status instead of a verdict.
     pub(crate) fn status(&self, custom: bool) -> String {
         if self.children == 0 {
             UNKNOWN.into()

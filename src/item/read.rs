@@ -1,7 +1,7 @@
 //! Reads a tree of items from YAML, item by item, in constant memory.
 //!
-//! Strings keep their source text, whatever it means in YAML (`name: 123`, `status: yes`); details have their meaning in
-//! YAML 1.1. Unknown keys are ignored, and the last of duplicate keys counts.
+//! Strings keep their source text, whatever their meaning in YAML (`name: 123`, `status: yes`); details have their
+//! meaning in YAML 1.1. Unknown keys are ignored, and the last of duplicate keys counts.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, Read, Seek};
@@ -15,12 +15,12 @@ use super::utf16::Utf16;
 use crate::item::Item;
 use base::yaml::{self, Quick, Unusual};
 
-/// How much text one item may have.
+/// Maximum text of one item.
 const ITEM_LIMIT: u64 = 32 << 20;
-/// How much of an item's children waits for fields that may stand after them.
+/// Maximum size of children buffered for fields that may follow them.
 const HELD_LIMIT: usize = 512 << 10;
 
-/// Receives a tree, depth first. An item with children is entered and left, one without is a leaf.
+/// Receives a tree, depth first. An item with children is entered and left; one without is a leaf.
 pub(crate) trait Visit {
     /// A group starts; its fields are those that precede its children.
     fn enter(&mut self, _: Item) -> anyhow::Result<()> {
@@ -36,18 +36,18 @@ pub(crate) trait Visit {
     fn leaf(&mut self, item: Item) -> anyhow::Result<()>;
 }
 
-/// Who wrote a tree, which determines what its plain words mean.
+/// The author of a tree, which determines the meaning of its plain scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
     /// A plugin: `yes` is a boolean.
     Plugin,
-    /// The aggregator, or somebody who edited its file: `yes` is text, as it is when the original shows it.
+    /// The aggregator, or an editor of its file: `yes` is text, as in the original's output.
     Aggregator,
 }
 
 /// Passes the tree in the first document of `input`, which is at its start, to `visitor`.
 ///
-/// What programs write is read fast. If a text contains anything else, the full parser reads it again from the start,
+/// Machine-written files are read by a fast path. Any other text is read again from the start by the full parser,
 /// skipping what the visitor has already received.
 pub(crate) fn read(
     mut input: impl Read + Seek,
@@ -95,7 +95,7 @@ impl<V: Visit> Visit for Teller<'_, V> {
     }
 }
 
-/// The same with the full parser.
+/// Reads with the full parser.
 fn read_any(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyhow::Result<()> {
     let taken = Rc::new(Cell::new(0));
     let mut input = io::BufReader::with_capacity(32 << 10, Metered { input, taken: taken.clone() });
@@ -139,7 +139,7 @@ impl<R: BufRead> Source for Quick<R> {
 impl Source for yaml::Events<'_> {
     fn event(&mut self) -> anyhow::Result<EventData> {
         match yaml::next_event(self) {
-            // Its cause says the same.
+            // The cause has the same text.
             Ok(Some(event)) => Ok(event.map_err(|error| anyhow::anyhow!("{error}"))?.data),
             Ok(None) => Ok(EventData::StreamEnd),
             Err(yaml::Unreadable) => anyhow::bail!("not a result: it cannot be read as YAML"),
@@ -147,7 +147,7 @@ impl Source for yaml::Events<'_> {
     }
 }
 
-/// Counts what the parser reads, so that a single item cannot use unlimited memory.
+/// Counts bytes read by the parser, so that a single item cannot use unlimited memory.
 pub(crate) struct Metered<R> {
     pub(crate) input: R,
     /// Bytes since the reader last set it to 0.
@@ -172,10 +172,10 @@ struct Reader<S> {
     writer: Writer,
 }
 
-/// Where the children of an item go: into memory, since in files written by hand the item's fields may follow them, but on
-/// to the visitor once there are many of them.
+/// The destination of an item's children: buffered, since an item's fields may follow them in hand-written files,
+/// until there are too many; then the visitor.
 struct Children<'v> {
-    /// What is known about the item itself.
+    /// The fields of the item so far.
     item: Item,
     visitor: &'v mut dyn Visit,
     held: Vec<Step>,
@@ -217,7 +217,7 @@ impl Children<'_> {
         if self.held_size > HELD_LIMIT { self.let_go() } else { Ok(()) }
     }
 
-    /// Drops what is held, when another list of children replaces it.
+    /// Drops buffered children when another list of children replaces them.
     fn forget(&mut self) {
         self.held.clear();
         self.held_size = 0;
@@ -240,7 +240,7 @@ impl Children<'_> {
     }
 }
 
-/// Roughly how much memory a value takes.
+/// Approximate memory of a value.
 fn size(value: &Value) -> usize {
     let below = match value {
         Value::String(text) => text.len(),
@@ -327,7 +327,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The same within details, where keys have their meaning: that of `0x1f: x` is `31`.
+    /// The next key within details, where keys have their meaning: `0x1f: x` has the key `31`.
     fn key_of_value(&mut self) -> anyhow::Result<Option<String>> {
         match self.event()? {
             EventData::MappingEnd => Ok(None),
@@ -420,7 +420,7 @@ impl<S: Source> Reader<S> {
     /// The meaning of a scalar in details.
     fn scalar(&self, value: String, style: ScalarStyle, tag: Option<&str>) -> anyhow::Result<Value> {
         if tag == Some(yaml::BINARY) {
-            // This is how the original writes text that is not UTF-8.
+            // The original's form of text that is not UTF-8.
             use base64::Engine as _;
             let packed: String = value.split_whitespace().collect();
             let bytes = base64::engine::general_purpose::STANDARD.decode(packed);
@@ -459,8 +459,8 @@ impl<S: Source> Reader<S> {
     }
 }
 
-/// The tree uses an anchor or a merge key. Programs do not write them, and expanding them could use unlimited memory; see
-/// [`read_expanded`].
+/// The tree uses an anchor or a merge key. Programs do not write them, and their expansion could use unlimited
+/// memory; see [`read_expanded`].
 #[derive(Debug)]
 pub(crate) struct Reference;
 
@@ -476,8 +476,8 @@ fn is_null(word: &str) -> bool {
     matches!(word, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// Passes on a tree that uses what [`read`] refuses, anchors and merge keys; the text is held in memory and its expansion
-/// is bounded.
+/// Passes on a tree with the anchors and merge keys that [`read`] refuses; the text is held in memory and its
+/// expansion is bounded.
 pub(crate) fn read_expanded(text: &str, visitor: &mut dyn Visit) -> anyhow::Result<()> {
     value_item(&yaml::parse(text)?, visitor, 0)
 }

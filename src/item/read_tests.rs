@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Everything that a visitor receives, and how it ended.
+/// Everything a visitor receives, and the outcome.
 #[derive(Default)]
 struct Record(Vec<String>);
 

@@ -1,7 +1,7 @@
 //! Writes `sonobuoy_results.yaml` as its leaves become known, in constant memory.
 //!
-//! The status of a group precedes its children in the file but depends on them. So the text goes to a temporary file with
-//! *holes*; when everything is known, the holes are filled in the final file. A hole costs eight bytes, a leaf none.
+//! The status of a group precedes its children in the file but depends on them. So the text goes to a temporary file
+//! with *holes*, which are filled when it is copied to the final file. A hole costs eight bytes, a leaf none.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,11 +15,11 @@ use base::at::At as _;
 use base::temp::NewFile;
 use base::yaml;
 
-/// Texts longer than this are written escaped on one line, piece by piece, instead of as a readable block.
+/// Longer texts are written escaped on one line, piece by piece, instead of as a readable block.
 const BLOCK_LIMIT: usize = 64 << 10;
-/// How deeply items may be nested.
+/// Maximum depth of items.
 pub(crate) const DEPTH: usize = 100;
-/// How much memory holes and their texts may take; a group has up to two.
+/// Maximum memory of holes and their texts; a group has up to two.
 const MAX_HELD_BYTES: usize = 64 << 20;
 const HOLE_BYTES: usize = size_of::<u64>();
 /// Fillings of a hole other than the known statuses.
@@ -32,9 +32,9 @@ pub(crate) struct Tree {
     out: BufWriter<File>,
     path: PathBuf,
     written: u64,
-    /// Where a file ends that writes too much.
+    /// Maximum size of the file.
     limit: u64,
-    /// The place in the low 56 bits, the filling in the high eight.
+    /// Offset in the low 56 bits, filling in the high eight.
     holes: Vec<u64>,
     texts: BTreeMap<usize, String>,
     held: usize,
@@ -60,9 +60,9 @@ pub(crate) struct Mark {
 
 /// The outcome of writing a tree.
 pub(crate) enum Finished {
-    /// It has its final name.
+    /// The file has its final name.
     Written(Tally),
-    /// There is a custom status: everything must be written again with counts for groups.
+    /// A custom status appeared: write the tree again with counts for groups.
     Again,
 }
 
@@ -103,7 +103,7 @@ impl Tree {
         let status_hole = self.hole();
         self.write("\n")?;
         self.meta(item, indent)?;
-        // A reason may be added to the other meta when the group is left.
+        // A reason may be added to the other metadata when the group is left.
         let late_hole = (!item.meta.is_empty()).then(|| self.hole());
         self.details(item, indent)?;
         let own_status = own_status.to_owned();
@@ -125,12 +125,12 @@ impl Tree {
         Ok(())
     }
 
-    /// Closes the open group; `error` says why it is incomplete. Returns what was below it.
+    /// Closes the open group; `error` says why it is incomplete. Returns what was counted below it.
     pub(crate) fn leave(&mut self, error: Option<&str>) -> (Tally, String) {
         self.close(error, false)
     }
 
-    /// Closes the open group, which counts as skipped if everything below it does.
+    /// Closes the open group, which counts as skipped if all its leaves do.
     pub(crate) fn leave_skipped(&mut self) -> (Tally, String) {
         self.close(None, true)
     }
@@ -149,7 +149,7 @@ impl Tree {
             (false, _) if skipped && group.tally.counts().keys().eq([SKIPPED]) => SKIPPED.into(),
             (false, _) => group.tally.status(self.custom),
         };
-        // Statuses that add up to nothing mean nothing.
+        // Statuses that sum to nothing are unknown.
         let status = if status.is_empty() && !self.open.is_empty() { UNKNOWN.into() } else { status };
         match WORDS.iter().position(|word| *word == status) {
             Some(code) => self.fill(group.status_hole, code),
@@ -166,12 +166,12 @@ impl Tree {
         self.open.last().map(|group| group.tally.counts().clone()).unwrap_or_default()
     }
 
-    /// How much was written so far.
+    /// Bytes written so far.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// From now on writing beyond `limit` is an error.
+    /// Makes writing beyond `limit` an error.
     pub(crate) fn limit(&mut self, limit: u64) {
         self.limit = limit;
     }
@@ -194,7 +194,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Combines text and holes in `path`, unless everything must be written again. The root must have been left before.
+    /// Combines text and holes in `path`, unless the tree must be written again. The root must have been left before.
     pub(crate) fn finish(mut self, path: &Path) -> anyhow::Result<Finished> {
         let (tally, _) = self.leave(None);
         let result = if tally.has_custom() && !self.custom {
@@ -227,13 +227,13 @@ impl Tree {
         out.into_inner()?.commit(true)
     }
 
-    /// The first line of an item, with `items:` before the first one.
+    /// Writes the first line of an item, with `items:` before the first child.
     fn begin(&mut self, name: &str) -> io::Result<()> {
         let name = yaml::key_text(name);
         let Some(group) = self.open.last() else { return self.write(&format!("name: {name}\n")) };
         let indent = (self.open.len() - 1) * 2;
         let first = group.tally.children() == 0;
-        // Groups are counted when they are left, so if the first child is a group it has no line yet either.
+        // Groups are counted when they are left: if the first child is a group, its line is still missing, too.
         if first {
             self.write(&format!("{:indent$}items:\n", ""))?;
         }
@@ -306,8 +306,8 @@ impl Tree {
     }
 }
 
-/// Copies through the buffers on both sides. `io::copy` would bypass them and make a system call for every few bytes between
-/// two holes.
+/// Copies through the buffers on both sides. `io::copy` would bypass them and make a system call for the few bytes
+/// between two holes.
 fn copy(from: &mut impl BufRead, to: &mut dyn Write, mut count: u64) -> io::Result<()> {
     while count > 0 {
         let buffer = from.fill_buf()?;

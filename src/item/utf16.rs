@@ -1,11 +1,11 @@
-//! Converts UTF-16 to UTF-8 while reading: it is the default of Windows scripts.
+//! Converts UTF-16, the default of Windows scripts, to UTF-8 while reading.
 
 use std::io::{self, Read};
 
-/// How much is decoded at a time.
+/// Bytes decoded at a time.
 const PIECE: usize = 8 << 10;
 
-/// Text that starts after its byte order mark.
+/// Text after its byte order mark.
 pub(crate) struct Utf16<R> {
     input: R,
     big_endian: bool,
