@@ -1,4 +1,4 @@
-//! A run in few words, as it stands beside others: when it was, what it was made with, what each plugin came to.
+//! A run as one column of a comparison: its time, versions, and the outcome of each plugin.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use serde_json::Value;
 use super::overview::{Overview, columns};
 use crate::layout;
 
-/// How many times as long a plugin must take to be told.
+/// Factor from which a plugin's longer duration is reported.
 pub(crate) const LONGER: f64 = 1.1;
 
 /// One archive.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Column {
-    /// What it is called.
+    /// The label.
     pub archive: String,
-    /// When its run began.
+    /// Start of the run.
     pub started: Option<String>,
     /// Its verdict.
     pub status: &'static str,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub duration: Option<f64>,
-    /// What it was made with and of, by name.
+    /// Versions and images, by name.
     pub versions: BTreeMap<String, String>,
     /// By plugin.
     pub plugins: BTreeMap<String, Cell>,
@@ -33,16 +33,16 @@ pub(crate) struct Column {
 pub(crate) struct Cell {
     /// Its status.
     pub status: String,
-    /// How many of its tests passed.
+    /// Number of tests that passed.
     pub passed: u64,
-    /// How many failed.
+    /// Number that failed.
     pub failed: u64,
-    /// How many failed, and passed when they were started again.
+    /// Number that failed and passed on retry.
     #[serde(skip_serializing_if = "is_none")]
     pub flaky: u64,
-    /// How many were skipped.
+    /// Number that were skipped.
     pub skipped: u64,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub duration: Option<f64>,
 }
 
@@ -89,7 +89,7 @@ fn versions(overview: &Overview<'_>) -> BTreeMap<String, String> {
     known.chain(images).filter(|(_, version)| !version.is_empty()).collect()
 }
 
-/// A definition that cannot be read names no image.
+/// An unreadable definition names no image.
 fn image(overview: &Overview<'_>, plugin: &str) -> Option<String> {
     layout::DEFINITIONS.iter().find_map(|name| {
         let bytes = overview.opened.files.small(&format!("{}/{name}", layout::plugin(plugin))).ok()??;
@@ -98,7 +98,7 @@ fn image(overview: &Overview<'_>, plugin: &str) -> Option<String> {
     })
 }
 
-/// What is not the same in two archives: what it is, before and after; empty where an archive does not tell.
+/// Values that differ between two archives: name, before and after; empty if an archive lacks the value.
 pub(crate) fn changed<'c>(before: &'c Column, after: &'c Column) -> Vec<(&'c str, &'c str, &'c str)> {
     let names: std::collections::BTreeSet<&String> =
         before.versions.keys().chain(after.versions.keys()).collect();

@@ -1,9 +1,9 @@
 //! `results diff`: what changed between two archives, test by test.
 //!
-//! A test is the same in both if plugin, node and name are; of several with one name the first is compared with the
-//! first, the second with the second. Files and suites may have other names. What a plugin or node brought to one archive
-//! only is one change. The first archive is held as one
-//! number a test, so that runs of any size can be compared.
+//! A test is the same in both if plugin, node and name match; of several with one name the first is compared with the
+//! first, the second with the second. Files and suites may have other names. Results of a plugin or node in only one
+//! archive are one change. The first archive is held as one number per test, so that runs of any size can be
+//! compared.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -26,36 +26,36 @@ use crate::layout;
 use base::json::json;
 use base::visible;
 
-/// How many times as long a test takes that is much slower, and how many seconds at least.
+/// Factor and minimum in seconds from which a test is reported as slower.
 const SLOWER: f32 = 3.0;
 const SLOW: f32 = 1.0;
-/// How much is kept of why a test fails now, and of all.
+/// Maximum size of one failure's reason, and of all.
 const WHY: usize = 4 << 10;
 const ALL_WHY: usize = 500 << 10;
-/// How many tests of a kind the text lists.
+/// Maximum tests of a kind in the text.
 const MAX_LISTED: usize = 200;
 
-/// What became of a test. The order is that in which people want to know.
+/// The change of a test, in order of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Kind {
-    /// It did not fail before and does now, or is new and fails.
+    /// Fails now but did not before, or is new and fails.
     NewlyFailing,
-    /// It failed before and still does.
+    /// Failed before and still fails.
     StillFailing,
-    /// It failed before and passes now.
+    /// Failed before and passes now.
     Fixed,
-    /// It was there before and is not now.
+    /// Present before, absent now.
     Vanished,
-    /// It was not there before, and does not fail.
+    /// Absent before; does not fail.
     Appeared,
     /// Any other change of status.
     Changed,
-    /// Its status is the same, and it takes much longer.
+    /// Same status, but much slower.
     Slower,
 }
 
-/// Each with its name for programs and for people.
+/// Each kind with its name in JSON and in text.
 pub(crate) const KINDS: [(Kind, &str, &str); 7] = [
     (Kind::NewlyFailing, "newlyFailing", "Newly failing"),
     (Kind::StillFailing, "stillFailing", "Still failing"),
@@ -66,7 +66,7 @@ pub(crate) const KINDS: [(Kind, &str, &str); 7] = [
     (Kind::Slower, "slower", "Much slower"),
 ];
 
-/// One test that is not as it was.
+/// One changed test.
 #[derive(Debug, Serialize)]
 pub(crate) struct Change {
     #[serde(skip)]
@@ -75,14 +75,14 @@ pub(crate) struct Change {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     pub test: String,
-    /// How many tests it stands for.
+    /// Number of tests it represents.
     #[serde(skip_serializing_if = "is_one")]
     pub tests: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Why it fails now, for the page.
+    /// The reason of the failure, for the page.
     #[serde(skip)]
     pub why: String,
 }
@@ -92,21 +92,21 @@ fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// Everything that is not as it was, and how many tests are.
+/// All changes, and the number of unchanged tests.
 #[derive(Debug, Default)]
 pub(crate) struct Diff {
     changes: Vec<Change>,
-    /// How many tests are as they were.
+    /// Number of unchanged tests.
     pub unchanged: u64,
-    /// Facts of nodes that are not as they were.
+    /// Facts of nodes that changed.
     pub facts: Vec<String>,
-    /// The two runs, in few words.
+    /// The two runs in brief.
     pub runs: [Column; 2],
-    /// How much may still be kept of why tests fail.
+    /// Bytes left for reasons of failures.
     room: usize,
 }
 
-/// Numbers tests, so that two of one name are told apart, and makes one number of all that tells a test.
+/// Numbers tests of equal names, and hashes each test to one key.
 #[derive(Default)]
 struct Keys {
     seen: HashMap<u64, u32>,
@@ -116,7 +116,7 @@ impl Keys {
     fn of(&mut self, plugin: &str, leaf: &Leaf<'_>) -> u64 {
         let hash = |nth: u32| {
             let mut hasher = DefaultHasher::new();
-            // Why a result did not come is said in other words each time.
+            // The wording of a missing result's reason varies.
             let name = if leaf.is_error() { "" } else { &leaf.item.name };
             (plugin, leaf.node, name, nth).hash(&mut hasher);
             hasher.finish()
@@ -126,22 +126,22 @@ impl Keys {
     }
 }
 
-/// What is remembered of a test of the first archive: its status, as a number, and whether it was met again.
+/// A test of the first archive: its status, as a number, and whether the second archive has it.
 struct Before {
     status: u32,
     met: bool,
-    /// How long it took; 0 if nobody knows.
+    /// Duration; 0 if unknown.
     seconds: f32,
 }
 
-/// What a plugin brought from a node, or at all.
+/// Results of a plugin from one node, or overall.
 #[derive(Default)]
 struct Place {
     tests: u64,
     failed: u64,
 }
 
-/// All places of an archive: by plugin, then by node.
+/// All places of an archive, by plugin and node.
 struct Places(BTreeMap<String, BTreeMap<String, Place>>);
 
 impl Places {
@@ -168,12 +168,12 @@ impl Places {
         self.0.get(plugin)?.get(node.unwrap_or_default())
     }
 
-    /// Whether a plugin brought no test from there.
+    /// Whether the archive has no test of the plugin from that node.
     fn lacks(&self, plugin: &str, node: Option<&str>) -> bool {
         self.get(plugin, node).is_none_or(|place| place.tests == 0)
     }
 
-    /// One change for all tests of a place, or of a plugin, of which the other archive has none.
+    /// Adds one change for all tests of a place, or of a plugin, that the other archive lacks.
     fn only_here(&self, other: &Self, kind: Kind, changes: &mut Vec<Change>) {
         let mut all = |plugin: &str, node: Option<&str>, tests: u64| {
             if tests > 1 {
@@ -193,7 +193,7 @@ impl Places {
         }
     }
 
-    /// Whether a test is part of such a change.
+    /// Whether such a change covers the test.
     fn is_told(&self, other: &Self, plugin: &str, leaf: &Leaf<'_>) -> bool {
         let tests = match other.0.contains_key(plugin) {
             true if !other.lacks(plugin, leaf.node) => return false,
@@ -209,7 +209,7 @@ fn failing(status: &str) -> bool {
 }
 
 impl Diff {
-    /// Compares two archives. What a plugin, or its node, brought to only one of them appears or vanishes as a whole.
+    /// Compares two archives. Results of a plugin, or its node, in only one of them appear or vanish as a whole.
     pub(crate) fn between(before: &Opened, after: &Opened) -> anyhow::Result<Self> {
         let (was, is) = (Places::of(before)?, Places::of(after)?);
         let mut statuses = Vec::<String>::new();
@@ -230,7 +230,7 @@ impl Diff {
                 before.met = true;
                 (status_of(before), before.seconds)
             });
-            // A place that brought only an error before is fixed, and told below.
+            // A place with only an error before is fixed, and is reported below.
             let told = was.get(plugin, leaf.node).is_some_and(|place| place.tests == 0)
                 || is.is_told(&was, plugin, leaf);
             if before.is_none() && told && !failing(leaf.status()) && leaf.status() != UNKNOWN {
@@ -300,7 +300,7 @@ impl Diff {
         self.changes.push(change);
     }
 
-    /// The exit code of a command that was told `--fail-on limit`, with the reason; see the table in `docs/results.md`.
+    /// The exit code for `--fail-on limit`, with the reason; see the table in `docs/results.md`.
     pub(crate) fn ending(&self, limit: &str) -> Option<(u8, String)> {
         let told = |code, words: &str, counts: &dyn Fn(&Change) -> bool| {
             let tests = self.changes.iter().filter(|change| counts(change)).map(|change| change.tests).sum();
@@ -324,12 +324,12 @@ impl Diff {
         }
     }
 
-    /// What became of a kind.
+    /// The changes of a kind.
     pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(move |change| change.kind == kind)
     }
 
-    /// How many tests are of a kind.
+    /// Number of tests of a kind.
     pub(crate) fn tests(&self, kind: Kind) -> u64 {
         self.of(kind).map(|change| change.tests).sum()
     }
@@ -376,7 +376,7 @@ impl Diff {
         Ok(writeln!(out, "\"unchanged\": {}\n}}", self.unchanged)?)
     }
 
-    /// Writes it for people.
+    /// Writes the text report.
     pub(crate) fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
         for (kind, _, title) in KINDS {
             let rows = self.of(kind).count();
@@ -410,7 +410,7 @@ impl Diff {
             }
             writeln!(out)?;
         }
-        // How many of each kind, by plugin: the whole in a few lines.
+        // Counts of each kind, by plugin: the summary.
         let mut plugins = BTreeMap::<&str, BTreeMap<Kind, u64>>::new();
         for change in &self.changes {
             *plugins.entry(&change.plugin).or_default().entry(change.kind).or_default() += change.tests;
@@ -426,7 +426,7 @@ impl Diff {
 }
 
 impl Diff {
-    /// How long the run and each plugin took before and after; the run has no name.
+    /// Duration of the run and each plugin before and after; the run has no name.
     pub(crate) fn durations(&self) -> impl Iterator<Item = (Option<&str>, f64, f64)> {
         let [before, after] = &self.runs;
         let run = before.duration.zip(after.duration).map(|(before, after)| (None, before, after));
@@ -437,7 +437,7 @@ impl Diff {
         run.into_iter().chain(plugins)
     }
 
-    /// What the two runs were made with, and how long they took, where that is not about the same.
+    /// Writes the differences in versions, and durations that differ considerably.
     fn write_runs(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         let [before, after] = &self.runs;
         let known =
@@ -482,17 +482,17 @@ impl Change {
             (None, Some(only)) | (Some(only), None) => format!(" ({only})"),
             _ => String::new(),
         };
-        // What a test is called may hold anything; a terminal must not obey it.
+        // Names of tests are untrusted: a terminal must not interpret them.
         visible::line(&format!("  {}{node}{statuses}: {}", self.plugin, self.test)).into_owned()
     }
 }
 
-/// How long a test took; 0 if nobody knows.
+/// Duration of a test; 0 if unknown.
 fn seconds(leaf: &Leaf<'_>) -> f32 {
     leaf.duration.unwrap_or_default() as f32
 }
 
-/// Every leaf of every plugin.
+/// Visits every leaf of every plugin.
 fn each(opened: &Opened, mut visit: impl FnMut(&mut Keys, &str, &Leaf<'_>)) -> anyhow::Result<()> {
     let mut keys = Keys::default();
     for plugin in opened.plugins.iter().filter(|plugin| *plugin != health::NAME) {

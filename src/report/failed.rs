@@ -1,4 +1,4 @@
-//! Which tests of a plugin failed, for running only those again.
+//! The failed tests of a plugin, to run only those again.
 
 use std::io::{Read, Seek};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::item::read::{Visit, Writer, read};
 use crate::item::{FAILED, Item, SKIPPED, TIMEOUT, plain};
 use crate::layout;
 
-/// What the test framework puts before the name of a test.
+/// The test framework's prefix of test names.
 const PREFIX: &str = "[It]";
 
-/// What it lists beside tests.
+/// Other entries that the framework reports.
 const SUITE_NODES: [&str; 9] = [
     "[BeforeSuite]",
     "[AfterSuite]",
@@ -24,8 +24,8 @@ const SUITE_NODES: [&str; 9] = [
     "[CleanupAfterAll]",
 ];
 
-/// The names of the failed tests of a plugin in an archive, in their order; a blank after the prefix stays, as in the
-/// pattern of the original.
+/// The names of the failed tests of a plugin in an archive, in order; the blank after the prefix remains, as in the
+/// original's pattern.
 pub(crate) fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>> {
     let opened = open(archive, Some(plugin), Depth::Trees)?;
     let tree = layout::tree(plugin);
@@ -35,7 +35,7 @@ pub(crate) fn failed(archive: &str, plugin: &str) -> anyhow::Result<Vec<String>>
     failed_in(content)
 }
 
-/// How long a test of a plugin took on average: of those that are `chosen`, if the archive has any of them.
+/// Average duration of a plugin's tests: of the `chosen` ones, if the archive has any.
 pub(crate) fn per_test(
     archive: &str,
     plugin: &str,
@@ -70,7 +70,7 @@ pub(crate) fn failed_in(tree: impl Read + Seek) -> anyhow::Result<Vec<String>> {
     Ok(names.0)
 }
 
-/// Whether the framework lists this beside its tests; it always runs, and cannot be chosen.
+/// Whether the entry is a suite node, which always runs and cannot be selected.
 pub(crate) fn is_suite_node(name: &str) -> bool {
     SUITE_NODES.iter().any(|node| name.starts_with(node))
 }
@@ -81,11 +81,11 @@ struct Names(Vec<String>);
 impl Visit for Names {
     fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
         let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
-        // What stands for a result that never came, or cannot be read, names its file; a test has that of its group.
+        // The item of a missing or unreadable result names its file; a test has that of its group.
         if item.meta.contains_key("file") || is_suite_node(name) {
             return Ok(());
         }
-        // A test without a name would be every test.
+        // A test without a name would match every test.
         if [FAILED, TIMEOUT].contains(&item.status.as_str()) && !name.trim().is_empty() {
             self.0.push(name.to_owned());
         }

@@ -1,9 +1,9 @@
-//! A run in one sentence, for the report for people and the page.
+//! The outcome of a run in one sentence, for the text report and the page.
 
 use super::overview::{Overview, Verdict, columns};
 use super::words::{count, number};
 
-/// The run in one sentence.
+/// The outcome in one sentence.
 pub(crate) fn headline(overview: &Overview<'_>) -> String {
     let [(_, failed), (_, unknown), (_, flaky), (_, passed), (_, other), (_, skipped)] =
         columns(&overview.counts());

@@ -1,4 +1,4 @@
-//! The health of the cluster as an archive tells it, `meta/clusterhealth.json`, and how it is shown.
+//! Cluster health from an archive's `meta/clusterhealth.json`, and its display.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,10 +13,10 @@ use base::json::{Bounded, MAX_TREE_BYTES};
 use base::visible::line;
 use base::yaml;
 
-/// What it is called beside the plugins.
+/// Its name in the list of plugins.
 pub(crate) const NAME: &str = "sonobuoy";
 
-/// What is known of nodes, pods and logs. Fields are in the order in which they are written.
+/// Health of nodes and pods, and log counts. Fields are in output order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Health {
@@ -29,20 +29,20 @@ pub(crate) struct Health {
     /// The version of the API server.
     #[serde(deserialize_with = "nullable")]
     pub api_version: String,
-    /// By kind (`Errors`, `Warnings`), then by log file: how many lines look like it.
+    /// By kind (`Errors`, `Warnings`), then by log file: number of matching lines.
     #[serde(deserialize_with = "nullable")]
     pub error_summary: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// How many there are and how many are well.
+/// Total and healthy counts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Part {
-    /// All, also where the key says nodes and means pods.
+    /// The total, also for pods in spite of the key's name.
     pub total_nodes: i64,
-    /// Those that are well.
+    /// The healthy ones.
     pub healthy_nodes: i64,
-    /// Each of them.
+    /// All entries.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
 }
@@ -53,14 +53,14 @@ pub(crate) struct Part {
 pub(crate) struct Detail {
     /// Its name.
     pub name: String,
-    /// Whether it is well.
+    /// Whether the node or pod is healthy.
     pub healthy: bool,
-    /// The state of its condition.
+    /// The status of the condition.
     pub ready: String,
-    /// One word.
+    /// The reason in one word.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// A sentence.
+    /// The message.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// A pod's namespace.
@@ -75,17 +75,17 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(
 }
 
 impl Health {
-    /// Reads it; `None` where an archive has none.
+    /// Reads the health; `None` if the archive has none.
     pub(crate) fn read(files: &Files) -> anyhow::Result<Option<Self>> {
         let Some(bytes) = files.small(HEALTH)? else { return Ok(None) };
-        // What follows the document does not matter to the original.
+        // The original ignores content after the document.
         let document = Bounded(&mut { MAX_TREE_BYTES });
         let document = document.deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
         let health = document.and_then(Option::deserialize);
         Ok(Some(health.map_err(|error| anyhow::anyhow!("`{HEALTH}`: {error}"))?.unwrap_or_default()))
     }
 
-    /// Prints it for people.
+    /// Prints the health as text.
     pub(crate) fn report(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "Run Details:")?;
         writeln!(out, "API Server version: {}", line(&self.api_version))?;
@@ -115,7 +115,7 @@ impl Health {
         for (kind, files) in self.error_summary.iter().filter(|(_, files)| !files.is_empty()) {
             writeln!(out, "{}:", line(kind))?;
             let mut lines: Vec<_> = files.iter().collect();
-            // Highest first; files with as many stay in the order of their names.
+            // Highest first; files with equal counts stay sorted by name.
             lines.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
             let width = lines.first().map_or(0, |(_, count)| count.to_string().len());
             lines.iter().try_for_each(|(file, count)| writeln!(out, "{count:width$} {}", line(file)))?;
@@ -123,7 +123,7 @@ impl Health {
         Ok(())
     }
 
-    /// Prints it as YAML, in the form and order of the original.
+    /// Prints the health as YAML, in the form and order of the original.
     pub(crate) fn write_yaml(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         for (name, part) in [("node_health", &self.node_health), ("pod_health", &self.pod_health)] {
             writeln!(
@@ -187,7 +187,7 @@ impl Part {
         self.healthy_nodes < self.total_nodes
     }
 
-    /// Those that are not well, sorted by namespace and name.
+    /// The unhealthy ones, sorted by namespace and name.
     pub(crate) fn unwell(&self) -> Vec<&Detail> {
         let mut unwell: Vec<&Detail> = self.details.iter().filter(|detail| !detail.healthy).collect();
         unwell.sort_by_key(|detail| (&detail.namespace, &detail.name));
@@ -196,7 +196,7 @@ impl Part {
 }
 
 impl Detail {
-    /// `namespace/name` of a pod, the name of a node.
+    /// `namespace/name` for a pod, the name for a node.
     pub(crate) fn full_name(&self) -> String {
         if self.namespace.is_empty() {
             self.name.clone()

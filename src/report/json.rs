@@ -1,5 +1,5 @@
-//! `results --format json`: everything an archive says, for programs. The shape is described in `docs/results.md`
-//! and changes only together with [`SCHEMA_VERSION`].
+//! `results --format json`: the content of an archive for programs. `docs/results.md` describes the schema, which
+//! changes only together with [`SCHEMA_VERSION`].
 
 use std::io::Write;
 
@@ -13,10 +13,10 @@ use super::times::Span;
 use crate::item::Item;
 use base::json::json;
 
-/// Raised when a key is renamed or removed or changes its meaning; new keys come without notice.
+/// Raised when a key is renamed or removed or changes its meaning; new keys do not raise it.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-/// One test as it is written.
+/// One test as written.
 #[derive(Serialize)]
 struct Test<'a> {
     name: &'a str,
@@ -30,12 +30,11 @@ struct Test<'a> {
     details: &'a std::collections::BTreeMap<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
-    /// Seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration: Option<f64>,
 }
 
-/// Writes one document, one test a line.
+/// Writes one document, one test per line.
 pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{{\n\"schemaVersion\": {SCHEMA_VERSION},")?;
     field(out, "archive", &json!(overview.opened.source.label()))?;
@@ -80,7 +79,7 @@ fn field(out: &mut dyn Write, name: &str, value: &Value) -> anyhow::Result<()> {
 
 fn counts(counts: &Counts) -> Value {
     let mut counts = json!(counts);
-    // These five are always there.
+    // These five are always present.
     for status in ["passed", "failed", "skipped", "timeout", "unknown"] {
         if counts[status].is_null() {
             counts[status] = 0.into();

@@ -1,4 +1,4 @@
-//! Every leaf of a tree with where it stands: the second pass of every view but text.
+//! Every leaf of a tree with its location: the second pass of every view but text.
 
 use super::overview::{Overview, Plugin, open_tree};
 use super::select::Select;
@@ -11,18 +11,18 @@ use crate::item::read::Visit;
 use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, RESUMED, UNKNOWN};
 use crate::layout;
 
-/// A leaf and its place.
+/// A leaf and its location.
 #[derive(Clone, Copy)]
 pub(crate) struct Leaf<'a> {
     /// The leaf itself.
     pub item: &'a Item,
-    /// The names of the items above it, without the plugin's.
+    /// The names of its ancestors, without the plugin's.
     pub path: &'a [String],
-    /// The node it was found on.
+    /// Its node.
     pub node: Option<&'a str>,
-    /// The file it was read from, relative to the plugin's folder.
+    /// Its source file, relative to the plugin's folder.
     pub file: Option<&'a str>,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub duration: Option<f64>,
 }
 
@@ -32,12 +32,12 @@ impl<'a> Leaf<'a> {
         if self.item.status.is_empty() { UNKNOWN } else { &self.item.status }
     }
 
-    /// Whether it stands in place of a result that did not come.
+    /// Whether it represents a missing result.
     pub(crate) fn is_error(&self) -> bool {
         self.file.is_some_and(|file| layout::deliverer("", file).1.split('/').next() == Some(layout::ERRORS))
     }
 
-    /// The names above it without that of the node.
+    /// The names of its ancestors without the node's.
     pub(crate) fn group(&self) -> &'a [String] {
         match (self.node, self.path) {
             (Some(node), [first, rest @ ..]) if first == node => rest,
@@ -47,18 +47,18 @@ impl<'a> Leaf<'a> {
 }
 
 impl Leaf<'_> {
-    /// How long it took: as its result says, else as its run's files say.
+    /// Duration from its result, else from the run's files.
     pub(crate) fn took(&self, plugin: &str, survey: &Survey) -> Option<f64> {
         self.duration.or_else(|| self.told(plugin, survey)?.duration())
     }
 
-    /// What its file says of it.
+    /// The data of its file about this test.
     pub(crate) fn told<'s>(&self, plugin: &str, survey: &'s Survey) -> Option<&'s Told> {
         let (plugin, file) = layout::deliverer(plugin, self.file?);
         survey.told(plugin, file, &self.item.name)
     }
 
-    /// What is said about a failure: the parts that tell a reason, else all details.
+    /// The failure text: the parts with the reason, else all details.
     pub(crate) fn complaint(&self) -> String {
         let details = &self.item.details;
         let known = [FAILURE, "error"].iter().filter_map(|key| details.get(*key)?.as_str());
@@ -78,7 +78,7 @@ impl Leaf<'_> {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Tells `take` of it as of a failure.
+    /// Passes the leaf to `take` as a failure.
     pub(crate) fn failure<T>(&self, plugin: &str, take: impl FnOnce(&Failure<'_>) -> T) -> T {
         let text = self.complaint();
         let detail = |key| self.item.details.get(key).and_then(Value::as_str);
@@ -99,7 +99,7 @@ pub(crate) fn each(
 }
 
 impl Overview<'_> {
-    /// Calls `visit` with each leaf of a plugin that is looked at.
+    /// Calls `visit` with each selected leaf of a plugin.
     pub(crate) fn leaves(
         &self,
         plugin: &Plugin,
@@ -113,9 +113,9 @@ impl Overview<'_> {
 }
 
 struct Walk<F> {
-    /// Of each item above: whether it is a node, and its file.
+    /// For each ancestor: whether it is a node, and its file.
     above: Vec<(bool, Option<String>)>,
-    /// Their names but for the first.
+    /// Names of the ancestors except the first.
     names: Vec<String>,
     visit: F,
 }

@@ -1,4 +1,4 @@
-//! The ends of the pod logs in an archive, for the page: of a gigabyte of logs it shows what helps.
+//! Selects the ends of pod logs for the page: the useful part of possibly gigabytes.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -7,9 +7,9 @@ use super::overview::{Overview, Verdict};
 use super::tails::Tails;
 use crate::{layout, names};
 
-/// How much of all logs together is shown.
+/// Maximum bytes of all logs to show.
 const ALL: usize = 200 << 10;
-/// How many logs are listed that are not shown.
+/// Maximum logs to list without content.
 const MAX_LISTED: usize = 500;
 
 /// One log.
@@ -18,24 +18,24 @@ pub(crate) struct Log {
     pub name: String,
     /// Its length in bytes.
     pub size: u64,
-    /// How many of its lines look like errors.
+    /// Number of lines that look like errors.
     pub errors: u64,
-    /// The node of its pod, where the snapshot tells.
+    /// The node of its pod, if the snapshot has it.
     pub node: Option<String>,
-    /// Its end, if it is shown.
+    /// Its end, if shown.
     pub tail: Option<String>,
 }
 
-/// The logs of an archive, those that are shown first.
+/// The logs of an archive, shown ones first.
 pub(crate) struct Logs {
-    /// Shown and listed ones.
+    /// Shown and listed logs.
     pub logs: Vec<Log>,
-    /// How many there are besides.
+    /// Number of further logs.
     pub more: usize,
 }
 
 impl Logs {
-    /// Chooses what is shown: logs of pods of failed plugins before others, among them those with most errors.
+    /// Selects the logs to show: those of failed plugins first, then those with the most errors.
     pub(crate) fn read(overview: &Overview<'_>) -> anyhow::Result<Self> {
         let Tails { ends, found, pods } = &overview.opened.tails;
         let counted = overview.health.as_ref().map(|health| &health.error_summary);
@@ -77,17 +77,17 @@ impl Logs {
         Ok(Self { logs, more })
     }
 
-    /// A log that is shown.
+    /// A shown log.
     pub(crate) fn shown(&self, name: &str) -> Option<&Log> {
         self.logs.iter().find(|log| log.name == name && log.tail.is_some())
     }
 
-    /// The shown logs of a plugin's pod, on a node where that is known.
+    /// The shown logs of a plugin's pod, on a given node if known.
     pub(crate) fn of_pod<'l>(&'l self, plugin: &str, node: Option<&'l str>) -> impl Iterator<Item = &'l Log> {
         let part = format!("/sonobuoy-{plugin}-");
         let here = move |log: &&Log| match (node, &log.node) {
             (Some(node), Some(of)) => node == of,
-            // The pod of a local run is called after its node.
+            // The pod of a local run is named after its node.
             (Some(node), None) => log.pod().ends_with(&format!("-{node}")),
             (None, _) => true,
         };

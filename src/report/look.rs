@@ -1,15 +1,15 @@
-//! How the texts that compare are printed: colours, columns, and the width that lines are cut to.
+//! Print settings of comparisons in text: colours, columns and line width.
 
 use std::io::Write;
 
 use base::visible;
 
-/// How the text is printed.
+/// Print settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
-    /// With colours.
+    /// Whether to use colours.
     pub colour: bool,
-    /// Lines are cut at so many columns.
+    /// Maximum width of lines.
     pub width: Option<usize>,
 }
 
@@ -24,7 +24,7 @@ pub(super) fn fit(line: &str, width: Option<usize>) -> String {
     }
 }
 
-/// Columns as wide as what they hold.
+/// Writes columns as wide as their content.
 pub(super) fn table(rows: &[Vec<String>], look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |at: usize| visible::width(rows.iter().map(|row| &*row[at]));

@@ -1,4 +1,4 @@
-//! Several archives beside each other, a column each: of clusters, or of days.
+//! Several archives side by side, a column each: of clusters, or of days.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,21 +11,21 @@ use super::times::spoken;
 use crate::item::{FAILED, TIMEOUT};
 use base::visible;
 
-/// How many tests that failed anywhere are listed in text.
+/// Maximum failed tests in the text.
 const MAX_LISTED: usize = 50;
-/// How many are remembered.
+/// Maximum failed tests to hold.
 const MAX_REMEMBERED: usize = 20_000;
 
 /// The archives, in the order given.
 #[derive(Default)]
 pub(crate) struct Many {
     columns: Vec<Column>,
-    /// Tests that failed anywhere: plugin, node and name, with the status in each archive.
+    /// Tests that failed in any archive: plugin, node and name, with the status in each archive.
     failed: BTreeMap<(String, String, String), BTreeMap<usize, String>>,
 }
 
 impl Many {
-    /// Takes the next archive in.
+    /// Adds the next archive.
     pub(crate) fn add(&mut self, overview: &Overview<'_>) -> anyhow::Result<()> {
         let at = self.columns.len();
         self.columns.push(Column::of(overview));
@@ -44,7 +44,7 @@ impl Many {
         Ok(())
     }
 
-    /// Writes a table for people.
+    /// Writes a text table.
     pub(crate) fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
         for (at, column) in self.columns.iter().enumerate() {
             let took = column.duration.map(|seconds| format!(", {}", spoken(seconds))).unwrap_or_default();
@@ -70,7 +70,7 @@ impl Many {
             rows.push(std::iter::once(name.clone()).chain(cells).collect());
         }
         table(&rows, look, out)?;
-        // Versions only where they tell archives apart.
+        // Versions are shown only if they differ.
         let numbers = (1..=self.columns.len()).map(|number| number.to_string());
         let mut rows = vec![std::iter::once("VERSION".to_owned()).chain(numbers).collect::<Vec<_>>()];
         let mut versions: Vec<&String> =

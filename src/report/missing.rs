@@ -1,14 +1,14 @@
-//! What a snapshot lacks of nodes: which kubelets did not answer, and what was left out for it.
+//! Nodes that a snapshot lacks data of: kubelets that did not answer, and the data omitted for each.
 
 use serde::Deserialize;
 
 use super::source::Files;
 use crate::layout::QUERY_ERRORS;
 
-/// What the questions are called that go to a node.
+/// The name of queries to nodes.
 const NODES: &str = "Nodes";
 
-/// A node of which something is missing.
+/// A node with missing data.
 #[derive(Deserialize)]
 pub(crate) struct Missing {
     #[serde(default)]
@@ -16,13 +16,13 @@ pub(crate) struct Missing {
     /// The node.
     #[serde(default)]
     pub name: String,
-    /// Why, and what.
+    /// The cause, and the missing data.
     #[serde(default)]
     pub error: String,
 }
 
 impl Missing {
-    /// The nodes in an archive's list of errors, each once; none if the list is missing or too large.
+    /// The nodes in an archive's list of errors, each once; empty if the list is missing or too large.
     pub(crate) fn read(files: &Files) -> Vec<Self> {
         let Ok(Some(bytes)) = files.small(QUERY_ERRORS) else { return Vec::new() };
         let all: Vec<Self> = base::json::from_slice(&bytes).and_then(Vec::deserialize).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! From what plugins sent to what people and pipelines read.
+//! From the files of plugins to reports for users and pipelines.
 //!
-//! Post-processing (`process`) makes one tree of items of a plugin's files: `junit` over `xml`, `gojson`, `failure`,
-//! manual results by `read`; `tree` writes it. Showing begins with `open`: `source` is the archive or folder, `spool`
-//! what was taken out of it, `read` tells a tree item by item to whoever shows it (`text`, with `health`). Works on
-//! folders and archives; does not know how the files got there. Everything that grows with the input streams.
+//! Post-processing (`process`) converts a plugin's files to one tree of items: `junit` over `xml`, `gojson`,
+//! `failure`, manual results by `read`; `tree` writes it. Reports start with `open`: `source` is the archive or
+//! folder, `spool` holds extracted files, `read` passes a tree item by item to a view (`text`, with `health`). Works
+//! on folders and archives; does not know how the files arrived. All data that grows with the input is streamed.
 
 mod column;
 mod compact;

@@ -1,4 +1,4 @@
-//! What every view of an archive begins with: which plugins it holds, and their trees at hand.
+//! Opens an archive for a view: its plugins and their trees.
 
 use std::collections::HashSet;
 
@@ -13,22 +13,22 @@ use crate::layout::{
     self, CONFIG, HEALTH, INFO, PLUGINS, QUERY_ERRORS, RUN_LOG, SERVER_VERSION, is_definition, is_tree,
 };
 
-/// No run has so many plugins; reports have a part for each.
+/// Far beyond the plugins of any run; reports have a section for each.
 const MAX_PLUGINS: usize = 10_000;
 
-/// An archive whose trees are at hand.
+/// An archive with its trees extracted.
 pub(crate) struct Opened {
-    /// Where more can be read.
+    /// The source of further files.
     pub source: Source,
-    /// The small files, trees among them.
+    /// The small files, trees included.
     pub files: Files,
-    /// The plugins that are asked for, in the order in which they were stored, the cluster's health last.
+    /// The requested plugins, in stored order, the cluster's health last.
     pub plugins: Vec<String>,
-    /// What its other files tell, as far as the depth goes.
+    /// Data from other files, depending on the depth.
     pub survey: Survey,
-    /// Facts of its nodes, where the depth goes that far.
+    /// Facts of nodes, depending on the depth.
     pub facts: Facts,
-    /// The ends of its logs, where the depth goes that far.
+    /// The ends of logs, depending on the depth.
     pub tails: Tails,
 }
 
@@ -38,22 +38,22 @@ struct Info {
     plugins: Option<Vec<String>>,
 }
 
-/// How much of an archive is looked at; each goes further than the one before.
+/// The part of an archive to read; each level includes the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
-    /// What the original shows, and plugins only where the archive lists them.
+    /// As the original: plugins only if the archive lists them.
     Trees,
-    /// Also what is known of the run, to its end; plugins that are not listed are found by their trees.
+    /// Also data about the run, to the end of the archive; unlisted plugins are found by their trees.
     Run,
-    /// Also how long each test took.
+    /// Also the duration of each test.
     Tests,
     /// Also facts of nodes, in tables.
     Nodes,
-    /// Also every fact, and logs of pods.
+    /// Also all facts, and logs of pods.
     Page,
 }
 
-/// Reads what is needed for `plugin`, or for all and the health of the cluster.
+/// Reads the files needed for `plugin`, or for all plugins and the health of the cluster.
 pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow::Result<Opened> {
     let source = Source::open(archive)?;
     if depth > Depth::Trees {
@@ -67,7 +67,7 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
         None => [INFO, CONFIG, QUERY_ERRORS, SERVER_VERSION, HEALTH].contains(&name) || is_tree(name),
     };
     let mut listed: Option<Vec<String>> = None;
-    // Of those listed, so many are known to have their trees.
+    // Number of listed plugins whose trees are complete.
     let mut complete = 0;
     let enough = |files: &Files| match &tree {
         Some(_) if only_health => true,
@@ -91,7 +91,7 @@ pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> anyhow:
         None => {
             let mut all = plugins(&files)?;
             anyhow::ensure!(
-                // Only a snapshot that was taken without a run has no plugins, but the health of the cluster to show.
+                // Only a snapshot without a run has no plugins, but has the health of the cluster.
                 !all.is_empty() || files.has(QUERY_ERRORS),
                 "no plugins specified by either the --plugin flag or tarball metadata{}",
                 if files.has(INFO) || files.has(CONFIG) { "" } else { "; it is not a Sonobuoy archive" }
@@ -163,7 +163,7 @@ fn whole(source: Source, plugin: Option<&str>, depth: Depth) -> anyhow::Result<O
     Ok(Opened { source, files, plugins: all, survey, facts, tails })
 }
 
-/// The error for a plugin without results, with those that have some.
+/// The error for a plugin without results, which lists the plugins with results.
 fn not_there(source: &Source, plugin: &str) -> anyhow::Error {
     let error = absent(&layout::tree(plugin));
     let Ok(files) = source.collect(is_tree, |_| false) else { return error };
@@ -182,7 +182,7 @@ fn plugins(files: &Files) -> anyhow::Result<Vec<String>> {
     distinct(info.and_then(|info| info.plugins).unwrap_or_default())
 }
 
-/// Each plugin once, in their order.
+/// Each plugin once, in order.
 fn distinct(names: impl IntoIterator<Item = String>) -> anyhow::Result<Vec<String>> {
     let mut seen = HashSet::new();
     let plugins: Vec<String> =
@@ -194,7 +194,7 @@ fn distinct(names: impl IntoIterator<Item = String>) -> anyhow::Result<Vec<Strin
     Ok(plugins)
 }
 
-/// Says so if an archive is too old to hold results that can be shown.
+/// Logs that an archive is too old to hold results.
 fn note_age(files: &Files) {
     let version = files.small(CONFIG).ok().flatten().and_then(|bytes| {
         let config = base::json::from_slice(&bytes).ok()?;

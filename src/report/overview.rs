@@ -1,4 +1,4 @@
-//! What an archive holds, counted: per plugin and per node. The first of the two passes of every view but text.
+//! Counts of an archive, per plugin and per node. The first of the two passes of every view but text.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -18,20 +18,20 @@ use crate::item::read::Visit;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 use crate::layout;
 
-/// The exit code when something failed, if that was asked for.
+/// The exit code of `--fail-on` if something failed.
 pub(crate) const FAILED_CODE: u8 = 3;
-/// The exit code when nothing failed but something is unknown, if that was asked for.
+/// The exit code of `--fail-on` if nothing failed but something is unknown.
 pub(crate) const UNKNOWN_CODE: u8 = 4;
 
 /// Leaves by status.
 pub(crate) type Counts = BTreeMap<String, u64>;
 
-/// What a run came to as a whole; the order is from good to bad.
+/// The verdict on a run, ordered from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     /// Nothing failed and nothing is unknown; custom statuses are not failures.
     Passed,
-    /// Something could not be found out, but nothing failed.
+    /// Something is undetermined, but nothing failed.
     Unknown,
     /// Something failed or timed out.
     Failed,
@@ -41,23 +41,23 @@ pub(crate) enum Verdict {
 pub(crate) struct Overview<'a> {
     /// The archive.
     pub opened: &'a Opened,
-    /// What of it is looked at, as `Select` selects; none for all.
+    /// The selected item, as in `Select`; `None` for all.
     pub node: Option<&'a str>,
-    /// The version that made it.
+    /// The version of Sonobuoy that created it.
     pub version: String,
     /// The run's id.
     pub run: String,
-    /// The interrupted run that it went on with.
+    /// The interrupted run that this run resumed.
     pub resumes: String,
     /// The version of the API server.
     pub kubernetes: String,
-    /// When it all began and ended.
+    /// Start and end times.
     pub times: Times,
     /// Each plugin.
     pub plugins: Vec<Plugin>,
     /// The cluster.
     pub health: Option<Health>,
-    /// Why the run brought nothing, if it did.
+    /// Why the run failed as a whole, if so.
     pub why: Option<Why>,
 }
 
@@ -70,11 +70,11 @@ pub(crate) struct Plugin {
     pub status: String,
     /// All its leaves.
     pub counts: Counts,
-    /// Its nodes, if it runs on each; those that are in the tree twice are one here.
+    /// Its nodes, if it runs on each; duplicates in the tree are merged.
     pub nodes: Vec<Node>,
     /// The leaves of each node item of the tree, in its order.
     pub node_items: Vec<Counts>,
-    /// Why its tree could not be read.
+    /// The error reading its tree.
     pub error: Option<String>,
 }
 
@@ -87,11 +87,11 @@ pub(crate) struct Node {
     pub status: String,
     /// All its leaves.
     pub counts: Counts,
-    /// Equal for nodes whose leaves are alike in names and statuses.
+    /// Equal for nodes whose leaves have the same names and statuses.
     pub likeness: u64,
 }
 
-/// What is shown of the run's settings.
+/// The displayed settings of the run.
 #[derive(Default, Deserialize)]
 struct Config {
     #[serde(rename = "Version")]
@@ -108,13 +108,13 @@ struct Server {
     version: Option<String>,
 }
 
-/// What an archive notes of it; one that is too large or broken says nothing.
+/// The recorded failure of the run; `None` if the file is too large or broken.
 fn why(files: &Files) -> Option<Why> {
     json(files, layout::WHY).ok().flatten()
 }
 
 impl<'a> Overview<'a> {
-    /// Reads every tree once; one that cannot be read is noted, not an error.
+    /// Reads every tree once; an unreadable tree is recorded, not an error.
     pub(crate) fn read(opened: &'a Opened, node: Option<&'a str>) -> anyhow::Result<Self> {
         let files = &opened.files;
         let config: Config = json(files, layout::CONFIG)?.unwrap_or_default();
@@ -139,12 +139,12 @@ impl<'a> Overview<'a> {
         })
     }
 
-    /// The worst of all plugins.
+    /// The worst verdict of all plugins.
     pub(crate) fn verdict(&self) -> Verdict {
         self.plugins.iter().map(Plugin::verdict).max().unwrap_or(Verdict::Unknown)
     }
 
-    /// The exit code of a command that was told `--fail-on limit`, with the reason; see the table in `docs/results.md`.
+    /// The exit code for `--fail-on limit`, with the reason; see the table in `docs/results.md`.
     pub(crate) fn ending(&self, limit: &str) -> Option<(u8, String)> {
         let incomplete =
             || self.plugins.iter().any(|plugin| plugin.error.is_some() || plugin.status == UNKNOWN);
@@ -169,7 +169,7 @@ impl<'a> Overview<'a> {
         }
     }
 
-    /// How many tests of which plugins have come to a verdict: `4 tests failed in e2e`.
+    /// Number of tests and plugins with a verdict: `4 tests failed in e2e`.
     fn verdict_text(&self, verdict: Verdict, column: &str) -> String {
         let bad: Vec<&Plugin> = self.plugins.iter().filter(|plugin| plugin.verdict() == verdict).collect();
         let counted = |plugin: &Plugin| {
@@ -192,7 +192,7 @@ impl<'a> Overview<'a> {
         }
     }
 
-    /// Plugins from bad to good, equal ones as they were stored.
+    /// Plugins from bad to good, equal ones in stored order.
     pub(crate) fn by_severity(&self) -> Vec<&Plugin> {
         let mut plugins: Vec<&Plugin> = self.plugins.iter().collect();
         plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.verdict()));
@@ -204,7 +204,7 @@ impl<'a> Overview<'a> {
         self.plugins.iter().flat_map(|plugin| &plugin.nodes).map(|node| node.name.as_str())
     }
 
-    /// Why tests failed, and why results are unknown.
+    /// Causes of failures, and of unknown results.
     pub(crate) fn causes(&self) -> anyhow::Result<(Vec<Cause>, Vec<Cause>)> {
         let mut causes = [Causes::new(self.node_names()), Causes::new(self.node_names())];
         for plugin in
@@ -235,7 +235,7 @@ impl<'a> Overview<'a> {
 }
 
 impl Verdict {
-    /// One word for it.
+    /// The verdict in one word.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Passed => PASSED,
@@ -275,7 +275,7 @@ impl Plugin {
         plugin
     }
 
-    /// Its own verdict.
+    /// The plugin's verdict.
     pub(crate) fn verdict(&self) -> Verdict {
         if self.error.is_some() {
             return Verdict::Unknown;
@@ -288,7 +288,7 @@ impl Plugin {
         self.counts.values().sum()
     }
 
-    /// How many nodes are alike at most, and those that are not like these.
+    /// Size of the largest group of equal nodes, and the other nodes.
     pub(crate) fn odd_nodes(&self) -> (usize, Vec<&Node>) {
         let mut alike = BTreeMap::<u64, usize>::new();
         for node in &self.nodes {
@@ -297,7 +297,7 @@ impl Plugin {
         let Some((&likeness, &count)) = alike.iter().max_by_key(|(_, count)| **count) else {
             return (0, Vec::new());
         };
-        // Without a majority none is odd.
+        // Without a majority no node is odd.
         if count * 2 <= self.nodes.len() {
             return (count, Vec::new());
         }
@@ -306,13 +306,13 @@ impl Plugin {
 }
 
 impl Node {
-    /// Its own verdict.
+    /// The node's verdict.
     pub(crate) fn verdict(&self) -> Verdict {
         Verdict::of(&self.status, &self.counts)
     }
 }
 
-/// The five numbers that every view shows, and whatever else there is.
+/// The five counts of every view, and further ones.
 pub(crate) fn columns(counts: &Counts) -> [(&'static str, u64); 6] {
     let of = |status: &str| counts.get(status).copied().unwrap_or_default();
     let (passed, failed, skipped, unknown) =
@@ -338,9 +338,9 @@ pub(crate) fn open_tree<'f>(files: &'f Files, plugin: &str) -> anyhow::Result<Bo
 struct Counting {
     plugin: Plugin,
     depth: usize,
-    /// Where each node is among those of the plugin.
+    /// The index of each node among those of the plugin.
     places: HashMap<String, usize>,
-    /// The node that is being counted, and how deep its own item lies.
+    /// The node being counted, and the depth of its item.
     node: Option<(Node, usize)>,
 }
 
@@ -403,7 +403,7 @@ impl Visit for Counting {
         let status = if item.status.is_empty() { UNKNOWN.into() } else { item.status };
         if let Some((node, _)) = &mut self.node {
             *node.counts.entry(status.clone()).or_default() += 1;
-            // In order: the same leaves in another order are not expected from the same plugin.
+            // In order: one plugin is not expected to reorder its leaves.
             let mut hasher = DefaultHasher::new();
             let name = if item.name == node.name { "" } else { &item.name };
             (node.likeness, name, &status).hash(&mut hasher);
@@ -415,7 +415,7 @@ impl Visit for Counting {
     }
 }
 
-/// What a file says of its own format; a broken one says nothing. Without a tree in between: a small text can become a large one.
+/// Parses a JSON file; `None` if broken. Without an intermediate tree, since a small text can become a large one.
 fn json<T: DeserializeOwned>(files: &Files, name: &str) -> anyhow::Result<Option<T>> {
     Ok(files.small(name)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }

@@ -1,7 +1,6 @@
-//! The report for people: the verdict first, a row for each plugin, failures by their causes, what could not be read, and
-//! what to do next.
+//! The text report: the verdict first, a row per plugin, failures by cause, unreadable results, and next steps.
 //!
-//! It makes its own colours, so it shows no control character of what it reports on.
+//! It writes escapes for colours, so it must not pass on control characters of the archive.
 
 use std::io::Write;
 
@@ -13,9 +12,9 @@ use super::words::{count, number, shown};
 use crate::causes::Cause;
 use crate::item::FLAKY;
 
-/// How many causes are shown.
+/// Maximum number of causes to show.
 const CAUSES: usize = 12;
-/// How many lines of an example are shown.
+/// Maximum lines of an example.
 const LINES: usize = 3;
 
 const BOLD: &str = "1";
@@ -76,7 +75,7 @@ impl Page {
         if self.look.colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// One line, cut to the width of the terminal.
+    /// Writes one line, cut to the width of the terminal.
     fn line(&self, out: &mut dyn Write, text: &str) -> anyhow::Result<()> {
         Ok(writeln!(out, "{}", self.fit(text))?)
     }
@@ -132,12 +131,12 @@ impl Page {
             wrapped(&text, (&format!("{times:>6}"), "      "), self.look.width, out)?;
             let node = cause.example.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
             let example = &cause.example;
-            // Errors are called by what they say.
+            // Errors are named after their message.
             let said = example.lines.first().is_some_and(|line| example.test.starts_with(line.trim()));
             let test = if said { String::new() } else { format!(": {}", shown(&example.test)) };
             let line = self.fit(&format!("       {}{node}{test}", example.plugin));
             writeln!(out, "{}", self.paint(DIM, &line))?;
-            // What only repeats the cause says nothing.
+            // Lines that only repeat the cause are omitted.
             let lines: Vec<&str> = example.lines.iter().map(|line| line.trim()).collect();
             let repeats = lines.join(" ") == cause.cause;
             for line in example.lines.iter().take(LINES).filter(|_| !repeats) {
@@ -154,7 +153,7 @@ impl Page {
         Ok(writeln!(out)?)
     }
 
-    /// What passed only when it was started again.
+    /// Writes the tests that passed on retry.
     fn flaky(&self, overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
         let mut names = Vec::new();
         let mut all = 0;
@@ -197,7 +196,7 @@ impl Page {
     }
 }
 
-/// Texts that are longer than a line go on below their beginning; the first line and others begin with these.
+/// Writes texts wrapped at the line width; the first line and the others start with the given prefixes.
 fn wrapped(
     text: &str,
     (first, others): (&str, &str),
@@ -238,7 +237,7 @@ fn row(overview: &Overview<'_>, plugin: &Plugin) -> [String; 7] {
     ]
 }
 
-/// Names to the left, numbers to the right.
+/// A row with names left-aligned and numbers right-aligned.
 fn cells(row: &[String; 7], widths: &[usize; 7]) -> String {
     let mut line = String::from(" ");
     for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
@@ -259,7 +258,7 @@ fn colour(verdict: Verdict) -> &'static str {
     }
 }
 
-/// A word as a shell reads it back.
+/// A word quoted for a shell.
 fn shell(word: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
     if !word.is_empty() && word.chars().all(harmless) {
@@ -269,7 +268,7 @@ fn shell(word: &str) -> String {
     }
 }
 
-/// Without what a terminal would obey.
+/// Text without characters that a terminal interprets.
 fn plain(text: &str) -> std::borrow::Cow<'_, str> {
     base::visible::line(text)
 }

@@ -1,4 +1,4 @@
-//! What is known of a run that was interrupted: which tests it was to run, and which of them have run.
+//! The state of an interrupted run: its selection of tests, and the ones already run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +17,19 @@ use crate::plugin::focus::{FOCUS, SKIP};
 pub(crate) struct Interrupted {
     /// Its id.
     pub run: String,
-    /// What its plugin focused on, and what it skipped.
+    /// The focus and the skip pattern of its plugin.
     pub focus: String,
     /// See `focus`.
     pub skip: String,
-    /// The tests that have run: why each failed, nothing for those that passed.
+    /// The tests that have run, with the reason if failed, else empty.
     pub ran: BTreeMap<String, String>,
 }
 
-/// So much of why a test failed goes on to the next run, and of all tests together.
+/// Maximum bytes of a failure's reason passed to the next run, and of all reasons.
 const MAX_FAILURE_BYTES: usize = 1 << 10;
 const MAX_FAILURES_BYTES: usize = 64 << 10;
 
-/// What an archive tells of a plugin whose run was interrupted.
+/// The interrupted run of a plugin in an archive.
 pub(crate) fn interrupted(archive: &str, plugin: &str) -> anyhow::Result<Interrupted> {
     let source = Source::open(archive)?;
     let wanted = |name: &str| {
@@ -78,7 +78,7 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> anyhow::Result<Interru
         read(tree, Writer::Aggregator, &mut seen)?;
     }
     let config = json(layout::CONFIG)?;
-    // It may have gone on with another one itself.
+    // The interrupted run may itself have resumed another one.
     for (name, why) in config["ResumedTests"].as_object().into_iter().flatten() {
         ran.entry(name.clone()).or_insert_with(|| why.as_str().unwrap_or_default().to_owned());
     }
@@ -91,7 +91,7 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> anyhow::Result<Interru
 /// The tests that ran.
 struct Ran<'r> {
     ran: &'r mut BTreeMap<String, String>,
-    /// What is left for why they failed, in bytes.
+    /// Bytes left for reasons of failures.
     room: usize,
 }
 
@@ -99,7 +99,7 @@ impl Visit for Ran<'_> {
     fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
         let name = plain(&item.name);
         let is_test = name != layout::ERROR_FILE && !is_suite_node(name) && !name.is_empty();
-        // A file that could not be read is a leaf, too.
+        // An unreadable file is a leaf, too.
         if is_test
             && ![SKIPPED, UNKNOWN, ""].contains(&item.status.as_str())
             && !item.meta.contains_key("file")

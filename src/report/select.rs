@@ -1,11 +1,11 @@
-//! The part of a tree that is looked at: all of it, or what is below the first item of a name.
+//! Selects the part of a tree to show: all of it, or the first item of a name and its descendants.
 
 use std::io::{Read, Seek};
 
 use crate::item::Item;
 use crate::item::read::{self, Visit, Writer};
 
-/// An item that was asked for by name and is not in a tree.
+/// An item requested by name that is not in a tree.
 #[derive(Debug)]
 pub(super) struct NoSuchItem(String);
 
@@ -17,12 +17,12 @@ impl std::fmt::Display for NoSuchItem {
 
 impl std::error::Error for NoSuchItem {}
 
-/// Passes on the first item of a name and what is below it, or everything.
+/// Passes on the first item of a name and its descendants, or everything.
 pub(crate) struct Select<'a, V> {
     name: Option<&'a str>,
     depth: u32,
     done: bool,
-    /// Who sees it.
+    /// The receiver.
     pub inner: V,
 }
 
@@ -32,7 +32,7 @@ impl<'a, V: Visit> Select<'a, V> {
         Self { name: name.filter(|name| !name.is_empty()), depth: 0, done: false, inner }
     }
 
-    /// Reads a tree; it is an error if the item is not there.
+    /// Reads a tree; fails if the item is missing.
     pub(crate) fn run(&mut self, input: impl Read + Seek) -> anyhow::Result<()> {
         read::read(input, Writer::Aggregator, self)?;
         match self.name {

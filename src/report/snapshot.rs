@@ -1,8 +1,8 @@
-//! Two snapshots of a cluster compared: objects that changed, appeared and vanished, by kind, namespace and name.
+//! Compares two snapshots of a cluster: objects changed, added and removed, by kind, namespace and name.
 //!
-//! What changes by itself is left out: `status`, versions and identities in `metadata`, the clock of a lease, events and
-//! measured values. Snapshots are read as streams, several times: memory holds two numbers for each object, and the
-//! objects that changed lie in a temporary file meanwhile.
+//! Volatile fields are ignored: `status`, versions and identities in `metadata`, the times of a lease, events and
+//! measured values. Snapshots are streamed several times: memory holds two numbers per object, and changed objects
+//! are kept in a temporary file.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
@@ -21,18 +21,18 @@ use base::json::Saved;
 use base::json::json;
 use base::visible;
 
-/// Fields of `metadata` that differ between two looks at the same thing.
+/// Fields of `metadata` that differ between two reads of the same object.
 const IDENTITY: [&str; 6] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
-/// Differences in one object that are told; the rest is counted.
+/// Maximum differences to report per object; the rest is counted.
 const TOLD: usize = 100;
 /// Longer values are cut.
 const VALUE: usize = 1000;
-/// How many objects of a kind of change the text lists, and how wide it shows a value.
+/// Maximum objects per kind of change in the text, and maximum width of a value.
 const MAX_LISTED: usize = 200;
 const SHOWN: usize = 80;
 
-/// What became of the objects.
+/// The changes of objects.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Objects {
     changed: Vec<Changed>,
@@ -45,7 +45,7 @@ pub(crate) struct Objects {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Name {
-    /// As files are called: `deployments`.
+    /// The kind as in file names: `deployments`.
     #[serde(skip)]
     plural: String,
     kind: String,
@@ -60,7 +60,7 @@ struct Changed {
     #[serde(flatten)]
     name: Name,
     differences: Vec<Difference>,
-    /// Further differences that are not told.
+    /// Number of differences not reported.
     #[serde(skip_serializing_if = "is_zero")]
     more: usize,
 }
@@ -110,7 +110,7 @@ impl Objects {
         Ok(Some(found))
     }
 
-    /// Reads both again for what vanished, and for the places of the differences.
+    /// Reads both again for removed objects and for the paths of differences.
     fn look_closer(
         &mut self,
         before: &Source,
@@ -150,7 +150,7 @@ impl Objects {
         })
     }
 
-    /// Writes it for people.
+    /// Writes the text report.
     pub(crate) fn write_text(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         title(out, "Objects changed", self.changed.len())?;
         for changed in self.changed.iter().take(MAX_LISTED) {
@@ -211,7 +211,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// The core group has no name; only its files call it so.
+/// The core group has no name except in files.
 fn group<S: Serializer>(group: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(if group == "core" { "" } else { group })
 }
@@ -223,7 +223,7 @@ fn is_zero(number: &usize) -> bool {
 
 fn key(name: &Name) -> u64 {
     let mut hasher = DefaultHasher::new();
-    // Not by kind, which old files do not have, nor by version, which a new server may change.
+    // Neither by kind, which old files lack, nor by version, which a new server may change.
     (&name.group, &name.plural, &name.namespace, &name.name).hash(&mut hasher);
     hasher.finish()
 }
@@ -234,7 +234,7 @@ fn digest(object: &Value) -> u64 {
     hasher.finish()
 }
 
-/// Finds the places where two values differ.
+/// Finds the paths at which two values differ.
 fn compare(path: &mut String, before: Option<&Value>, after: Option<&Value>, out: &mut Vec<Difference>) {
     if before == after {
         return;
@@ -273,7 +273,7 @@ fn compare(path: &mut String, before: Option<&Value>, after: Option<&Value>, out
     }
 }
 
-/// The elements of a list that names them, as lists of containers and variables do.
+/// The elements of a list by name, for lists of named elements such as containers and variables.
 fn by_name(list: &[Value]) -> Option<Vec<(&str, &Value)>> {
     let named: Option<Vec<_>> = list.iter().map(|item| Some((item.get("name")?.as_str()?, item))).collect();
     let named = named.filter(|named| !named.is_empty())?;
@@ -299,7 +299,7 @@ fn shown(value: Option<&Value>) -> String {
     text.chars().take(SHOWN - 1).chain(['…']).collect()
 }
 
-/// Every object that is compared, without what changes by itself.
+/// Visits every compared object, without its volatile fields.
 fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> anyhow::Result<()>) -> anyhow::Result<()> {
     source.each(|file, _, content| {
         let Some(base) = of_file(file) else { return Ok(()) };
@@ -322,7 +322,7 @@ fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> anyhow::Result<(
     })
 }
 
-/// What the name of a file says of the objects in it; `None` for files without and for what is never the same.
+/// The kind of objects in a file, from its name; `None` for other files and for volatile kinds.
 fn of_file(file: &str) -> Option<Name> {
     let (namespace, name) = layout::resource_file(file)?;
     let stem = name.strip_suffix(".json")?;

@@ -1,7 +1,7 @@
-//! Where results are read from: an archive, a folder that holds an unpacked one, or standard input.
+//! Source of results: an archive, a folder with an unpacked one, or standard input.
 //!
-//! An archive is one compressed stream, so nothing in it can be looked up. It is read once, taking out what is
-//! wanted and skipping the rest, and not to its end when nothing more can be wanted.
+//! An archive is one compressed stream without random access. It is read once, extracting the wanted files and
+//! skipping the rest, and only as far as needed.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -17,23 +17,23 @@ use base::at::At as _;
 use base::near;
 use base::sys;
 
-/// Maximum size of a file that is held in memory: lists that grow with the cluster, the log, definitions.
+/// Maximum size of a file held in memory: lists that grow with the cluster, the log, definitions.
 const MAX_HELD_BYTES: u64 = 16 << 20;
-/// The same for files that describe the run as a whole.
+/// Maximum size of a file that describes the whole run.
 const MAX_SMALL_BYTES: u64 = 1 << 20;
 const SMALL: [&str; 4] = [layout::SERVER_VERSION, layout::INFO, layout::CONFIG, layout::WHY];
 
-/// The newest archive of the current folder.
+/// The word for the newest archive of the current folder.
 const LATEST: &str = "latest";
 
 /// Far beyond what an aggregator's disk holds: 5,000 nodes with 1,000 files each.
 const LIMITS: Limits = Limits { entries: 10_000_000, total: 100 << 30, file: 100 << 30 };
 
-/// No system has longer paths; reports repeat names, so that long ones would fill the memory.
+/// Longer than any path of a system; reports repeat names, so long ones would exhaust memory.
 const MAX_NAME_BYTES: usize = 4 << 10;
 
-/// The archive that a name means: a file or an unpacked archive of that name, or the newest archive of a folder; `latest`
-/// is that of the current folder.
+/// The archive of a given name: a file or an unpacked archive, or the newest archive of a folder; `latest` is that of
+/// the current folder.
 pub(crate) fn locate(name: &str) -> anyhow::Result<String> {
     let folder = match name {
         LATEST if !Path::new(name).exists() => Path::new("."),
@@ -45,7 +45,7 @@ pub(crate) fn locate(name: &str) -> anyhow::Result<String> {
     }
     let entries = fs::read_dir(folder).at("cannot read", folder)?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    // Names begin with the time of the run.
+    // Names begin with the start time of the run.
     let newest = names.filter(|name| layout::run_of_archive(name).is_some()).max();
     let newest = newest.with_context(|| {
         format!("no `*_sonobuoy_*.tar.gz` in `{}`; `sonobuoy retrieve` fetches one", folder.display())
@@ -56,13 +56,13 @@ pub(crate) fn locate(name: &str) -> anyhow::Result<String> {
 /// An archive or a folder.
 pub(crate) struct Source {
     place: Place,
-    /// What to call it in messages.
+    /// The label in messages.
     label: String,
 }
 
 enum Place {
     Folder(PathBuf),
-    /// A file that can be read from its start again.
+    /// A seekable file.
     File(File),
 }
 
@@ -71,23 +71,22 @@ pub(crate) trait Content: Read + Seek {}
 
 impl<R: Read + Seek> Content for R {}
 
-/// What is known of a file beside its content.
+/// Metadata of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stat {
-    /// Bytes.
     pub size: u64,
-    /// When it was written, in seconds since 1970; only an archive tells, since folders are copied.
+    /// Modification time in seconds since 1970; only from archives, since folders are copied.
     pub modified: Option<u64>,
 }
 
-/// Files of a source, at hand.
+/// Extracted files of a source.
 pub(crate) struct Files {
     folder: Option<PathBuf>,
     spool: Spool,
 }
 
 impl Source {
-    /// Opens what the user named, as [`locate`] understands it; `-` is standard input.
+    /// Opens the source of a name, as resolved by [`locate`]; `-` is standard input.
     pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
         if name == "-" {
             return Ok(Self { place: Place::File(standard_input()?), label: "standard input".into() });
@@ -103,12 +102,12 @@ impl Source {
         Ok(Self { place: Place::File(file), label })
     }
 
-    /// What to call it in messages.
+    /// The label in messages.
     pub(crate) fn label(&self) -> &str {
         &self.label
     }
 
-    /// Takes out the files that are `wanted`, by name and size, and stops reading when there is `enough`.
+    /// Extracts the files that are `wanted`, by name and size, and stops reading when there is `enough`.
     pub(crate) fn collect(
         &self,
         mut wanted: impl FnMut(&str) -> bool,
@@ -130,7 +129,8 @@ impl Source {
         Ok(files)
     }
 
-    /// Reads all of it once: takes out the files that are `wanted`, and tells `visit` of the others, as [`Self::each`] does.
+    /// Reads the whole source once: extracts the files that are `wanted`, and passes the others to `visit`, as
+    /// [`Self::each`] does.
     pub(crate) fn pass(
         &self,
         mut wanted: impl FnMut(&str, Stat) -> bool,
@@ -149,7 +149,7 @@ impl Source {
         Ok(files)
     }
 
-    /// Tells `visit` of every file in the order of the archive, or sorted for a folder, with its content.
+    /// Passes every file with its content to `visit`, in the order of the archive, or sorted for a folder.
     pub(crate) fn each(
         &self,
         mut visit: impl FnMut(&str, Stat, &mut dyn Read) -> anyhow::Result<()>,
@@ -168,7 +168,7 @@ impl Source {
         }
     }
 
-    /// Files to be fetched one after the other; `wanted` says how often each.
+    /// Prepares to fetch files one after the other; `wanted` is the number of uses of each.
     pub(crate) fn fetch(&self, wanted: HashMap<String, usize>) -> anyhow::Result<Fetch> {
         Ok(match &self.place {
             Place::Folder(path) => Fetch::Folder(path.clone()),
@@ -196,7 +196,7 @@ impl Source {
 }
 
 impl Files {
-    /// Reads a file from its start; `None` if there is none of that name.
+    /// Opens a file at its start; `None` if it does not exist.
     pub(crate) fn open(&self, name: &str) -> anyhow::Result<Option<Box<dyn Content + '_>>> {
         match &self.folder {
             None => Ok(self.spool.open(name).map(|content| Box::new(content) as _)),
@@ -238,7 +238,7 @@ impl Files {
         Ok(names.into_iter().collect())
     }
 
-    /// Whether there is a file of that name.
+    /// Whether a file of that name exists.
     pub(crate) fn has(&self, name: &str) -> bool {
         match &self.folder {
             None => self.spool.has(name),
@@ -247,22 +247,22 @@ impl Files {
     }
 }
 
-/// The error for a file that is not there, in the words of the original.
+/// The error for a missing file, in the words of the original.
 pub(crate) fn absent(name: &str) -> anyhow::Error {
     anyhow::anyhow!("failed to find file \"{name}\" in archive")
 }
 
-/// Hands out the files of a source in about the order in which they lie there.
+/// Returns the files of a source, in roughly their stored order.
 pub(crate) enum Fetch {
-    /// Each can be opened.
+    /// A folder, whose files are opened by name.
     Folder(PathBuf),
-    /// Those that lie before the one asked for are kept for later.
+    /// An archive, whose files before the requested one are spooled.
     Stream {
-        /// Where the stream stands.
+        /// The position in the stream.
         walk: Box<Walk>,
-        /// How often each is wanted.
+        /// Number of outstanding uses of each file.
         wanted: HashMap<String, usize>,
-        /// What was passed already.
+        /// Files that were passed already.
         spool: Spool,
     },
 }
@@ -278,7 +278,7 @@ impl Fetch {
             }
             Self::Stream { walk, wanted, spool } => {
                 while !spool.has(name) {
-                    // What a plugin sent may be a link. It holds nothing by itself, and that is not an error.
+                    // A plugin may send a link, which has no content; that is not an error.
                     let Some((found, _)) = walk.next_with_links()? else { return Err(absent(name)) };
                     match wanted.get(&found) {
                         Some(1) if found == name => {
@@ -299,7 +299,7 @@ impl Fetch {
     }
 }
 
-/// Copies with errors of the two sides told apart, since a reader of our output may leave.
+/// Copies and distinguishes errors of the two sides, since the reader of standard output may close it.
 fn copy(input: &mut impl Read, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -318,7 +318,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// The next regular file, its name cleaned.
+    /// The next regular file, its name normalised.
     fn next(&mut self) -> anyhow::Result<Option<(String, Entry)>> {
         while let Some((name, entry)) = self.next_with_links()? {
             if matches!(entry.kind, Kind::File) {
@@ -351,7 +351,7 @@ fn broken(error: anyhow::Error) -> anyhow::Error {
     error.context("cannot read the archive")
 }
 
-/// The name without `./`, `//` and `..`, with slashes for the separators of Windows; `None` if it leads out.
+/// The name without `./`, `//` and `..`, with slashes for Windows separators; `None` if it leads outside.
 pub(crate) fn clean(name: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in name.split(['/', '\\']) {
@@ -364,7 +364,7 @@ pub(crate) fn clean(name: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Opens a regular file of a folder; links that lead out of it count as absent.
+/// Opens a regular file of a folder; links to the outside count as missing.
 fn open_in(folder: &Path, name: &str) -> anyhow::Result<Option<File>> {
     let Some(name) = clean(name) else { return Ok(None) };
     let path = folder.join(name);
@@ -406,7 +406,7 @@ fn each_in_folder(
     Ok(())
 }
 
-/// Standard input as a file that can be read twice: itself if it is one, else a copy.
+/// Standard input as a seekable file: itself if it is one, else a copy.
 fn standard_input() -> anyhow::Result<File> {
     let input = sys::stdin_file()?;
     if input.metadata().is_ok_and(|about| about.is_file()) {
@@ -418,7 +418,7 @@ fn standard_input() -> anyhow::Result<File> {
     Ok(copy.into_file())
 }
 
-/// The reason of a system error without its number.
+/// The message of a system error without its number.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "no such file or directory".into(),

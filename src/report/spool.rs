@@ -1,4 +1,4 @@
-//! Files that were taken out of a stream and will be read later: small ones in memory, many or large ones on disk.
+//! Files extracted from a stream for later: small ones in memory, many or large ones on disk.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,27 +10,27 @@ use anyhow::Context as _;
 use base::sys;
 use base::temp;
 
-/// How much is kept in memory; the results of 20,000 tests are 5 MiB.
+/// Maximum bytes in memory; the results of 20,000 tests are 5 MiB.
 const MEMORY: u64 = 512 << 10;
-/// How much where no file can be made.
+/// Maximum bytes in memory if no file can be created.
 const MEMORY_ALONE: u64 = 8 << 20;
 
-/// So much stays free on the disk of temporary files, and how often that is checked.
+/// Free space to keep on the disk of temporary files, and bytes between checks.
 const RESERVE: u64 = 64 << 20;
 const CHECKED_BYTES: u64 = 16 << 20;
 
-/// Named contents, all in one place one after the other.
+/// Named contents, stored consecutively.
 #[derive(Default)]
 pub(crate) struct Spool {
     memory: Vec<u8>,
-    /// Everything, once it has outgrown memory; the file has no name any more.
+    /// The contents once they exceed memory; an unlinked file.
     file: Option<Temporary>,
     end: u64,
     places: BTreeMap<String, (u64, u64)>,
 }
 
 impl Spool {
-    /// Takes a content in under `name`; the first of a name stays.
+    /// Adds a content under `name`; the first of a name is kept.
     pub(crate) fn add(&mut self, name: &str, mut content: impl Read) -> anyhow::Result<()> {
         if self.has(name) {
             return Ok(());
@@ -49,7 +49,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Whether there is a content of that name.
+    /// Whether a content of that name exists.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.places.contains_key(name)
     }
@@ -59,7 +59,7 @@ impl Spool {
         self.places.keys().map(String::as_str)
     }
 
-    /// Reads a content from its start.
+    /// Opens a content at its start.
     pub(crate) fn open(&self, name: &str) -> Option<Content<'_>> {
         let (at, left) = *self.places.get(name)?;
         Some(Content { spool: self, at, left, start: at })
@@ -87,7 +87,7 @@ impl Spool {
     }
 }
 
-/// One content, being read.
+/// A reader of one content.
 pub(crate) struct Content<'s> {
     spool: &'s Spool,
     at: u64,
@@ -111,7 +111,7 @@ impl Read for Content<'_> {
     }
 }
 
-/// Only back to its start: that is all that anybody needs.
+/// Only rewinds to the start, which is sufficient.
 impl Seek for Content<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         if to != SeekFrom::Start(0) {
@@ -123,21 +123,21 @@ impl Seek for Content<'_> {
     }
 }
 
-/// A file for this process alone that vanishes with it, and does not fill the disk it is on.
+/// A private temporary file that is deleted when closed and never fills its disk.
 pub(crate) struct Temporary {
     file: File,
-    /// What may be written until the disk is looked at; a little always may.
+    /// Bytes until the next check of free space; a small amount is always allowed.
     left: u64,
     free: fn(&Path) -> u64,
 }
 
-/// A new file in the folder for temporary ones.
+/// Creates a file in the folder for temporary files.
 pub(crate) fn temporary() -> io::Result<Temporary> {
     Ok(Temporary { file: temp::file(temp::dir())?, left: CHECKED_BYTES, free: sys::free_bytes })
 }
 
 impl Temporary {
-    /// The file, to be read.
+    /// The file, for reading.
     pub(crate) fn into_file(self) -> File {
         self.file
     }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_temporary_file_ends_before_the_disk_is_full() {
-        // A disk that has room for one check more.
+        // A disk with space for one more check.
         static FREE: AtomicU64 = AtomicU64::new(RESERVE + CHECKED_BYTES);
         let free = |_: &Path| FREE.fetch_sub(CHECKED_BYTES, Ordering::Relaxed);
         let mut file = Temporary { free, ..temporary().unwrap() };

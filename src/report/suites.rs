@@ -1,5 +1,4 @@
-//! `results --format junit`: one JUnit file from whatever plugins sent. A plugin is a suite, or a suite for each of
-//! its nodes.
+//! `results --format junit`: one JUnit file from the results of any plugin. A plugin is a suite, or a suite per node.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -35,8 +34,8 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     Ok(writeln!(out, "</testsuites>")?)
 }
 
-/// Writes what changed between two archives: a suite for each plugin and node. What newly fails is a failure, what vanished
-/// or is newly unknown an error, everything else passes or is skipped, with what became of it.
+/// Writes the changes between two archives: a suite per plugin and node. New failures are failures, removed or newly
+/// unknown tests are errors, all others pass or are skipped, with the kind of change.
 pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut suites = BTreeMap::<(&str, &str), Vec<&Change>>::new();
     for change in diff.changes() {
@@ -86,7 +85,7 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()>
     Ok(writeln!(out, "</testsuites>")?)
 }
 
-/// Why the run failed as a whole, as a suite with one test: what stands beside tests is shown nowhere in continuous integration.
+/// Writes the failure of the whole run as a suite with one test: CI systems show nothing except tests.
 fn write_why(told: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "<testsuite name=\"sonobuoy\" tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\">")?;
     write!(out, "<testcase name=\"the run brings results\" classname=\"sonobuoy\" time=\"0\">")?;
@@ -116,7 +115,7 @@ fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -
         return Ok(writeln!(out, "</testsuite>")?);
     }
     let mut suites = Suite::all(overview, plugin)?.into_iter();
-    // `Some(None)` is the suite of what belongs to no node.
+    // `Some(None)` is the suite of results without a node.
     let mut open = None::<Option<String>>;
     let mut items = plugin.node_items.iter();
     let untold = Told::default();
@@ -143,7 +142,7 @@ fn write_plugin(overview: &Overview<'_>, plugin: &Plugin, out: &mut dyn Write) -
     Ok(())
 }
 
-/// What is known of a suite beside its sums.
+/// The attributes of a suite other than its sums.
 #[derive(Default)]
 struct Suite {
     node: Option<String>,
@@ -152,7 +151,7 @@ struct Suite {
 }
 
 impl Suite {
-    /// The suites of a plugin in their order.
+    /// The suites of a plugin, in order.
     fn all(overview: &Overview<'_>, plugin: &Plugin) -> anyhow::Result<Vec<Self>> {
         let mut suites = Vec::<Self>::new();
         overview.leaves(plugin, |leaf| {
@@ -176,11 +175,11 @@ impl Suite {
     }
 
     fn attributes(&self) -> String {
-        // To the millisecond: schemas take no more digits of a suite.
+        // To the millisecond: schemas allow no more digits in a suite.
         let whole = |seconds: f64| (seconds * 1e3).round() / 1e3;
         let mut text =
             self.seconds.map(|seconds| format!(" time=\"{}\"", whole(seconds))).unwrap_or_default();
-        // In UTC and without a zone, as readers of JUnit want it.
+        // In UTC and without a zone, as readers of JUnit expect.
         if let Some(stamp) = self.began.as_deref().and_then(moment) {
             let stamp = base::clock::rfc3339(stamp);
             text.push_str(&format!(" timestamp=\"{}\"", stamp.get(..19).unwrap_or(&stamp)));
@@ -192,17 +191,17 @@ impl Suite {
     }
 }
 
-/// A moment as JUnit files write it, with or without a zone.
+/// A timestamp in the formats of JUnit files, with or without a zone.
 fn moment(text: &str) -> Option<std::time::SystemTime> {
     base::clock::parse_rfc3339(text).or_else(|| base::clock::parse_rfc3339(&format!("{text}Z")))
 }
 
-/// Seconds without the noise of their last digits.
+/// Seconds without rounding noise.
 fn time(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 
-/// The sums of a suite, or of all suites: schemas have no sum of what was `skipped` there.
+/// The sums of a suite, or of all suites: the latter have no `skipped` in schemas.
 fn sums(counts: &Counts, broken: u64, skipped_as: &str) -> String {
     let [(_, failed), (_, unknown), _, _, (_, other), (_, skipped)] = columns(counts);
     let total = counts.values().sum::<u64>() + broken;
@@ -253,7 +252,7 @@ fn write_test(plugin: &str, leaf: &Leaf<'_>, told: &Told, out: &mut dyn Write) -
                 content(&text)
             )?;
         }
-        // Neither good nor bad, and JUnit knows nothing between.
+        // Neither good nor bad, which JUnit cannot express.
         custom => write!(out, "<skipped message=\"{}\"/>", attribute(&format!("status: {custom}")))?,
     }
     if let Some(run) = item.details.get(RESUMED).and_then(Value::as_str) {
@@ -267,7 +266,7 @@ fn write_test(plugin: &str, leaf: &Leaf<'_>, told: &Told, out: &mut dyn Write) -
     Ok(writeln!(out, "</testcase>")?)
 }
 
-/// The attempts at a test that failed, without the first ones, as Surefire writes them.
+/// Writes the failed attempts of a test, without the first ones, in the form of Surefire.
 fn attempts(item: &Item, element: &str, first: usize, out: &mut dyn Write) -> anyhow::Result<()> {
     let attempts = item.details.get(ATTEMPTS).and_then(Value::as_array).into_iter().flatten();
     for attempt in attempts.skip(first).filter(|attempt| attempt["status"] != PASSED) {
@@ -280,12 +279,12 @@ fn attempts(item: &Item, element: &str, first: usize, out: &mut dyn Write) -> an
     Ok(())
 }
 
-/// Text between tags.
+/// Escapes text between tags.
 fn content(text: &str) -> String {
     escape(text, false)
 }
 
-/// Text between double quotes; line ends are written so that readers keep them.
+/// Escapes text between double quotes; line ends are encoded so that readers preserve them.
 fn attribute(text: &str) -> String {
     escape(text, true)
 }

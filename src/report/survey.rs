@@ -1,8 +1,8 @@
-//! Facts in an archive's files that its trees lack: duration, class name and messages of each test of a JUnit file, and
-//! when results came.
+//! Data of an archive's files that its trees lack: duration, class name and messages of each JUnit test, and arrival
+//! times of results.
 //!
-//! The trees leave them out, since readers of the original compare trees whole. A file that cannot be read tells
-//! nothing; why is in its plugin's tree. Memory grows with the number of tests.
+//! The trees omit them, since users of the original compare whole trees. An unreadable file yields nothing; its
+//! plugin's tree has the reason. Memory grows with the number of tests.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,25 +13,25 @@ use super::source::Stat;
 use crate::layout::Delivered;
 use base::xml::{Lexer, Token};
 
-/// How many tests are remembered; each costs about 40 bytes.
+/// Maximum number of tests; each costs about 40 bytes.
 const TESTS: usize = 2_000_000;
-/// Class names and reasons of skips together.
+/// Maximum bytes of class names and skip reasons together.
 const MAX_TEXT_BYTES: usize = 8 << 20;
 
-/// What a JUnit file says of a test beside its status and its failure.
+/// Data of a JUnit test other than its status and failure.
 #[derive(Default)]
 pub(crate) struct Told {
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     seconds: f32,
-    /// The bytes of its failure that are the message; the rest is its text.
+    /// Length in bytes of the message at the start of its failure; the rest is its text.
     pub message: u32,
     /// Its class; empty if the file names none.
     pub class: Arc<str>,
-    /// Why it was skipped; empty if the file does not say so.
+    /// The skip reason; empty if the file has none.
     pub skipped: Arc<str>,
 }
 
-/// What was found.
+/// The collected data.
 #[derive(Default)]
 pub(crate) struct Survey {
     /// By plugin, file and name of the test.
@@ -39,11 +39,11 @@ pub(crate) struct Survey {
     /// Class names and reasons, each once, and their size.
     texts: HashSet<Arc<str>>,
     text_bytes: usize,
-    /// When a suite began, as its file says, by plugin and file.
+    /// Start of a suite according to its file, by plugin and file.
     pub stamps: BTreeMap<(String, String), String>,
-    /// When the last file of a plugin and node was written, in seconds since 1970.
+    /// Modification time of the last file of a plugin and node, in seconds since 1970.
     pub written: BTreeMap<(String, String), u64>,
-    /// When the archive was about to be packed.
+    /// Time when packing of the archive began.
     pub packed: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ fn key(plugin: &str, file: &str, test: &str) -> u64 {
 }
 
 impl Survey {
-    /// Notes when a file came.
+    /// Records the arrival time of a file.
     pub(crate) fn arrived(&mut self, found: Delivered<'_>, stat: Stat) {
         if let Some(modified) = stat.modified {
             let place = (found.plugin.to_owned(), found.node.to_owned());
@@ -63,7 +63,7 @@ impl Survey {
         }
     }
 
-    /// Reads what a JUnit file says of its tests, to its first error.
+    /// Reads the tests of a JUnit file, up to its first error.
     pub(crate) fn tests(&mut self, found: Delivered<'_>, content: &mut dyn Read) {
         if found.is_result && found.file.ends_with(".xml") {
             let _ = self.junit(found.plugin, found.file, content);
@@ -72,7 +72,7 @@ impl Survey {
 
     fn junit(&mut self, plugin: &str, file: &str, content: &mut dyn Read) -> Result<(), base::xml::Error> {
         let mut lexer = Lexer::new(BufReader::with_capacity(64 << 10, content));
-        // The test that is open, and whether the text that follows says why it was skipped.
+        // The open test, and whether the following text is its skip reason.
         let (mut test, mut is_skip) = (None, false);
         loop {
             match lexer.next_token()? {
@@ -103,7 +103,7 @@ impl Survey {
                     let name = lexer.attribute("name").unwrap_or_default();
                     let class = self.text(lexer.attribute("classname").unwrap_or_default());
                     let key = key(plugin, file, name);
-                    // Of several with one name the first counts.
+                    // Of several tests with one name the first counts.
                     test = Some(key).filter(|key| self.tests.len() < TESTS && !self.tests.contains_key(key));
                     if test.is_some() {
                         let seconds = seconds.unwrap_or_default();
@@ -143,16 +143,16 @@ impl Survey {
         text
     }
 
-    /// What its file says of a test.
+    /// The data of a test's file about it.
     pub(crate) fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&Told> {
         self.tests.get(&key(plugin, file, test))
     }
 }
 
 impl Told {
-    /// How long the test took, in seconds.
+    /// Duration of the test in seconds.
     pub(crate) fn duration(&self) -> Option<f64> {
-        // Not the digits that a longer number makes of a shorter one.
+        // Without the digits added by widening the number.
         self.seconds.to_string().parse().ok().filter(|seconds| *seconds > 0.0)
     }
 }

@@ -1,4 +1,4 @@
-//! The ends of the pod logs in an archive, taken in as the archive is read, and the node of each pod.
+//! The ends of the pod logs in an archive, collected while it is read, and the node of each pod.
 //!
 //! Does not know which of them are shown.
 
@@ -9,12 +9,12 @@ use super::source::Stat;
 use super::spool::Spool;
 use crate::layout;
 
-/// How much of the end of one log is shown.
+/// Maximum bytes of one log to keep.
 const TAIL: usize = 12 << 10;
-/// How large the list of a namespace's pods may be.
+/// Maximum size of a namespace's list of pods.
 const PODS: u64 = 64 << 20;
 
-/// The ends of all logs, as they lie in an archive.
+/// The ends of all logs, in archive order.
 #[derive(Default)]
 pub(crate) struct Tails {
     /// The ends themselves.
@@ -26,12 +26,12 @@ pub(crate) struct Tails {
 }
 
 impl Tails {
-    /// Whether a file of an archive is a log, or tells of pods.
+    /// Whether a file of an archive is a log or a list of pods.
     pub(crate) fn wants(name: &str) -> bool {
         layout::below_pod_logs(name).is_some() || is_list_of_pods(name)
     }
 
-    /// Takes in such a file.
+    /// Adds such a file.
     pub(crate) fn see(&mut self, name: &str, stat: Stat, content: &mut dyn Read) -> anyhow::Result<()> {
         if layout::below_pod_logs(name).is_some() && stat.size > 0 {
             self.ends.add(name, &tail(content)?[..])?;
@@ -44,12 +44,12 @@ impl Tails {
     }
 }
 
-/// Only the pods of runs are looked for, and their namespace is one that has logs of them.
+/// Only pods of runs matter, and their namespace has logs in the archive.
 fn is_list_of_pods(name: &str) -> bool {
     layout::resource_file(name).is_some_and(|(_, file)| file == "core_v1_pods.json")
 }
 
-/// On which node each pod of a namespace is; none of them if the file is not what it should be.
+/// The node of each pod of a namespace; empty if the file is invalid.
 fn nodes_of_pods(content: &mut dyn Read) -> BTreeMap<String, String> {
     #[derive(serde::Deserialize)]
     struct Pods {
@@ -97,7 +97,7 @@ fn tail(content: &mut dyn Read) -> anyhow::Result<Vec<u8>> {
             Err(error) => return Err(error.into()),
         }
     }
-    // A line without its beginning misleads.
+    // A partial first line is misleading.
     if let (true, Some(end)) = (cut, tail.iter().position(|byte| *byte == b'\n')) {
         tail.drain(..=end);
     }

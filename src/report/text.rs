@@ -1,4 +1,4 @@
-//! The modes in which the original shows an archive: report, detailed, dump, readable.
+//! The original's modes of showing an archive: report, detailed, dump, readable.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -15,34 +15,34 @@ use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
 use base::visible::line;
 
-/// How many nodes an error lists.
+/// Maximum number of nodes in an error.
 const NODES_LISTED: usize = 20;
 
-/// How much is shown.
+/// The amount of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Counts and the names of what failed.
+    /// Counts and the names of failed tests.
     Report,
     /// Every leaf, with its file.
     Detailed,
-    /// The tree as it is stored.
+    /// The tree as stored.
     Dump,
-    /// The same with line ends that were escaped.
+    /// The tree with escaped line ends restored.
     Readable,
 }
 
-/// What is shown.
+/// What to show.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
-    /// How much.
+    /// The mode.
     pub mode: Mode,
-    /// Only what is below the first item of this name.
+    /// Only the first item of this name and its descendants.
     pub node: Option<&'a str>,
-    /// No file names before their contents.
+    /// Omits file names before their contents.
     pub skip_prefix: bool,
 }
 
-/// Shows `plugins` one after the other; the last error is returned when all were tried, those before are logged.
+/// Shows `plugins` one after the other; returns the last error after trying all, and logs the earlier ones.
 pub(crate) fn show(
     source: &Source,
     files: &Files,
@@ -50,7 +50,7 @@ pub(crate) fn show(
     view: View<'_>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    // A run on one machine asks no cluster: there is no health of which every detail could be shown.
+    // A run on one machine has no cluster, hence no health to show in detail.
     let no_cluster = !files.has(layout::HEALTH) && !files.has(layout::SERVER_VERSION);
     let plugins = match plugins {
         [others @ .., last]
@@ -80,13 +80,13 @@ pub(crate) fn show(
         }
     }
     match missing {
-        // It need not be everywhere.
+        // The item need not be in every tree.
         Some(error) if !found && last.is_ok() => Err(error.context(known_nodes(files, plugins))),
         _ => last,
     }
 }
 
-/// Which nodes could have been asked for.
+/// The nodes that could have been requested.
 pub(crate) fn known_nodes(files: &Files, plugins: &[String]) -> String {
     let mut nodes = std::collections::BTreeSet::new();
     for plugin in plugins.iter().filter(|plugin| *plugin != health::NAME) {
@@ -94,7 +94,7 @@ pub(crate) fn known_nodes(files: &Files, plugins: &[String]) -> String {
             nodes.extend(leaf.node.map(str::to_owned));
             Ok(())
         });
-        // Why a tree cannot be read was said before.
+        // The error of an unreadable tree was reported before.
         drop(nodes_of);
     }
     let listed: Vec<&str> = nodes.iter().map(String::as_str).take(NODES_LISTED).collect();
@@ -153,7 +153,7 @@ fn show_health(files: &Files, mode: Mode, out: &mut dyn Write) -> anyhow::Result
     }
 }
 
-/// Counts leaves and remembers what failed.
+/// Counts leaves and collects failures.
 #[derive(Default)]
 struct Report {
     root: Option<(String, String)>,
@@ -197,7 +197,7 @@ impl Report {
                 writeln!(out, "\n{title} tests:")?;
             }
             for name in names {
-                // What newer test runners put before each name; whoever runs a test again must leave it out.
+                // The prefix of newer test runners must be omitted to run a test again.
                 writeln!(out, "{}", line(name.strip_prefix("[It]").unwrap_or(name)))?;
             }
         }
@@ -205,14 +205,14 @@ impl Report {
     }
 }
 
-/// Where the file of a leaf lies in the archive.
+/// The path of a leaf's file in the archive.
 fn file_of(plugin: &str, item: &Item) -> Option<String> {
     let file = item.meta.get("file").filter(|file| !file.is_empty())?;
     let path = format!("{}/{file}", layout::plugin(plugin));
     Some(source::clean(&path).unwrap_or(path))
 }
 
-/// Finds out which files the leaves have.
+/// Determines the files of the leaves.
 struct Wanted<'a> {
     plugin: &'a str,
     files: HashMap<String, usize>,
@@ -273,7 +273,8 @@ impl Visit for Detailed<'_> {
     }
 }
 
-/// Copies text with `\n` and `\t` turned into what they stand for.
+/// Copies text with escaped `
+/// ` and `\t` restored.
 fn readable(mut input: impl Read, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     let mut backslash = false;

@@ -1,5 +1,5 @@
-//! When a run, its plugins and its nodes began and ended: from the list of arrivals in the archive, else from its log
-//! and from when its files were written.
+//! Start and end times of a run, its plugins and its nodes: from the list of arrivals in the archive, else from its
+//! log and from modification times.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use super::survey::Survey;
 use crate::layout::{RECEIVED, RUN_LOG};
 use base::clock;
 
-/// When one result was asked for and came. Texts are RFC 3339, empty where nothing is known.
+/// Times of one result. Texts are RFC 3339, empty if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Arrival {
@@ -19,31 +19,31 @@ pub(crate) struct Arrival {
     pub plugin: String,
     /// The node, `global` for a plugin that runs once.
     pub node: String,
-    /// When it was started.
+    /// Time of the start.
     #[serde(deserialize_with = "text")]
     pub started: String,
-    /// When its worker was heard of first.
+    /// Time of its worker's first heartbeat.
     #[serde(deserialize_with = "text")]
     pub first_heartbeat: String,
-    /// When its result was in place.
+    /// Time when its result was stored.
     #[serde(deserialize_with = "text")]
     pub arrived: String,
-    /// When it was given up.
+    /// Time when it was given up.
     #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
     pub failed: String,
 }
 
-/// From when to when.
+/// A period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
-    /// The beginning.
+    /// The start.
     pub from: SystemTime,
     /// The end.
     pub to: SystemTime,
 }
 
 impl Span {
-    /// How long it is.
+    /// The duration.
     pub(crate) fn length(&self) -> Duration {
         self.to.duration_since(self.from).unwrap_or_default()
     }
@@ -52,14 +52,14 @@ impl Span {
 /// All times of an archive.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    /// The first and the last moment that are known, as they were written down.
+    /// The first and the last known timestamp, as recorded.
     pub run: Option<(String, String)>,
     /// Each result, sorted.
     pub arrivals: Vec<Arrival>,
 }
 
 impl Times {
-    /// Reads them.
+    /// Reads the times.
     pub(crate) fn read(files: &Files, survey: &Survey) -> Self {
         let mut run = log_times(files);
         let mut arrivals: Vec<Arrival> = files
@@ -70,7 +70,7 @@ impl Times {
             .unwrap_or_default();
         let told: BTreeMap<&str, bool> =
             arrivals.iter().map(|arrival| (arrival.plugin.as_str(), true)).collect();
-        // What no list tells was started with the run, and came when its files were written.
+        // Results missing from the list started with the run, and arrived when their files were written.
         let began = run.as_ref().map(|(from, _)| from.clone()).unwrap_or_default();
         let written = survey.written.iter().filter(|((plugin, _), _)| !told.contains_key(plugin.as_str()));
         let written: Vec<Arrival> = written
@@ -85,7 +85,7 @@ impl Times {
             .collect();
         arrivals.extend(written);
         arrivals.sort_by(|a, b| (&a.plugin, &a.node).cmp(&(&b.plugin, &b.node)));
-        // The log ends before the archive is packed, and may have been rotated away at its beginning.
+        // The log ends before the archive is packed, and its start may have been rotated away.
         let packed = survey.packed.map(at);
         for moment in arrivals.iter().flat_map(|a| [&a.started, &a.arrived, &a.failed]).chain(&packed) {
             widen(&mut run, moment);
@@ -93,21 +93,21 @@ impl Times {
         Self { run, arrivals }
     }
 
-    /// From when to when the run went.
+    /// The period of the run.
     pub(crate) fn whole(&self) -> Option<Span> {
         let (from, to) = self.run.as_ref()?;
         Some(Span { from: clock::parse_rfc3339(from)?, to: clock::parse_rfc3339(to)? })
     }
 
-    /// Whether the results of a plugin on a node came.
+    /// Whether the results of a plugin on a node arrived.
     pub(crate) fn arrived(&self, plugin: &str, node: &str) -> bool {
         let mut of = self.arrivals.iter().filter(|arrival| arrival.plugin == plugin && arrival.node == node);
         of.all(|arrival| arrival.failed.is_empty())
     }
 
-    /// From when to when a plugin went, on one node or on all.
+    /// The period of a plugin, on one node or on all.
     pub(crate) fn of(&self, plugin: &str, node: Option<&str>) -> Option<Span> {
-        // They are sorted, and a large run has many.
+        // Binary search: the list is sorted, and long for a large run.
         let from = self.arrivals.partition_point(|arrival| {
             (arrival.plugin.as_str(), arrival.node.as_str()) < (plugin, node.unwrap_or_default())
         });
@@ -135,7 +135,7 @@ fn at(seconds: u64) -> String {
     clock::rfc3339(UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
-/// Takes a moment in; texts of one moment stay as they were written first.
+/// Extends the period by a timestamp; equal timestamps keep their first spelling.
 fn widen(run: &mut Option<(String, String)>, moment: &str) {
     let Some(time) = clock::parse_rfc3339(moment) else { return };
     match run {
@@ -155,9 +155,9 @@ fn text<'de, D: serde::Deserializer<'de>>(input: D) -> Result<String, D::Error> 
     Ok(Option::<String>::deserialize(input)?.unwrap_or_default())
 }
 
-/// The first and the last moment in the aggregator's log.
+/// The first and the last timestamp in the aggregator's log.
 fn log_times(files: &Files) -> Option<(String, String)> {
-    // A log too large for a glance is no reason to show nothing else.
+    // An oversized log does not prevent showing the rest.
     let Ok(Some(log)) = files.small(RUN_LOG) else { return None };
     let log = String::from_utf8_lossy(&log);
     let time = |line: &str| {
@@ -167,7 +167,7 @@ fn log_times(files: &Files) -> Option<(String, String)> {
     log.lines().find_map(time).zip(log.lines().rev().find_map(time))
 }
 
-/// How long something took, for people: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`, `3 d 4 h`.
+/// Formats a duration: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`, `3 d 4 h`.
 pub(crate) fn spoken(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match (whole / 3600, whole / 60 % 60, whole % 60) {

@@ -1,4 +1,4 @@
-//! How the report for people and the page say numbers, sizes and names of tests.
+//! Formats numbers, sizes and names of tests for the text report and the page.
 
 /// `1 test`, `2,000 tests`.
 pub(crate) fn count(count: u64, one: &str) -> String {
@@ -27,7 +27,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// A test's name without what every test of its framework begins with.
+/// A test's name without the prefix common to its framework.
 pub(crate) fn shown(name: &str) -> &str {
     name.trim().strip_prefix("[It]").unwrap_or(name).trim()
 }

@@ -1,4 +1,4 @@
-//! What stands in the tables of facts: the files they come from, and their columns.
+//! The tables of facts: their source files and their columns.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -12,40 +12,40 @@ use crate::layout;
 
 /// Facts of one kind.
 pub(super) struct Kind {
-    /// The plugin of ours that gathers them.
+    /// The built-in plugin that gathers them.
     pub plugin: &'static str,
-    /// What they are, for people.
+    /// The title for display.
     pub title: &'static str,
-    /// What its file is called.
+    /// The name of its file.
     pub file: &'static str,
-    /// The facts in such a file; null if there are none.
+    /// Parses the facts of such a file; null on failure.
     pub read: fn(&[u8]) -> Value,
     pub columns: &'static [Column],
 }
 
-/// A column: its title, the words for it in a sentence before its value, the word for none, and what stands there.
+/// A column: its title, the words before its value in a sentence, the word for a missing value, and the value.
 pub(super) struct Column {
     pub title: &'static str,
     pub sentence: &'static str,
     pub none: &'static str,
     pub baseline: Baseline,
-    /// The unit of its numbers; empty for counts and text.
+    /// The unit of numbers; empty for counts and text.
     pub unit: &'static str,
     value: fn(&Value) -> Option<Cell>,
 }
 
-/// What tells which values of a column are odd.
+/// The rule that marks odd values of a column.
 #[derive(Clone, Copy)]
 pub(super) enum Baseline {
-    /// Nothing: they differ by nature.
+    /// No value is odd: nodes differ by nature.
     Nothing,
-    /// Most nodes have the same.
+    /// The value of most nodes is normal.
     Majority,
-    /// Numbers that are many times the median, and above a floor.
+    /// Numbers that are many times the median, and above a floor, are odd.
     Median { floor: f64 },
 }
 
-/// One value as it is shown; empty where it is not known.
+/// One value for display; empty if unknown.
 #[derive(Default)]
 pub(super) struct Cell {
     pub text: String,
@@ -61,7 +61,7 @@ impl Column {
         cell
     }
 
-    /// A number of it for display.
+    /// Formats a number of this cell.
     pub(super) fn text(&self, number: f64) -> String {
         match self.unit {
             "ms" if number < 1000.0 => format!("{number:.1} ms"),
@@ -124,17 +124,17 @@ pub(super) const KINDS: [Kind; 3] = [
     },
 ];
 
-/// A column on which nodes should agree.
+/// A column whose values should be equal on all nodes.
 const fn same(title: &'static str, sentence: &'static str, value: fn(&Value) -> Option<Cell>) -> Column {
     Column { title, sentence, none: "unknown", baseline: Baseline::Majority, unit: "", value }
 }
 
-/// One that is shown and never marked.
+/// A column that is shown and never marked.
 const fn shown(title: &'static str, value: fn(&Value) -> Option<Cell>) -> Column {
     Column { title, sentence: "", none: "unknown", baseline: Baseline::Nothing, unit: "", value }
 }
 
-/// A number that should be about the same on all.
+/// A column whose numbers should be similar on all nodes.
 const fn number(
     title: &'static str,
     sentence: &'static str,
@@ -152,7 +152,7 @@ const HOST: [Column; 10] = [
     same("KERNEL", "run kernel", |facts| Some(text(facts, "ansible_kernel")?.into())),
     same("ARCH", "have architecture", |facts| Some(text(facts, "ansible_architecture")?.into())),
     same("CPUS", "have CPUs:", |facts| Some(text(facts, "ansible_processor_vcpus")?.into())),
-    // To the next GiB: the kernel keeps a little for itself, not the same everywhere.
+    // Rounded up to a GiB: the kernel reserves a little, which varies.
     same("MEMORY", "have memory of", |facts| {
         let mib = facts.get("ansible_memtotal_mb")?.as_f64()?;
         Some((mib / 1024.0).max(1.0).round().into())
@@ -240,13 +240,13 @@ fn info(facts: &Value, key: &str) -> Option<String> {
     text(facts.get("sonobuoy_node_info")?, key)
 }
 
-/// How long it took until a connection was usable.
+/// Time until a connection was usable.
 fn dialled(leg: &Value) -> Option<Cell> {
     let part = |key: &str| leg.get(key)?.as_f64();
     Some((part("connect_ms")? + part("handshake_ms").unwrap_or_default()).into())
 }
 
-/// The names of what failed.
+/// The names of the parts that failed.
 fn failed(parts: &Map<String, Value>) -> String {
     let failed = parts.iter().filter(|(_, part)| part.get("status").is_some_and(|status| status == FAILED));
     failed.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
@@ -257,10 +257,10 @@ fn priorities(facts: &Value, names: &[&str]) -> Option<Cell> {
     Some(names.iter().filter_map(|name| counts.get(*name)?.as_f64()).sum::<f64>().into())
 }
 
-/// A tree of items as maps in maps: what is told of an item, and the items below it, by name.
+/// A tree of items as nested maps: the details of an item, and its children by name.
 fn tree(bytes: &[u8]) -> Value {
     let mut maps = Maps::default();
-    // What was understood until an error is worth having.
+    // Whatever precedes an error is useful.
     let _ = read(Cursor::new(bytes), Writer::Plugin, &mut maps);
     maps.done.pop().map(|(_, map)| Value::Object(map)).unwrap_or_default()
 }

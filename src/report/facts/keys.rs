@@ -1,20 +1,20 @@
-//! Everything that facts say, key by key: what differs between nodes, and what differs by nature.
+//! Compares all facts, key by key: differences between nodes, and keys that differ by nature.
 //!
-//! Of each key a few values are held with a few nodes each, so that memory does not grow with the nodes.
+//! Of each key only a few values with a few nodes each are held, so that memory does not grow with the nodes.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// How many keys are compared; nodes with names of their own for everything have any number.
+/// Maximum number of keys; nodes with unique key names could produce any number.
 const KEYS: usize = 20_000;
-/// How many values of a key are told apart, and how many nodes of each are named.
+/// Maximum distinct values of a key, and nodes to name per value.
 const VALUES: usize = 8;
 const NAMED: usize = 5;
-/// How much of a value is compared and shown.
+/// Maximum bytes of a value to compare and show.
 const SHOWN: usize = 100;
-/// A word in a key with so many hexadecimal digits in a row is made up anew on every node.
+/// Minimum run of hexadecimal digits that marks a word of a key as random on every node.
 const RANDOM: usize = 8;
 
 /// Parts of keys that differ by nature: times, counters, addresses, serial numbers.
@@ -80,14 +80,14 @@ const VOLATILE: [&str; 60] = [
     "used",
     "uuid",
 ];
-/// Beginnings of such parts.
+/// Prefixes of such parts.
 const PREFIXES: [&str; 2] = ["ssh_host_key_", "fibre_channel_wwn"];
 
-/// What is known of all keys.
+/// The values of all keys.
 #[derive(Default)]
 pub(super) struct Keys {
     of: BTreeMap<String, Key>,
-    /// Nodes in the order in which they came.
+    /// Nodes in order of arrival.
     nodes: Vec<String>,
     volatile: BTreeMap<String, ()>,
 }
@@ -96,9 +96,9 @@ pub(super) struct Keys {
 struct Key {
     count: u64,
     values: Vec<Met>,
-    /// How many nodes have a value that is none of these.
+    /// Number of nodes with any other value.
     others: u64,
-    /// Lowest and highest, with the node that has the highest.
+    /// Lowest and highest, with the node of the highest.
     range: Option<(f64, f64, usize)>,
     last: Option<usize>,
 }
@@ -109,46 +109,46 @@ struct Met {
     nodes: Vec<usize>,
 }
 
-/// A key that is not the same on all nodes.
+/// A key that differs between nodes.
 #[derive(Serialize)]
 pub(crate) struct Difference<'k> {
     /// The key.
     pub key: &'k str,
-    /// Its values, the most frequent first; null where a node has none.
+    /// Its values, the most frequent first; null for nodes without one.
     pub values: Vec<Shared<'k>>,
-    /// On how many nodes it has yet another value.
+    /// Number of nodes with further values.
     pub others: u64,
-    /// Whether no two nodes have the same.
+    /// Whether no two nodes agree.
     pub everywhere: bool,
-    /// From where to where numbers reach, where there are many.
+    /// The range of numbers, if there are many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Range<'k>>,
 }
 
-/// A value that some nodes have in common.
+/// A value that several nodes share.
 #[derive(Serialize)]
 pub(crate) struct Shared<'k> {
     /// The value.
     pub value: Option<&'k str>,
-    /// How many nodes have it.
+    /// Number of nodes.
     pub count: u64,
-    /// Some of them.
+    /// Some of the nodes.
     pub nodes: Vec<&'k str>,
 }
 
-/// How far numbers reach.
+/// A range of numbers.
 #[derive(Serialize)]
 pub(crate) struct Range<'k> {
     /// The lowest.
     pub lowest: f64,
     /// The highest.
     pub highest: f64,
-    /// The node that has it.
+    /// The node with the highest.
     pub node: &'k str,
 }
 
 impl Keys {
-    /// Takes in what a node says.
+    /// Adds the facts of a node.
     pub(super) fn add(&mut self, node: &str, facts: &Value) {
         self.nodes.push(node.to_owned());
         let mut path = String::new();
@@ -196,7 +196,7 @@ impl Keys {
             self.of.insert(path.to_owned(), Key::default());
         }
         let Some(key) = self.of.get_mut(path) else { return };
-        // Of two things of one name the first counts.
+        // Of equal keys the first counts.
         if key.last.replace(node) == Some(node) {
             return;
         }
@@ -222,12 +222,12 @@ impl Keys {
         }
     }
 
-    /// What differs by nature.
+    /// The keys that differ by nature.
     pub(super) fn volatile(&self) -> impl Iterator<Item = &str> {
         self.volatile.keys().map(String::as_str)
     }
 
-    /// What differs, with few odd nodes first.
+    /// The differences, those with few odd nodes first.
     pub(super) fn differences(&self) -> Vec<Difference<'_>> {
         let all = self.nodes.len() as u64;
         let mut found = Vec::new();
@@ -266,14 +266,14 @@ fn is_volatile(part: &str) -> bool {
     VOLATILE.binary_search(&part).is_ok() || PREFIXES.iter().any(|prefix| part.starts_with(prefix))
 }
 
-/// Where a word begins to be made up anew on every node: `veth1a2b3c4d`, a pod's folder.
+/// Start of the random part of a word: `veth1a2b3c4d`, a pod's folder.
 fn random(part: &str) -> Option<usize> {
     let mut runs = part.split(|c: char| !matches!(c, '0'..='9' | 'a'..='f'));
     let run = runs.find(|run| run.len() >= RANDOM && run.contains(|c: char| c.is_ascii_digit()))?;
     part.find(run)
 }
 
-/// A value as it is compared.
+/// A value in its compared form.
 fn text(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),

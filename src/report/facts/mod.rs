@@ -1,8 +1,8 @@
-//! Facts of nodes, a row each: what most nodes have, and which have something else.
+//! Facts of nodes, a row each: common values and exceptions.
 //!
-//! Reads what our own plugins left: host facts in the shape of Ansible's setup module, what each node reaches, what its
-//! log counts. `columns` says what stands in the tables, `keys` compares everything else, `show` writes. A file that cannot be
-//! read is a row that says so. What differs everywhere by nature is shown and never marked.
+//! Reads the files of the built-in plugins: host facts in the form of Ansible's setup module, connectivity, log
+//! counts. `columns` defines the tables, `keys` compares everything else, `show` writes. An unreadable file is a row
+//! that says so. Values that differ by nature are shown and never marked.
 
 mod columns;
 mod keys;
@@ -22,54 +22,54 @@ pub(crate) use keys::Difference;
 use keys::Keys;
 pub(crate) use show::named;
 
-/// How large a file may be; 100 KiB is usual.
+/// Maximum size of a file; 100 KiB is usual.
 const LIMIT: u64 = 8 << 20;
-/// How many times the median a number must be to be odd.
+/// Multiple of the median from which a number is odd.
 const ODD_FACTOR: f64 = 5.0;
 
-/// The facts of an archive, a table for each kind that it has.
+/// The facts of an archive, a table for each kind.
 #[derive(Default)]
 pub(crate) struct Facts {
     tables: BTreeMap<usize, Table>,
-    /// Whether everything is compared, not only what is in the tables.
+    /// Whether all facts are compared, not only those in tables.
     whole: bool,
-    /// What the snapshot knows of each node's programs.
+    /// Facts from the snapshot about the programs of each node.
     known: BTreeMap<String, Value>,
 }
 
 /// The facts of one kind.
 pub(crate) struct Table {
     kind: &'static Kind,
-    /// What stands in each column, by node.
+    /// The values of each row, by node.
     rows: BTreeMap<String, Vec<Cell>>,
     keys: Keys,
 }
 
-/// A value that few nodes have.
+/// A value of few nodes.
 pub(crate) struct Odd<'f> {
     column: &'static Column,
     value: &'f str,
-    /// The nodes that have it.
+    /// The nodes with this value.
     pub nodes: Vec<&'f str>,
 }
 
-/// How the numbers of a column spread.
+/// The distribution of a column's numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct Spread<'f> {
     /// The column.
     column: &'static Column,
     median: f64,
-    /// The number that is farthest from zero, as it is shown, and whose it is.
+    /// The number farthest from zero, formatted, and its node.
     highest: (&'f str, &'f str),
 }
 
 impl Facts {
-    /// Begins; `whole` is whether everything is compared.
+    /// Creates an empty set; `whole` compares all facts.
     pub(crate) fn new(whole: bool) -> Self {
         Self { whole, ..Self::default() }
     }
 
-    /// Those of an archive, perhaps of one plugin alone.
+    /// Reads the facts of an archive, optionally of one plugin.
     pub(crate) fn read(archive: &str, plugin: Option<&str>, whole: bool) -> anyhow::Result<Self> {
         let mut facts = Self::new(whole);
         Source::open(archive)?.each(|name, _, content| match layout::delivered(name) {
@@ -84,7 +84,7 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Takes in the nodes of the snapshot; nothing of what is damaged.
+    /// Adds the nodes of the snapshot; damaged files are ignored.
     pub(crate) fn see_cluster(&mut self, name: &str, content: &mut dyn Read) {
         if layout::resource_file(name) != Some(("", "core_v1_nodes.json")) {
             return;
@@ -101,7 +101,7 @@ impl Facts {
         }
     }
 
-    /// Fills in what gatherers do not tell and the snapshot knows, since they have no account by which to ask the cluster.
+    /// Fills in values from the snapshot that gatherers lack, since their pods have no account to query the cluster.
     pub(crate) fn complete(&mut self) {
         let Some(hosts) = self.tables.get_mut(&0) else { return };
         for (node, row) in &mut hosts.rows {
@@ -115,7 +115,7 @@ impl Facts {
         }
     }
 
-    /// Takes in a file that a plugin left, if it holds facts.
+    /// Adds a file of a plugin, if it holds facts.
     pub(crate) fn see(&mut self, found: Delivered<'_>, content: &mut dyn Read) -> anyhow::Result<()> {
         let Some(kind) = kind(found) else { return Ok(()) };
         let mut bytes = Vec::new();
@@ -124,7 +124,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Takes in what was gathered on a node, and would be left in a file of this name.
+    /// Adds facts gathered on a node, as if from a file of this name.
     #[allow(dead_code, reason = "only `gather` calls it, which is not there on every system")]
     pub(crate) fn add_file(&mut self, node: &str, file: &str, content: &[u8]) {
         if let Some(kind) = KINDS.iter().position(|kind| kind.file == file) {
@@ -142,19 +142,19 @@ impl Facts {
         }
     }
 
-    /// The tables, in the order of their kinds.
+    /// The tables in order of kind.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
         self.tables.values()
     }
 
-    /// What is not as it was, node by node: `n1: kernel 5.4.0 -> 6.1.0`.
+    /// The changes, node by node: `n1: kernel 5.4.0 -> 6.1.0`.
     pub(crate) fn changes(&self, after: &Self) -> Vec<String> {
         let both = self.tables.iter().filter_map(|(kind, table)| Some((table, after.tables.get(kind)?)));
         both.flat_map(|(was, is)| was.changes(is)).collect()
     }
 }
 
-/// Which kind of facts a file holds.
+/// The kind of facts in a file.
 fn kind(found: Delivered<'_>) -> Option<usize> {
     let name = found.file.rsplit('/').next();
     KINDS.iter().position(|kind| found.is_result && name == Some(kind.file))
@@ -165,22 +165,22 @@ impl Table {
         Self { kind, rows: BTreeMap::new(), keys: Keys::default() }
     }
 
-    /// What the plugin is called that gathers them.
+    /// The plugin that gathers them.
     pub(crate) fn plugin(&self) -> &'static str {
         self.kind.plugin
     }
 
-    /// What the table is about.
+    /// The title of the table.
     pub(crate) fn title(&self) -> &'static str {
         self.kind.title
     }
 
-    /// The titles of its columns.
+    /// The column titles.
     pub(crate) fn titles(&self) -> impl Iterator<Item = &'static str> {
         self.kind.columns.iter().map(|column| column.title)
     }
 
-    /// Each node with what stands in each column, and whether that is odd; empty where it is not known.
+    /// Each node with its values and whether each is odd; unknown values are empty.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&str, Vec<(&str, bool)>)> {
         let marks: Vec<_> = (0..self.kind.columns.len()).map(|at| self.mark(at)).collect();
         self.rows.iter().map(move |(node, row)| {
@@ -189,7 +189,7 @@ impl Table {
         })
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub(crate) fn len(&self) -> u64 {
         self.rows.len() as u64
     }
@@ -204,7 +204,7 @@ impl Table {
         }
     }
 
-    /// What most nodes have in a column, if more than half of them agree.
+    /// The value of a column on more than half of the nodes.
     fn majority(&self, at: usize) -> Option<&str> {
         let mut counts = BTreeMap::<&str, usize>::new();
         for row in self.rows.values() {
@@ -222,7 +222,7 @@ impl Table {
         Some(f64::midpoint(below, middle))
     }
 
-    /// The values that are not as most nodes have them; numbers that are far from most are one.
+    /// The values that deviate from most nodes; deviating numbers of a column are one entry.
     pub(crate) fn odd(&self) -> Vec<Odd<'_>> {
         let mut odd = Vec::new();
         for (at, column) in self.kind.columns.iter().enumerate() {
@@ -238,7 +238,7 @@ impl Table {
         odd
     }
 
-    /// How the numbers spread, column by column.
+    /// The distribution of numbers, by column.
     pub(crate) fn spread(&self) -> Vec<Spread<'_>> {
         let columns = self.kind.columns.iter().enumerate();
         let numbers = columns.filter(|(_, column)| matches!(column.baseline, Baseline::Median { .. }));
@@ -253,12 +253,12 @@ impl Table {
             .collect()
     }
 
-    /// What else differs, what few nodes have first; only where everything was compared.
+    /// Other differences, those of few nodes first; only if all facts were compared.
     pub(crate) fn differences(&self) -> Vec<Difference<'_>> {
         self.keys.differences()
     }
 
-    /// What is known to differ by nature, and was not compared.
+    /// Keys that differ by nature and were not compared.
     pub(crate) fn volatile(&self) -> impl Iterator<Item = &str> {
         self.keys.volatile()
     }
@@ -280,13 +280,13 @@ impl Table {
     }
 }
 
-/// What tells an odd value of a column.
+/// The rule that marks odd values of a column.
 enum Mark<'t> {
-    /// None is.
+    /// No value is odd.
     Nothing,
-    /// It is another.
+    /// Any other value is odd.
     Other(&'t str),
-    /// It is farther from zero.
+    /// Values farther from zero are odd.
     Beyond(f64),
 }
 

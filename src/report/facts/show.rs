@@ -11,13 +11,13 @@ use super::{Column, Difference, Facts, Odd, Spread, Table};
 use base::json::json;
 use base::visible;
 
-/// How many nodes are named for a value that few have.
+/// Maximum number of nodes to name for a rare value.
 const NAMED: usize = 5;
-/// How many keys that differ are listed.
+/// Maximum number of differing keys to list.
 const MAX_LISTED: usize = 500;
 
 impl Facts {
-    /// It is an error if there are none.
+    /// Fails without any table.
     fn any(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.tables().next().is_some(),
@@ -26,7 +26,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Writes tables, and a sentence for each value that few nodes have.
+    /// Writes tables, and a sentence for each rare value.
     pub(crate) fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
         self.any()?;
         let many = self.tables().count() > 1;
@@ -51,8 +51,8 @@ impl Facts {
         Ok(writeln!(out, "{:#}", json!({"schemaVersion": SCHEMA_VERSION, "facts": facts}))?)
     }
 
-    /// Writes CSV, as RFC 4180 has it but for its line ends: one table, a row for each node; or a row for each value of a
-    /// key that differs.
+    /// Writes CSV as in RFC 4180 except for line ends: one table with a row per node, or a row per value of a
+    /// differing key.
     pub(crate) fn write_csv(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         self.any()?;
         let tables: Vec<&Table> = self.tables().collect();
@@ -88,7 +88,7 @@ fn line<'c>(out: &mut dyn Write, cells: impl IntoIterator<Item = &'c str>) -> an
     Ok(writeln!(out, "{}", quoted.collect::<Vec<_>>().join(","))?)
 }
 
-/// A title as programs read it.
+/// A title as a JSON key.
 fn name(title: &str) -> String {
     title.to_lowercase().replace(' ', "_")
 }
@@ -179,7 +179,7 @@ impl Table {
     }
 }
 
-/// What some nodes do, said of as many: `run kernel 5.4`, `runs kernel 5.4`.
+/// A verb phrase in agreement with the number of nodes: `run kernel 5.4`, `runs kernel 5.4`.
 fn agreed(what: &str, nodes: u64) -> String {
     let (verb, rest) = what.split_once(' ').unwrap_or((what, ""));
     match (nodes, verb) {
@@ -191,7 +191,7 @@ fn agreed(what: &str, nodes: u64) -> String {
     }
 }
 
-/// Some names, and how many there are besides.
+/// Some names, and the number of others.
 pub(crate) fn named(nodes: &[&str], all: u64) -> String {
     let shown = nodes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     let more = all.saturating_sub(nodes.len().min(NAMED) as u64);
@@ -204,7 +204,7 @@ impl Odd<'_> {
         format!("{}: {}", self.what(table), named(&self.nodes, self.nodes.len() as u64))
     }
 
-    /// The same without the nodes.
+    /// The sentence without the nodes.
     pub(crate) fn what(&self, table: &Table) -> String {
         let column = self.column;
         let what = match column.baseline {
@@ -232,7 +232,7 @@ impl Spread<'_> {
             short @ ("DNS" | "API") => short.to_owned(),
             word => format!("{}{}", &word[..1], word[1..].to_lowercase()),
         };
-        // Offsets are as far off in both directions.
+        // Offsets deviate in both directions.
         let most = if text.starts_with(['+', '-']) { "furthest" } else { "highest" };
         format!("{title}: median {}, {most} {text} ({node})", self.column.text(self.median))
     }

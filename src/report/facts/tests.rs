@@ -1,4 +1,4 @@
-//! Tables of facts from documents of few nodes: what is marked, said and written.
+//! Tables of facts of a few nodes: marks, sentences and output.
 
 use super::super::look::Look;
 use super::*;

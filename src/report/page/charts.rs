@@ -1,4 +1,4 @@
-//! Where the time went: a timeline of plugins and nodes, the slowest tests, how durations spread.
+//! Durations: a timeline of plugins and nodes, the slowest tests, a histogram.
 
 use std::io::Write;
 use std::time::SystemTime;
@@ -10,9 +10,9 @@ use super::digest::{BOUNDS, Digest, Slow};
 use super::escape::escape;
 use super::plugin_class;
 
-/// So many nodes of a plugin have a bar of their own.
+/// Maximum number of nodes of a plugin with a separate bar.
 const NODES: usize = 12;
-/// So much of a name stands beside its bar.
+/// Maximum letters of a name next to its bar.
 const SHORT: usize = 24;
 const HEIGHT: usize = 18;
 const LEFT: f64 = 200.0;
@@ -36,10 +36,10 @@ pub(super) fn write(overview: &Overview<'_>, digest: &Digest, out: &mut dyn Writ
 
 struct Bar<'o> {
     plugin: &'o Plugin,
-    /// The node, where the bar is not the whole plugin's.
+    /// The node, unless the bar is the whole plugin's.
     node: Option<&'o str>,
     span: Span,
-    /// Whether its results came.
+    /// Whether its results arrived.
     arrived: bool,
 }
 

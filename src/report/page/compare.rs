@@ -1,4 +1,4 @@
-//! `results diff --format html`: what changed between two runs, as a page like that of one.
+//! `results diff --format html`: the changes between two runs, as a page like that of one run.
 
 use std::io::Write;
 
@@ -10,9 +10,9 @@ use super::super::words::{count, number, shown};
 use super::escape::{anchor, escape};
 use super::{frame, minute};
 
-/// How many tests of a kind are listed.
+/// Maximum tests of a kind to list.
 const MAX_LISTED: usize = 5_000;
-/// How many facts.
+/// Maximum facts to list.
 const FACTS: usize = 2_000;
 
 /// Writes the page.
@@ -82,7 +82,7 @@ fn class(kind: Kind) -> &'static str {
     }
 }
 
-/// The two runs beside each other, what is not the same marked.
+/// The two runs side by side, with differences marked.
 fn runs(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()> {
     let [before, after] = &diff.runs;
     let mut rows = vec![

@@ -1,5 +1,5 @@
-//! The pass over all tests that finds what the page shows before the lists: why tests failed, which were slowest, how
-//! durations spread. Holds a bounded number of failures as they will be written.
+//! The pass over all tests that computes the summary of the page: causes of failures, slowest tests, distribution of
+//! durations. Holds a bounded number of failures, already rendered.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,21 +15,21 @@ use super::of_log;
 use crate::causes::{Cause, Causes};
 use crate::item;
 
-/// How much of one detail is shown, from its two ends.
+/// Maximum bytes of one detail, from both ends.
 const DETAIL: usize = 12 << 10;
-/// How much of all details is shown.
+/// Maximum bytes of all details.
 const DETAILS: usize = 500 << 10;
-/// How many failures are shown with details, and how many of one cause.
+/// Maximum failures with details, and maximum per cause.
 const FAILURES: usize = 2_000;
 const OF_ONE_CAUSE: usize = 100;
-/// How many of the slowest tests are shown.
+/// Number of slowest tests to show.
 const SLOWEST: usize = 10;
-/// How many tests are remembered to tell those of one name apart; of more each has a number.
+/// Maximum tests to hold for distinguishing equal names; further ones are numbered.
 const PLACES: usize = 200_000;
-/// How many logs a failure links to.
+/// Maximum number of logs linked from a failure.
 const LINKS: usize = 2;
 
-/// The bounds of the histogram in seconds, with what they are called.
+/// The bounds of the histogram in seconds, with labels.
 pub(super) const BOUNDS: [(f64, &str); 8] = [
     (0.1, "under 0.1 s"),
     (1.0, "0.1 to 1 s"),
@@ -41,7 +41,7 @@ pub(super) const BOUNDS: [(f64, &str); 8] = [
     (f64::INFINITY, "over 30 min"),
 ];
 
-/// A test that took long.
+/// A slow test.
 pub(super) struct Slow {
     pub seconds: f64,
     pub name: String,
@@ -50,7 +50,7 @@ pub(super) struct Slow {
     pub anchor: Place,
 }
 
-/// A cause with the failures that are shown of it, written.
+/// A cause with its rendered failures.
 pub(super) struct Group {
     pub cause: Cause,
     /// `failed` or `unknown`.
@@ -58,17 +58,17 @@ pub(super) struct Group {
     pub cards: Vec<String>,
 }
 
-/// What was found.
+/// The result of the pass.
 pub(super) struct Digest {
     /// Failures before unknown results.
     pub groups: Vec<Group>,
     pub slowest: Vec<Slow>,
     pub histogram: [u64; BOUNDS.len()],
-    /// The places of tests that are shown as failures.
+    /// Anchors of tests that are shown as failures.
     pub shown: HashSet<Place>,
 }
 
-/// The place of a test in the page.
+/// The anchor of a test in the page.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     of: u64,
@@ -82,7 +82,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Gives each test its place; of several with one name the later have a number.
+/// Assigns an anchor to each test; of several with one name the later are numbered.
 #[derive(Default)]
 pub(super) struct Places {
     met: u32,
@@ -103,7 +103,7 @@ impl Places {
                 self.of.insert(of, 0);
                 0
             }
-            // A number that no other has.
+            // A number that no other test has.
             None => self.met,
         };
         Place { of, nth }
@@ -111,7 +111,7 @@ impl Places {
 }
 
 impl Digest {
-    /// Looks at every test once.
+    /// Reads every test once.
     pub(super) fn read(overview: &Overview<'_>, logs: &Logs) -> anyhow::Result<Self> {
         let mut pass = Pass {
             overview,
@@ -215,7 +215,7 @@ impl Pass<'_> {
     }
 }
 
-/// One failure with everything that is known about it.
+/// Renders one failure with all its data.
 fn card(
     logs: &Logs,
     plugin: &str,
@@ -260,7 +260,7 @@ fn card(
     text
 }
 
-/// Everything a test says; `None` if that is nothing.
+/// All details of a test; `None` without any.
 pub(super) fn details(leaf: &Leaf<'_>, room: &mut usize) -> Option<String> {
     let error = leaf.item.meta.get("error").map(|error| ("error".to_owned(), error.clone()));
     let told = leaf.item.details.iter().filter(|(key, _)| key.as_str() != item::DURATION);
@@ -281,7 +281,7 @@ pub(super) fn details(leaf: &Leaf<'_>, room: &mut usize) -> Option<String> {
     (!out.is_empty()).then_some(out)
 }
 
-/// Which of the six columns a leaf belongs to.
+/// The column, one of six, of a leaf.
 pub(super) fn class(leaf: &Leaf<'_>) -> &'static str {
     let one = [(leaf.status().to_owned(), 1)].into();
     columns(&one).into_iter().find(|(_, count)| *count > 0).map_or("other", |(class, _)| class)

@@ -1,14 +1,14 @@
-//! Text of an archive inside the page, and names of places in it that are the same in every run.
+//! Escapes text of an archive for the page, and names anchors that are the same in every run.
 
 use base::visible;
 
-/// How much of a name is readable in the name of its place.
+/// Maximum readable letters of an anchor.
 const READABLE: usize = 40;
-/// How many letters a digest has, of five bits each.
+/// Letters of a digest, five bits each.
 const LETTERS: u32 = 8;
 
-/// Text for anywhere in the page, attributes included; control characters, which HTML refuses, and those that turn the
-/// order of letters round are shown as escapes.
+/// Escapes text for any place in the page, including attributes; control characters, which HTML refuses, and those
+/// that reverse the order of letters become visible escapes.
 pub(super) fn escape(text: &str) -> String {
     let text = visible::text(text);
     let mut out = String::with_capacity(text.len() + text.len() / 16);
@@ -25,7 +25,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// A sentence in which words between backticks are code.
+/// A sentence with words between backticks as code.
 pub(super) fn prose(text: &str) -> String {
     let mut parts = text.split('`');
     let mut out = escape(parts.next().unwrap_or_default());
@@ -41,7 +41,7 @@ pub(super) fn prose(text: &str) -> String {
     out
 }
 
-/// A place by what it shows: readable where one name tells it, and the same in every run and every version.
+/// The anchor of an entry: readable for a single name, and the same in every run and version.
 pub(super) fn anchor(kind: &str, names: &[&str]) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.' || c == '_';
     match names {
@@ -52,7 +52,7 @@ pub(super) fn anchor(kind: &str, names: &[&str]) -> String {
     }
 }
 
-/// FNV-1a, as many bits of it as a place shows.
+/// FNV-1a, cut to the bits that an anchor shows.
 pub(super) fn digest(names: &[&str]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in names.iter().flat_map(|name| name.bytes().chain([0])) {

@@ -1,4 +1,4 @@
-//! Facts of nodes: what few of them have in sentences, then a row for each, then every fact that differs.
+//! Facts of nodes: rare values in sentences, then a row per node, then all differing facts.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -10,11 +10,12 @@ use super::escape::escape;
 use super::{TABLE, of_facts};
 use base::visible;
 
-/// So many nodes are a table; of more only the odd ones are, and the others are text, which browsers show at once.
+/// Maximum number of nodes in a table; beyond it only odd nodes are in the table, and the others are text, which
+/// browsers render at once.
 const ROWS: u64 = 400;
-/// So few are shown without being asked for.
+/// Maximum number of rows that start unfolded.
 const MAX_OPEN_ROWS: u64 = 12;
-/// How many keys that differ are listed.
+/// Maximum number of differing keys to list.
 const KEYS: usize = 300;
 
 /// Writes a section for each kind of facts.
@@ -95,7 +96,7 @@ fn nodes_of(table: &Table, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `MOST ERRORS` as it stands over a table.
+/// A column title such as `MOST ERRORS` in the page's spelling.
 fn spoken(title: &str) -> String {
     match title {
         short @ ("OS" | "CPUS" | "DNS" | "API") => {

@@ -1,4 +1,4 @@
-//! Why tests failed: one card a cause, the failures inside.
+//! Why tests failed: one card per cause, with its failures.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use super::digest::{Digest, Group};
 use super::escape::{anchor, escape, prose};
 use crate::causes::Cause;
 
-/// How many failures of a cause are seen at once.
+/// Maximum failures of a cause that start unfolded.
 const CARDS: usize = 5;
 
 /// Writes the section, if anything failed or is unknown.
@@ -21,7 +21,7 @@ pub(super) fn write(digest: &Digest, out: &mut dyn Write) -> anyhow::Result<()> 
         }
         writeln!(out, "<section id=\"{id}\" class=\"causes\">\n<h2>{title}</h2>")?;
         for (at, group) in groups.iter().enumerate() {
-            // Few causes are read at once; of many the first is enough to begin with.
+            // Few causes start unfolded; of many only the first does.
             cause(group, groups.len() <= 3 || at == 0, out)?;
         }
         writeln!(out, "</section>")?;
@@ -44,7 +44,7 @@ fn cause(group: &Group, open: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     )?;
     if let Some(remedy) = remedy {
         write!(out, "<p class=\"remedy\"><b>What helps:</b> {}", prose(remedy))?;
-        // A link of a plugin is shown, not followed: it may be anything.
+        // A link from a plugin is untrusted: shown, not followed.
         match link.as_deref().filter(|link| link.starts_with("https://") || link.starts_with("http://")) {
             Some(link) => writeln!(out, " <a href=\"{0}\" rel=\"noreferrer\">{0}</a></p>", escape(link))?,
             None => writeln!(out, "</p>")?,

@@ -1,4 +1,4 @@
-//! What every page begins and ends with: its head with style and policy, the search bar, the script.
+//! The frame of every page: head with style and policy, search bar, script.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use crate::names::VERSION;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Begins a page, whose header is not closed yet; `class` colours it.
+/// Starts a page and leaves its header open; `class` colours it.
 pub(super) fn begin(above: &str, headline: &str, class: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     let headline = escape(headline);
     Ok(writeln!(
@@ -22,7 +22,7 @@ pub(super) fn begin(above: &str, headline: &str, class: &str, out: &mut dyn Writ
     )?)
 }
 
-/// The search bar with a box for each class of rows and its word; hidden where no script runs.
+/// Writes the search bar with a box for each class of rows; hidden if scripts are disabled.
 pub(super) fn tools<'w>(
     boxes: impl IntoIterator<Item = (&'w str, &'w str)>,
     out: &mut dyn Write,

@@ -1,9 +1,9 @@
-//! `results --format html`: an archive as one page that needs nothing but itself. It works from `file://`, on a
-//! phone, in print, dark and light, and without its script, which only searches, copies links and unfolds. Whatever
-//! comes from the archive is escaped.
+//! `results --format html`: an archive as one self-contained page. It works from `file://`, on a phone, in print,
+//! dark and light, and without its script, which only searches, copies links and unfolds. All text from the archive
+//! is escaped.
 //!
-//! `digest` is the pass that finds what stands first: causes, the slowest, how durations spread. `failures`, `nodes`,
-//! `facts`, `charts` and `rows` each write a part, `frame` what is around them; `compare` is the page of two runs.
+//! `digest` is the pass that computes the summary: causes, slowest tests, durations. `failures`, `nodes`, `facts`,
+//! `charts` and `rows` each write a section, `frame` the rest; `compare` is the page of two runs.
 
 mod charts;
 mod compare;
@@ -30,7 +30,7 @@ pub(crate) use compare::write_diff;
 use digest::Digest;
 use escape::{anchor, escape};
 
-/// How many rows of a table that grows with the cluster are written.
+/// Maximum rows of a table that grows with the cluster.
 const TABLE: usize = 200;
 
 /// Writes the page.
@@ -64,7 +64,7 @@ pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Res
     frame::end("The archive holds every file in full.", out)
 }
 
-/// A moment to the minute, in UTC.
+/// A timestamp to the minute, in UTC.
 fn minute(moment: &str) -> String {
     let utc = base::clock::parse_rfc3339(moment).map(base::clock::rfc3339).unwrap_or_default();
     utc.get(..16).map(|minute| format!("{} UTC", minute.replace('T', " "))).unwrap_or_default()
@@ -179,7 +179,7 @@ fn of_plugin(plugin: &Plugin) -> String {
     anchor("plugin", &[&plugin.name])
 }
 
-/// A status of one's own is neither good nor bad.
+/// A custom status is neither good nor bad.
 fn colour(verdict: Verdict, counts: &Counts) -> &'static str {
     let [_, _, (_, flaky), _, (_, other), _] = columns(counts);
     match verdict {
@@ -275,7 +275,7 @@ fn pod_logs(logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "</section>")?)
 }
 
-/// A log's path without what all of them share.
+/// A log's path without the prefix common to all.
 fn short(name: &str) -> &str {
     layout::below_pod_logs(name).unwrap_or(name)
 }

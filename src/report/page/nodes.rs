@@ -1,4 +1,4 @@
-//! Nodes against plugins: a table for few, a picture for many, and those that are not like most.
+//! Nodes against plugins: a table for few, a picture for many, and the odd nodes.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,19 +9,19 @@ use super::super::words::{count, number};
 use super::escape::{anchor, escape};
 use super::{TABLE, colour, of_plugin, plugin_class};
 
-/// So many nodes are a table; more are a picture.
+/// Maximum number of nodes in a table; beyond it they are a picture.
 const ROWS: usize = 60;
-/// The squares of the picture, and how many stand in a row, for few and for many nodes.
+/// Size of the picture's squares, and squares per row, for few and for many nodes.
 const SIDE: usize = 9;
 const ACROSS: [usize; 2] = [50, 100];
-/// How many nodes a sentence names.
+/// Maximum number of nodes to name in a sentence.
 const NAMED: usize = 5;
 
 fn class(node: &Node) -> &'static str {
     colour(node.verdict(), &node.counts)
 }
 
-/// How good each node is, from bad to good, so that a place in the list is a place in the picture.
+/// The nodes with their result per plugin, from bad to good; the index in the list is the index in the picture.
 type Matrix<'o> = BTreeMap<&'o str, Vec<Option<&'o Node>>>;
 
 /// Writes the section, if any plugin ran on nodes.
@@ -68,7 +68,7 @@ fn table(plugins: &[&Plugin], matrix: &Matrix<'_>, out: &mut dyn Write) -> anyho
     Ok(writeln!(out, "</table></div>")?)
 }
 
-/// What a node came to, in few words.
+/// The outcome of a node in brief.
 fn summary(node: &Node) -> String {
     let worth: Vec<String> = node
         .counts
@@ -79,7 +79,7 @@ fn summary(node: &Node) -> String {
     if worth.is_empty() { node.status.clone() } else { worth.join(", ") }
 }
 
-/// One square a node, in the same place for every plugin; one path for each colour.
+/// Draws one square per node, at the same position for every plugin, and one path per colour.
 fn picture(plugins: &[&Plugin], matrix: &Matrix<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let across = (matrix.len() / 6).clamp(ACROSS[0], ACROSS[1]).min(matrix.len());
     let (width, height) = (across * SIDE, matrix.len().div_ceil(across) * SIDE);
@@ -116,7 +116,7 @@ fn picture(plugins: &[&Plugin], matrix: &Matrix<'_>, out: &mut dyn Write) -> any
         writeln!(out, "</svg>")?;
     }
     let names: Vec<String> = matrix.keys().map(|name| escape(name)).collect();
-    // The names under the squares, for the script.
+    // The names of the squares, for the script.
     Ok(writeln!(
         out,
         "<p class=\"soft\" id=\"under\" role=\"status\">One square is one node, in the same place for every plugin.</p>\n\
@@ -125,7 +125,7 @@ fn picture(plugins: &[&Plugin], matrix: &Matrix<'_>, out: &mut dyn Write) -> any
     )?)
 }
 
-/// Which nodes of a plugin are not like most, in sentences and a table.
+/// Writes the odd nodes of a plugin, in sentences and a table.
 pub(super) fn odd(plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
     let total = plugin.nodes.len() as u64;
     if total == 0 {
@@ -195,7 +195,7 @@ pub(super) fn odd(plugin: &Plugin, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "</details>")?)
 }
 
-/// Some names, and how many there are besides.
+/// Some names, and the number of others.
 fn names(nodes: &[&Node]) -> String {
     let named: Vec<String> =
         nodes.iter().take(NAMED).map(|node| format!("<b>{}</b>", escape(&node.name))).collect();
@@ -205,7 +205,7 @@ fn names(nodes: &[&Node]) -> String {
     }
 }
 
-/// What the snapshot lacks, each node once.
+/// Writes the data missing from the snapshot, each node once.
 pub(super) fn left_out(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let missing = Missing::read(&overview.opened.files);
     if missing.is_empty() {

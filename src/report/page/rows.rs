@@ -1,4 +1,4 @@
-//! Every test of a plugin, a row each that opens; those that are shown as failures are links to there.
+//! Every test of a plugin, a row each that unfolds; tests shown as failures link to their card.
 
 use std::io::Write;
 
@@ -9,12 +9,12 @@ use super::super::words::{number, shown};
 use super::digest::{Digest, Places, class, details};
 use super::escape::escape;
 
-/// How many tests of a plugin are listed, and of all; browsers on phones give up at about five times as many.
+/// Maximum tests to list per plugin, and overall; browsers on phones fail at about five times as many.
 const ROWS: u64 = 8_000;
 const ALL_ROWS: u64 = 10_000;
-/// Of so many, those that passed and have nothing more to say do not open: what opens costs a browser most.
+/// From this number on, passed tests without further data do not unfold: foldable rows are the most expensive.
 const MANY_ROWS: u64 = 1_000;
-/// How much of the details of tests that did not fail is shown.
+/// Maximum bytes of details of tests that did not fail.
 const DETAILS: usize = 150 << 10;
 
 /// Writes the list.
@@ -55,9 +55,9 @@ struct List<'d> {
     written: u64,
     limit: u64,
     room: usize,
-    /// Whether rows are as short as can be.
+    /// Whether rows are as short as possible.
     many: bool,
-    /// What stands over the rows at hand.
+    /// The heading of the current rows.
     above: Option<String>,
     digest: &'d Digest,
 }
@@ -65,7 +65,7 @@ struct List<'d> {
 impl List<'_> {
     fn row(&mut self, plugin: &str, leaf: &Leaf<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
         let place = self.places.of(plugin, leaf);
-        // What the slowest link to is listed whatever there is.
+        // The targets of links from the slowest tests are always listed.
         let linked = || {
             self.digest.slowest.iter().any(|slow| slow.anchor == place && !self.digest.shown.contains(&place))
         };
@@ -90,7 +90,7 @@ impl List<'_> {
         let name = escape(shown(&leaf.item.name));
         let took = leaf.duration.map(|seconds| format!(" <i>{}</i>", spoken(seconds))).unwrap_or_default();
         if self.digest.shown.contains(&place) {
-            // Counted where it is shown in full.
+            // Counted with its card.
             return Ok(writeln!(
                 out,
                 "<p class=\"r {class}\" data-of=\"{place}\"><a href=\"#{place}\">{name}</a>{took}</p>"
@@ -100,13 +100,13 @@ impl List<'_> {
             if class == "other" { format!(" <i>{}</i>", escape(leaf.status())) } else { String::new() };
         let told = if self.room > 0 { details(leaf, &mut self.room) } else { None };
         if class == "skipped" && told.is_none() {
-            // Most rows of a conformance run, with nothing to open: as short as can be.
+            // Most rows of a conformance run, without content to unfold: as short as possible.
             return Ok(writeln!(out, "<p class=\"k\" id=\"{place}\">{name}")?);
         }
         if self.many && class == "passed" && told.is_none() {
             return Ok(writeln!(out, "<p class=\"k passed\" id=\"{place}\">{name}{took}")?);
         }
-        // What is the same for most rows the style sheet says.
+        // The style sheet has the properties that most rows share.
         let body = told.map(|told| format!("<div>{told}</div>")).unwrap_or_default();
         Ok(writeln!(
             out,
