@@ -1,4 +1,4 @@
-//! What follows the end of a run in one command: fetching, reports, a verdict, cleaning up.
+//! Steps after the end of a run: fetching, reports, a verdict, cleaning up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,29 +21,29 @@ use base::kube::Client;
 use base::stop::Stop;
 use base::temp;
 
-/// How long a deletion may take before it is left to itself.
+/// Maximum time to wait for a deletion.
 const DELETION: Duration = Duration::from_secs(3_600);
 
-/// The archive could not be fetched, as with `sonobuoy retrieve`.
+/// Exit code of a failed transfer, as of `sonobuoy retrieve`.
 const TRANSFER: u8 = 2;
 
-/// What was asked for.
+/// The requested steps.
 pub(crate) struct Afterwards<'a> {
     matches: &'a ArgMatches,
     outputs: report::Outputs,
     retrieve: Option<PathBuf>,
     upload: Option<&'a str>,
-    /// Whether the archive itself is looked into.
+    /// Whether the archive itself is read.
     reads: bool,
-    /// Whether there may be roles to delete, if anything is.
+    /// Whether there may be roles to delete, if deletion is requested.
     delete: Option<bool>,
 }
 
 impl<'a> Afterwards<'a> {
-    /// What the flags say.
+    /// Reads the flags.
     pub(crate) fn asked(matches: &'a ArgMatches) -> Result<Self> {
         if let Some(folder) = value(matches, "retrieve") {
-            // Files may be asked for inside it.
+            // The folder may be needed for other requested files.
             fs::create_dir_all(folder).at("cannot create", folder)?;
         }
         let outputs = report::Outputs::open(matches)?;
@@ -58,13 +58,13 @@ impl<'a> Afterwards<'a> {
         })
     }
 
-    /// Whether there is anything to do.
+    /// Whether any step is requested.
     pub(crate) fn is_asked(&self) -> bool {
         self.reads || self.retrieve.is_some() || self.upload.is_some() || self.delete.is_some()
     }
 
-    /// Does all of it. The run is deleted only when its archive is safe. Without access to the cluster, the archive comes
-    /// from the status service.
+    /// Performs the steps. The run is deleted only once its archive is safe. Without access to the cluster, the
+    /// archive comes from the status service.
     pub(crate) fn run(
         &self,
         client: Option<&Client>,
@@ -76,7 +76,7 @@ impl<'a> Afterwards<'a> {
         let mut code = 0;
         let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
         if self.reads || self.retrieve.is_some() || self.upload.is_some() {
-            // An archive that nobody wants to keep is read from a folder that goes again.
+            // An archive that is not to be kept is read from a temporary folder.
             let passing = self
                 .retrieve
                 .is_none()
@@ -124,15 +124,15 @@ impl<'a> Afterwards<'a> {
         Ok(ExitCode::from(code))
     }
 
-    /// Names the archives, or shows what is in the newest; gives the exit code.
+    /// Prints the paths of the archives, or a report on the newest; returns the exit code.
     fn report(&self, paths: &[PathBuf]) -> Result<u8> {
-        // A claim that outlives runs holds the archives of all; names begin with the time.
+        // A persistent claim holds the archives of all runs; names begin with the time.
         let newest = paths.iter().max().filter(|_| self.reads);
         if let Some(path) = newest {
             return report::report(self.matches, &self.outputs, path, None, self.retrieve.is_some())
                 .with_context(|| format!("could not process archive: {}", path.display()));
         }
-        // What was only uploaded is gone from here.
+        // Without --retrieve, the local copy is deleted.
         for path in paths.iter().filter(|_| self.retrieve.is_some()) {
             if shown::is_json(self.matches) {
                 shown::archive(&path.display().to_string())?;

@@ -1,6 +1,6 @@
 //! `sonobuoy aggregator`: the container that runs plugins and packs their results.
 //!
-//! SIGTERM leaves the run as it is, for the next container to take up.
+//! SIGTERM leaves the run resumable by the next container.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use crate::{doctor, pipeline};
 use base::stop::Stop;
 use base::sys::{self, Signal};
 
-/// How long the API server may be away.
+/// Maximum outage of the API server.
 const API_OUTAGE_LIMIT: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// Runs the command.

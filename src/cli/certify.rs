@@ -1,4 +1,4 @@
-//! `sonobuoy certify`: checks the archive of a conformance run, and writes what is submitted.
+//! `sonobuoy certify`: checks the archive of a conformance run, and writes the submission.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,9 +16,9 @@ use crate::report;
 use base::at::At as _;
 use base::small;
 
-/// A list of all tests of a version has one or two MiB.
+/// The list of all tests of a version has one or two MiB.
 const MAX_LIST_BYTES: u64 = 64 << 20;
-/// Something is missing for a certificate.
+/// Exit code if requirements of certification are not met.
 const NOT_READY: u8 = 3;
 
 /// Runs the command.
@@ -37,7 +37,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Checks the seal of an archive that has one, and says if that is impossible.
+/// Checks the seal of an archive, and warns if it has none or cannot be checked.
 fn check_seal(archive: &str) -> anyhow::Result<()> {
     let archive = PathBuf::from(report::locate(archive)?);
     if seal::is_beside(&archive) {
@@ -48,16 +48,16 @@ fn check_seal(archive: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The submission that a run is to end with.
+/// The requested submission.
 pub(super) struct Submission {
     pub(super) into: PathBuf,
     pub(super) product: String,
-    /// The names of the tests, if a kit knows them.
+    /// The names of the tests, if a kit has them.
     pub(super) tests: Option<String>,
 }
 
 impl Submission {
-    /// What `--certify` and `--product` say. Everything about it that can be wrong before the run is found before it.
+    /// Reads `--certify` and `--product`, and reports every error that is detectable before the run.
     pub(super) fn asked(matches: &ArgMatches) -> anyhow::Result<Option<Self>> {
         let Some(into) = value(matches, "certify").map(PathBuf::from) else { return Ok(None) };
         let Some(path) = value(matches, "product") else {
@@ -65,7 +65,7 @@ impl Submission {
                 "--certify: a submission describes a product; name its description by --product FILE",
             ));
         };
-        // Who waits for a run says nothing of its tests.
+        // `wait` has no flags to select tests.
         if request::has_value(matches, "local") && !Mode::is_certified(matches.get_one("mode")) {
             return Err(usage::error(format!("--certify: certification requires `--mode {CERTIFIED}`")));
         }
@@ -80,7 +80,7 @@ impl Submission {
     }
 }
 
-/// Checks an archive and a product, and writes the submission if all is well and it is asked for.
+/// Checks an archive and a product, and writes the submission if ready and requested.
 pub(super) fn ready(
     archive: &str,
     product: Option<&str>,

@@ -7,7 +7,7 @@ use super::{choice, overrides, usage};
 use crate::image::release;
 use base::pattern;
 
-/// The checks of flags against each other that come before any command runs.
+/// Checks flags against each other before any command runs.
 pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
     let mut leaf = matches;
     let mut path = Vec::new();
@@ -84,7 +84,7 @@ pub(crate) fn flags(matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is about a cluster, and means nothing on this machine.
+/// Flags about clusters, which have no effect on this machine.
 const OF_CLUSTERS: &[&str] = &[
     "kubeconfig",
     "context",
@@ -127,11 +127,11 @@ const OF_CLUSTERS: &[&str] = &[
     "redact",
     "no-redact",
 ];
-/// What is about the e2e plugin, which needs a cluster, unless somebody has another one of that name.
+/// Flags about the e2e plugin, which needs a cluster unless another plugin has that name.
 const OF_TESTS: &[&str] =
     &["mode", "e2e-focus", "e2e-skip", "e2e-repo", "e2e-repo-config", "rerun-failed", "resume"];
 
-/// Says which flags of `run` do nothing where they stand.
+/// Rejects flags of `run` that have no effect in combination with others.
 fn without_effect(leaf: &ArgMatches, given: &dyn Fn(&str) -> bool) {
     let named = |flags: &[&str]| -> Vec<String> {
         flags.iter().filter(|flag| given(flag)).map(|flag| format!("--{flag}")).collect()
@@ -157,7 +157,7 @@ fn without_effect(leaf: &ArgMatches, given: &dyn Fn(&str) -> bool) {
     }
 }
 
-/// Kubernetes takes registry credentials for test images from 1.27 on.
+/// Kubernetes supports registry credentials for test images from 1.27 on.
 fn docker_config_fits(matches: &ArgMatches) -> anyhow::Result<()> {
     for id in ["kubernetes-version", "kube-conformance-image-version"] {
         let Some(version) = matches.get_one::<String>(id) else { continue };

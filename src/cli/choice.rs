@@ -1,4 +1,5 @@
-//! Which tests a run is to run, and where their names come from: `--split` and `--resume`; and that each is named as it runs.
+//! Selects the tests of a run and the source of their names: `--split` and `--resume`; and makes the framework name
+//! each test as it runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,12 +22,12 @@ use base::oci::Client;
 use base::small;
 use base::stop::Stop;
 
-/// A list of all tests of a version has one or two MiB.
+/// The list of all tests of a version has one or two MiB.
 const MAX_LIST_BYTES: u64 = 64 << 20;
-/// More parts than this ask more of a cluster than tests do.
+/// More parts would load a cluster more than the tests do.
 const MAX_PARTS: i64 = 20;
 
-/// Refuses what certification does not take.
+/// Rejects flags that certification forbids.
 pub(super) fn check(matches: &ArgMatches) -> Result<()> {
     if !Mode::is_certified(matches.get_one("mode")) {
         return Ok(());
@@ -41,7 +42,7 @@ pub(super) fn check(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
-/// How the tests are split, if that is asked for.
+/// The split of the tests, if requested.
 pub(super) fn split(matches: &ArgMatches, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> {
     let parts = matches.get_one::<i64>("split").copied();
     let Some(parts) = parts else { return Ok(None) };
@@ -68,8 +69,8 @@ pub(super) fn split(matches: &ArgMatches, kit: Option<&Kit>, version: &str) -> R
     Ok(Some(Split { parts, tests }))
 }
 
-/// Has the tests' framework name each test that it runs, unless it is told something else. What is to be certified stays as
-/// everybody else's, and the framework of versions before v1.25 does not know all of these words.
+/// Makes the test framework name each test that it runs, unless flags say otherwise. Runs for certification keep the
+/// standard flags, and the framework of versions before v1.25 does not support all of these.
 pub(super) fn name_tests(matches: &ArgMatches, env: &mut BTreeMap<String, String>, version: &str) {
     const WORDS: [&str; 3] = ["-v", "--poll-progress-after=1m", "--poll-progress-interval=10m"];
     let minor = version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
@@ -96,7 +97,7 @@ pub(super) fn names(path: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The pattern of the tests that an interrupted run had run.
+/// The pattern of the tests that an interrupted run has completed.
 pub(super) fn had(before: &Interrupted) -> Result<String, String> {
     let pattern = focus::exactly(before.ran.keys().map(String::as_str));
     pattern.ok_or_else(|| format!("{} tests have run, too many to exclude by name", before.ran.len()))

@@ -1,4 +1,4 @@
-//! The cluster that a command line names: `--kubeconfig`, `--context`, `--as`, `--request-timeout`.
+//! The cluster of a command line: `--kubeconfig`, `--context`, `--as`, `--request-timeout`.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ use base::clock;
 use base::kube::{Client, Config, Method, Options, Request};
 use base::stop::Stop;
 
-/// A client for the cluster; nothing is sent yet.
+/// A client for the cluster; sends nothing yet.
 pub(crate) fn client(matches: &ArgMatches, stop: &Stop) -> anyhow::Result<Client> {
     let request_timeout = match value(matches, "request-timeout") {
         None => None,
-        // kubectl takes a bare number for seconds.
+        // As in kubectl, a bare number means seconds.
         Some(limit) => Some(
             clock::parse_duration(limit).or_else(|| clock::parse_duration(&format!("{limit}s"))).ok_or_else(
                 || {
@@ -37,14 +37,14 @@ pub(crate) fn client(matches: &ArgMatches, stop: &Stop) -> anyhow::Result<Client
     Ok(Client::new(Config::load(&options)?, stop)?)
 }
 
-/// What the API server says about its version, as `v1.31.2`, with whatever vendors add.
+/// The API server's version, such as `v1.31.2`, including vendor suffixes.
 pub(crate) fn version(client: &Client) -> anyhow::Result<String> {
     let answer = client.send(&Request::raw(Method::Get, "/version"))?;
     let version = answer.get("gitVersion").and_then(serde_json::Value::as_str);
     version.map(str::to_owned).ok_or_else(|| anyhow!("the cluster does not report its version"))
 }
 
-/// The release of Kubernetes that the cluster runs.
+/// The Kubernetes release of the cluster.
 pub(crate) fn release(client: &Client) -> anyhow::Result<String> {
     let version = version(client)?;
     release::of_server(&version)

@@ -1,10 +1,10 @@
-//! `sonobuoy __complete WORD...`: what may stand in place of the last word, for the scripts of `sonobuoy completion`.
+//! `sonobuoy __complete WORD...`: candidates for the last word, for the scripts of `sonobuoy completion`.
 //!
-//! The answer is that of the original, so that scripts which it has installed go on working: a line for each candidate,
-//! `WORD` or `WORD<TAB>DESCRIPTION`, then one that says what the shell adds: `:0` files, `:16` folders, `:4` nothing. After
-//! `--flag=` a candidate is only what follows it. `__completeNoDesc` leaves descriptions out.
+//! The output is that of the original, so that its installed scripts keep working: one line per candidate, `WORD` or
+//! `WORD<TAB>DESCRIPTION`, then a directive for the shell: `:0` files, `:16` folders, `:4` nothing. After `--flag=`,
+//! a candidate is only the value. `__completeNoDesc` omits descriptions.
 //!
-//! It takes any words, never fails, changes nothing and asks nobody: no cluster, no network.
+//! Accepts any words, never fails, changes nothing, and uses neither cluster nor network.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -18,13 +18,13 @@ use base::sys;
 const CALL: &str = "__complete";
 const CALL_WITHOUT_DESCRIPTIONS: &str = "__completeNoDesc";
 
-/// What the shell adds.
+/// The directives for the shell.
 const FILES: &str = ":0\n";
 const NOTHING: &str = ":4\n";
 const FOLDERS: &str = ":16\n";
 
-/// Words for flags that take others, too, so that the table cannot hold them: the flag, its command if others have one of
-/// that name, the words.
+/// Common values of flags that also accept others, so that the table cannot list them: the flag, its command if
+/// several have a flag of that name, the values.
 const USUAL_VALUES: &[(&str, &str, &[&str])] = &[
     ("aggregator-permissions", "", &["clusterAdmin", "clusterRead", "namespaceAdmin"]),
     ("format", "", &["raw", "junit", "gojson", "manual"]),
@@ -40,7 +40,8 @@ const USUAL_VALUES: &[(&str, &str, &[&str])] = &[
     ("skip-preflight", "", &["dnscheck", "versioncheck", "existingnamespace"]),
 ];
 
-/// Whether the first argument asks for candidates; it is not in the table, whose parser would refuse most of the words.
+/// Whether the first argument requests candidates; it is not in the table, whose parser would reject most of the
+/// words.
 pub(crate) fn is_call(word: &OsStr) -> bool {
     word == CALL || word == CALL_WITHOUT_DESCRIPTIONS
 }
@@ -55,17 +56,17 @@ pub(crate) fn run(call: &OsStr, words: &[OsString]) -> ExitCode {
     let mut answer = Answer { text: String::new(), word, described: call == CALL, end: NOTHING };
     complete(&table, before, &mut answer);
     answer.text.push_str(answer.end);
-    // A shell that has stopped reading is not a concern of ours.
+    // A closed output is not an error here.
     let _ = output::print(&answer.text);
     ExitCode::SUCCESS
 }
 
 struct Answer<'w> {
     text: String,
-    /// What stands there already, and a candidate begins with in any case.
+    /// The existing text, which every candidate starts with, ignoring case.
     word: &'w str,
     described: bool,
-    /// The last line.
+    /// The directive on the last line.
     end: &'static str,
 }
 
@@ -89,7 +90,7 @@ impl Answer<'_> {
 
 fn complete(table: &Command, before: &[String], answer: &mut Answer) {
     let mut command = table;
-    // The command that `help` is about, so far.
+    // The command so far that `help` is about.
     let mut topic = None;
     let mut arguments = 0;
     let mut flags_are_over = false;
@@ -124,7 +125,7 @@ fn complete(table: &Command, before: &[String], answer: &mut Answer) {
             Some((flag, Some(at))) => {
                 let (begun, value) = word.split_at(at);
                 answer.word = value;
-                // What a shell takes for a word of its own is the whole of `-xVALUE`, and the value of `--x=VALUE`.
+                // Shells treat all of `-xVALUE` as one word, but of `--x=VALUE` only the value.
                 let kept = if begun.ends_with('=') {
                     ""
                 } else {
@@ -148,13 +149,13 @@ fn complete(table: &Command, before: &[String], answer: &mut Answer) {
     }
     match command.get_positionals().nth(arguments) {
         Some(argument) => values(command, argument, "", answer),
-        // Somebody who has nothing else to write is told what else there is.
+        // With no other candidates for an empty word, flags are offered.
         None if word.is_empty() && answer.text.is_empty() && !flags_are_over => flags(command, answer),
         None => {}
     }
 }
 
-/// The flag that a word is, or the last one of `-xyz`, and where in the word its value begins, if it does.
+/// The flag of a word, or the last one of `-xyz`, and the offset of its value in the word, if any.
 fn flag<'t>(table: &'t Command, command: &'t Command, word: &str) -> Option<(&'t Arg, Option<usize>)> {
     if let Some(long) = word.strip_prefix("--") {
         let end = long.find('=').unwrap_or(long.len());
@@ -197,14 +198,14 @@ fn help(flag: &Arg) -> String {
     flag.get_help().map_or_else(String::new, ToString::to_string)
 }
 
-/// Values of a flag or argument, each after what has to be `kept` of the word.
+/// Values of a flag or argument, each prefixed with the part of the word to be `kept`.
 fn values(command: &Command, arg: &Arg, kept: &str, answer: &mut Answer) {
     let id = arg.get_id().as_str();
     let name = arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
     let comma = answer.word.rfind(',').filter(|_| arg.get_value_delimiter().is_some());
     let kept = comma.map_or(kept, |comma| &answer.word[..=comma]);
     if !arg.get_action().takes_values() {
-        // Switches take no word behind them, so this is `--switch=`.
+        // Switches take no separate value, so this is `--switch=`.
         answer.offer([kept, "true"], "");
         answer.offer([kept, "false"], "");
         return;
@@ -229,7 +230,7 @@ fn values(command: &Command, arg: &Arg, kept: &str, answer: &mut Answer) {
     }
     if id == "plugin" || installed {
         for plugin in Installed::names(&sys::variable) {
-            // No shell has to quote these, and no terminal obeys them.
+            // Only names that need no quoting and are safe on a terminal.
             if plugin.chars().all(|c| c.is_alphanumeric() || "._-:+".contains(c)) {
                 answer.offer([kept, &plugin], "installed plugin");
             }

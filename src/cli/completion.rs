@@ -1,4 +1,4 @@
-//! `sonobuoy completion`: a script that completes the command line, for a shell.
+//! `sonobuoy completion`: a script that completes command lines in a shell.
 //!
 //! The scripts ask `sonobuoy __complete`, so they are the same for every version.
 
@@ -8,7 +8,7 @@ use clap::ArgMatches;
 
 use super::output;
 
-/// Prints the script for the shell that was asked for.
+/// Prints the script for the requested shell.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let script = match matches.get_one::<String>("shell").map(String::as_str) {
         Some("bash") => include_str!("complete.bash"),

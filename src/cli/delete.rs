@@ -1,4 +1,4 @@
-//! `sonobuoy delete`: takes a run out of the cluster.
+//! `sonobuoy delete`: removes a run from the cluster.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(minutes) = minutes.filter(|minutes| *minutes > 0 && !removal.dry_run) {
         let shown = matches.get_one::<String>("wait-output").is_some_and(|output| output == "Progress");
         left.wait(&client, Duration::from_secs(minutes.saturating_mul(60)), &mut |state| {
-            // The original prints it to standard output. A reader that left does not end the deletion.
+            // The original prints it to standard output. A closed output does not stop the deletion.
             if shown {
                 let _ = output::print(&format!("\n{state}\n"));
             }

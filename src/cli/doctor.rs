@@ -1,4 +1,4 @@
-//! `sonobuoy doctor`: is this cluster, and the way to it, fit for a run?
+//! `sonobuoy doctor`: checks that the cluster and access to it are ready for a run.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use super::{cluster, output, request, shown};
 use crate::doctor::{self, Check, Diagnosis, Sample, Subject};
 use base::kube::Client;
 
-/// Something would fail.
+/// Exit code if a run would fail.
 const UNFIT: u8 = 3;
 
 /// Runs the command.
@@ -24,7 +24,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         _ => Ok(()),
     };
     let diagnosis = match doctor::reach(&client) {
-        // Without the server nothing can be said about the run.
+        // Without the server, a run cannot be assessed.
         Err(diagnosis) => {
             diagnosis.checks.iter().try_for_each(tell)?;
             diagnosis
@@ -48,7 +48,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     Ok(if diagnosis.is_fit() { ExitCode::SUCCESS } else { ExitCode::from(UNFIT) })
 }
 
-/// What `run --doctor` does first.
+/// Checks the cluster for `run --doctor`.
 pub(crate) fn before(
     matches: &ArgMatches,
     client: &Client,

@@ -19,11 +19,11 @@ use base::oci::Client;
 use base::pattern;
 use base::stop::Stop;
 
-/// Where the original keeps its lists.
+/// The location of the original's lists.
 const ONLINE: &str =
     "https://raw.githubusercontent.com/vmware-tanzu/sonobuoy/main/cmd/sonobuoy/app/e2e/customTestLists";
 
-/// Prints the tests that were asked for.
+/// Prints the requested tests.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let [focus, skip] = [regex(matches, "focus")?, regex(matches, "skip")?];
     let mut names = list(matches)?;
@@ -46,7 +46,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             if other != "tests" {
                 log::warn!("--mode={other} is unknown; choose tests, tags or tagCounts; tests are printed");
             }
-            // As the original does, one empty line for no test at all.
+            // Like the original: one empty line for an empty list.
             format!("{}\n", names.join("\n"))
         }
     };

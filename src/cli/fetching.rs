@@ -1,4 +1,4 @@
-//! Fetching the archives of a run, with a board at a terminal and signs of life elsewhere.
+//! Fetches the archives of a run, with a board on a terminal and heartbeats elsewhere.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::board::{Scene, Task, Unit};
 use crate::remote::{Failure, Retrieval};
 use base::stop::Stop;
 
-/// Fetches what is wanted; the paths are in the order in which they came.
+/// Fetches the wanted archives; returns the paths in order of arrival.
 pub(super) fn fetch(
     matches: &ArgMatches,
     retrieval: &Retrieval<'_>,
@@ -26,7 +26,7 @@ pub(super) fn fetch(
                 footer: vec!["Ctrl-C ends it, and leaves nothing behind".into()],
                 ..Scene::default()
             };
-            // Nobody who has left keeps the archive from its end.
+            // A closed output does not stop the download.
             drop(board.show(scene));
         };
         let size = std::cell::Cell::new(0);

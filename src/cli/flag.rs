@@ -1,27 +1,27 @@
 //! The kinds of flags, and the flag sets that several commands share.
 //!
-//! Owns how a flag's value is written (`--x=v`, bare, lists, any case), not what it means. Every flag's id is its long name.
-//! Switches are plain here, so that help, man pages and completions show them so; [`accepting_values`] turns
-//! them into what is parsed: a script may write `--all=true` and `--all=false`.
+//! Owns the syntax of a flag's value (`--x=v`, bare, lists, any case), not its meaning. Every flag's id is its long
+//! name. Switches are plain here, for help, man pages and completions; [`accepting_values`] converts them for
+//! parsing: scripts may write `--all=true` and `--all=false`.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::names;
 
-/// What `--rbac` takes.
+/// Values of `--rbac`.
 const RBAC: &[&str] = &["Enable", "Disable", "Detect"];
-/// What `--wait-output` takes.
+/// Values of `--wait-output`.
 const WAIT_OUTPUT: &[&str] = &["Silent", "Spinner", "Progress"];
-/// What ends a command with another code than 0 although it did its work.
+/// Outcomes that make a successful command exit with a code other than 0.
 const FAIL_ON: &[&str] = &["failed", "unknown", "incomplete", "flaky", "never"];
 
-/// What a flag says; none if it is absent or empty.
+/// The value of a flag; `None` if absent or empty.
 pub(crate) fn value<'m>(matches: &'m ArgMatches, id: &str) -> Option<&'m str> {
     matches.get_one::<String>(id).map(String::as_str).filter(|value| !value.is_empty())
 }
 
-/// A command whose repeated flags do as those of the original do: the last one counts.
+/// A command whose repeated flags behave as in the original: the last one counts.
 pub(crate) fn command(name: &'static str, about: &'static str) -> Command {
     Command::new(name).about(about).args_override_self(true).disable_help_subcommand(true)
 }
@@ -31,22 +31,22 @@ pub(crate) fn text(name: &'static str, value: &'static str, help: &'static str) 
     Arg::new(name).long(name).value_name(value).help(help).allow_hyphen_values(true)
 }
 
-/// A flag that may be repeated, each use adding one value as it stands.
+/// A repeatable flag; each use adds one value, unsplit.
 pub(crate) fn repeated(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     text(name, value, help).action(ArgAction::Append)
 }
 
-/// A flag that takes commas and repeats; its first use replaces the default.
+/// A repeatable flag with comma-separated values; its first use replaces the default.
 pub(crate) fn list(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     repeated(name, value, help).value_delimiter(',')
 }
 
-/// A flag that is there or not.
+/// A flag without a value.
 pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).help(help).action(ArgAction::SetTrue)
 }
 
-/// A flag with a whole number. Where that is a time, a duration such as `1h30m` will do, too.
+/// A flag with an integer. For a time, a duration such as `1h30m` is also accepted.
 pub(crate) fn number(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     match value {
         "SECONDS" => text(name, value, help).value_parser(|word: &str| span(word, "seconds", 1)),
@@ -55,7 +55,7 @@ pub(crate) fn number(name: &'static str, value: &'static str, help: &'static str
     }
 }
 
-/// A flag with one of `values`, written in any case, read in the spelling given here.
+/// A flag with one of `values`, accepted in any case and read in the spelling given here.
 pub(crate) fn choice(name: &'static str, values: &'static [&'static str], help: &'static str) -> Arg {
     let canonical = move |given: String| -> String {
         values.iter().find(|value| value.eq_ignore_ascii_case(&given)).map_or(given, |value| (*value).into())
@@ -63,7 +63,7 @@ pub(crate) fn choice(name: &'static str, values: &'static [&'static str], help: 
     text(name, "WORD", help).ignore_case(true).value_parser(PossibleValuesParser::new(values).map(canonical))
 }
 
-/// A flag whose value needs `=`, with another meaning when it is bare.
+/// A flag whose value needs `=`, with a separate meaning without one.
 pub(crate) fn bare(arg: Arg, meaning: &'static str) -> Arg {
     arg.num_args(0..=1).require_equals(true).default_missing_value(meaning)
 }
@@ -73,7 +73,7 @@ pub(crate) fn namespace() -> Arg {
     text("namespace", "NAME", "Namespace of the run").short('n').default_value(names::SONOBUOY)
 }
 
-/// How the cluster is reached.
+/// Access to the cluster.
 pub(crate) fn cluster() -> Vec<Arg> {
     let heading = "Cluster";
     vec![
@@ -104,7 +104,7 @@ pub(crate) fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
     ]
 }
 
-/// `--output`, of commands that take a while.
+/// `--output` of long-running commands.
 pub(crate) fn output() -> Arg {
     choice(
         "output",
@@ -113,7 +113,7 @@ pub(crate) fn output() -> Arg {
     )
 }
 
-/// What a snapshot hides, for all that take one.
+/// Redaction flags of commands that take a snapshot.
 pub(crate) fn redaction() -> [Arg; 2] {
     [
         text("redact", "FILE", "Rules (YAML) for what else to hide in the snapshot")
@@ -145,7 +145,7 @@ pub(crate) fn fail_on() -> Arg {
     .default_value("never")
 }
 
-/// `--credentials`, of a run's own status service.
+/// `--credentials` of a run's status service.
 pub(crate) fn credentials() -> Arg {
     text(
         "credentials",
@@ -176,7 +176,7 @@ pub(crate) fn repositories() -> [Arg; 2] {
     ]
 }
 
-/// The flags every command takes, before or after its name.
+/// The flags of every command, before or after its name.
 pub(crate) fn global() -> Vec<Arg> {
     let ignored = |name| text(name, "VALUE", "Accepted for old scripts, ignored").hide(true);
     let ignored_switch = |name| switch(name, "Accepted for old scripts, ignored").hide(true);
@@ -212,7 +212,7 @@ pub(crate) fn global() -> Vec<Arg> {
     flags
 }
 
-/// The command, and all below it, with switches that also take `=true` and `=false`.
+/// The command and all its subcommands, with switches that also accept `=true` and `=false`.
 pub(crate) fn accepting_values(command: Command) -> Command {
     command
         .mut_args(|arg| match arg.get_action() {
@@ -229,7 +229,7 @@ fn whole(word: &str) -> Result<i64, &'static str> {
     word.parse().map_err(|_| "write a whole number")
 }
 
-/// A time, counted in `unit`, which has so many seconds; a part of a unit is a whole one.
+/// A time in `unit`, which has `seconds`; fractions of a unit are rounded up.
 fn span(word: &str, unit: &str, seconds: u64) -> Result<i64, String> {
     let wrong = || format!("write {unit}, or a duration such as 90m or 1h30m");
     if let Ok(count) = word.parse() {
@@ -240,7 +240,7 @@ fn span(word: &str, unit: &str, seconds: u64) -> Result<i64, String> {
     i64::try_from(whole.div_ceil(seconds)).map_err(|_| wrong())
 }
 
-/// The words that the original's flag library takes for a bool.
+/// Parses a bool in the spellings of the original's flag library.
 fn boolean(word: &str) -> Result<bool, String> {
     match word {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

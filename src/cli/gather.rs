@@ -1,4 +1,4 @@
-//! `sonobuoy gather`: this program as a plugin's own container, or by hand on a node.
+//! `sonobuoy gather`: gathers facts as a plugin's container, or manually on a node.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,8 +33,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     stay(matches, gathered)
 }
 
-/// A container of a DaemonSet that ends is started again, and gathers again: it has to stay, also after a failure. When no
-/// result could be left, not even one that says so, nobody would hear of it but by the container's end.
+/// Keeps the container alive, also after a failure: a container of a DaemonSet that ends is restarted, and gathers
+/// again. If not even an error could be written as the result, only the container's exit can report it.
 fn stay(matches: &ArgMatches, gathered: Result<()>) -> Result<ExitCode> {
     let seconds = matches.get_one::<i64>("sleep").copied().unwrap_or(0);
     if seconds != 0 && (gathered.is_ok() || is_left(matches)) {
@@ -73,7 +73,7 @@ fn host_facts(matches: &ArgMatches) -> Result<()> {
     facts.map(drop)
 }
 
-/// Prints what would be left in a file of this name: as it is, or what matters most of it.
+/// Prints the content of a file of this name: in full, or the most important parts.
 fn show(matches: &ArgMatches, node: Option<&str>, file: &str, text: &str) -> Result<()> {
     let format = matches.get_one::<String>("format").map_or("json", String::as_str);
     if !["table", "csv"].contains(&format) {
@@ -117,7 +117,7 @@ fn network(matches: &ArgMatches) -> Result<()> {
     }
 }
 
-/// What a pod of `doctor` does: its findings are its last words, which arrive although the network lets nothing through.
+/// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any network.
 fn echo(matches: &ArgMatches) -> Result<ExitCode> {
     let found = reach::network(&reach::Surroundings::read());
     let place = matches.get_one::<String>("to").map_or(names::TERMINATION_LOG, String::as_str);
@@ -141,13 +141,13 @@ fn inside(matches: &ArgMatches) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The flag, else the variable that plugins have set since the first version, else the root.
+/// The flag, else the variable set by plugins since the first version, else the root.
 fn chroot(matches: &ArgMatches) -> PathBuf {
     let given = matches.get_one::<String>("chroot").cloned().or_else(|| variable("CHROOT_DIR"));
     given.unwrap_or_else(|| "/".into()).into()
 }
 
-/// The folder for results, if there is to be one.
+/// The folder for results, if any.
 fn outbox(matches: &ArgMatches) -> Result<Option<Outbox>> {
     let given = matches.get_one::<String>("output").cloned();
     let folder = given.or_else(|| variable(env::OLD_RESULTS_DIR)).or_else(|| variable(env::RESULTS_DIR));

@@ -1,11 +1,11 @@
-//! `sonobuoy gather` where there is nothing that it could read: nodes run Linux.
+//! `sonobuoy gather` on systems other than Linux, which nodes never run.
 
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::ArgMatches;
 
-/// Says so.
+/// Reports that the command needs Linux.
 pub(crate) fn run(_matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     bail!(
         "`sonobuoy gather` reads `/proc`, `/sys` and the journal of a Linux node; this machine runs {}",

@@ -1,4 +1,4 @@
-//! `sonobuoy gen`: prints what a run would create, its configuration, and plugin definitions.
+//! `sonobuoy gen`: prints the objects of a run, its configuration, and plugin definitions.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::plugin::{self, Definition, Driver, builtin, pod};
 use base::json::json;
 use base::yaml;
 
-/// Runs the command or the one below it.
+/// Runs the command or its subcommand.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let text = match matches.subcommand() {
         None => manifest(matches)?,
@@ -112,7 +112,7 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
     if matches.get_flag("show-default-podspec") {
         definition.pod_spec = Some(pod::default_spec(driver, names::SERVICE_ACCOUNT));
     } else if !labels.is_empty() {
-        // The original writes the selector alone; scripts edit this text, and a pod spec is used as it is given.
+        // The original writes only the selector; scripts edit this text, and a pod spec is used unchanged.
         definition.pod_spec = Some(json!({"containers": null}));
         log::warn!(
             "with --node-selector alone the plugin's pod has none of the defaults, such as restartPolicy; \
@@ -128,7 +128,7 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
         definition.config_map.insert(request::base_name(path)?, request::read_text(path)?);
     }
     plugin::check_content(&definition)?;
-    // The original prints it, and it may be given another name where it runs.
+    // The original prints it, and the name may be changed before the plugin runs.
     if let Err(error) = plugin::check_name_of(&definition) {
         log::warn!("{error}; change it, or run it under another name, as with `-p FILE@newname`");
     }

@@ -11,7 +11,7 @@ use crate::names;
 use base::kube::{Resource, Selector};
 use base::stop::Stop;
 
-/// Runs `get pod`: the names of plugin pods, one a line.
+/// Runs `get pod`: prints the names of plugin pods, one per line.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let Some((_, matches)) = matches.subcommand() else { bail!("name what to get: pod") };
     let client = cluster::client(matches, &Stop::new())?;

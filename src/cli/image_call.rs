@@ -1,4 +1,4 @@
-//! What a call about images says: which images, under which names, for which platform; and how one of them is sent.
+//! Arguments of image commands: the images, their names, the platform; and how to push one.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -21,12 +21,12 @@ use base::sys;
 use base::temp;
 use base::yaml;
 
-/// More than any list of images has.
+/// Larger than any list of images.
 const MAX_LIST_BYTES: u64 = 1 << 20;
 pub(super) const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that \
                                  image, with --images-from FILE, or leave them out with --dry-run or a list of plugins without e2e (-p)";
 
-/// What the conformance image says of itself.
+/// Lists from the conformance image.
 pub(super) struct Lists {
     pub(super) images: Vec<String>,
     pub(super) tests: Vec<String>,
@@ -38,13 +38,13 @@ impl Lists {
     }
 }
 
-/// The images that a call is about.
+/// The requested images.
 pub(super) fn wanted(matches: &ArgMatches) -> Result<Wanted> {
     Ok(chosen(matches, false)?.0)
 }
 
-/// The same, with what a kit of them says. As `run` has it by default, a built-in plugin can come as the one that our own
-/// image is enough for.
+/// The requested images, with the lists of a kit. With the default of `run`, a built-in plugin can be the variant
+/// that needs only the own image.
 pub(super) fn chosen(matches: &ArgMatches, own_images: bool) -> Result<(Wanted, Kit)> {
     let own = config::Run::default().worker_image;
     let mut wanted = Wanted::new(&own);
@@ -88,7 +88,7 @@ fn set(wanted: Wanted, matches: &ArgMatches) -> Result<BTreeSet<String>> {
     })
 }
 
-/// The images that a file lists, or that a kit or the conformance image in an archive knows.
+/// The images listed in a file, or known to a kit or the conformance image in an archive.
 pub(super) fn from_file(path: &str, env: &[(String, String)], unconfined: bool) -> Result<Lists> {
     let mut head = Vec::new();
     let mut file = std::fs::File::open(path).at("cannot read", path)?;
@@ -113,7 +113,7 @@ pub(super) fn from_file(path: &str, env: &[(String, String)], unconfined: bool) 
     Lists::ask(&Tests::of_stored(&store, image, unconfined)?, env)
 }
 
-/// What the conformance image says: asked in docker if it is there already, else taken from its registry.
+/// The lists of the conformance image: from docker if the image is present there, else from its registry.
 fn of_tests(image: &str, env: &[(String, String)], matches: &ArgMatches) -> Result<Vec<String>> {
     if docker::is_here(image) {
         return docker::test_images(image, env).context(REMEDY);
@@ -123,7 +123,7 @@ fn of_tests(image: &str, env: &[(String, String)], matches: &ArgMatches) -> Resu
         .and_then(|tests| tests.images(env));
     asked.or_else(|error| {
         log::debug!("{error:#}; trying docker");
-        // What docker says of itself where it is not there would only hide why it was tried.
+        // Docker's error, such as a missing program, would hide the original cause.
         if docker::pull(image, false).is_err() {
             return Err(error.context(REMEDY));
         }
@@ -131,12 +131,12 @@ fn of_tests(image: &str, env: &[(String, String)], matches: &ArgMatches) -> Resu
     })
 }
 
-/// Whether the image's program may run with the user's rights.
+/// Whether the image's program may run with the user's permissions.
 pub(super) fn unconfined(matches: &ArgMatches) -> bool {
     matches.get_flag("unconfined")
 }
 
-/// Under the names that they have where the call looks for them.
+/// The images under the names expected by this call.
 pub(super) fn translated(wanted: Wanted, matches: &ArgMatches) -> Result<Vec<String>> {
     let (translate, images) = (translation(matches)?, all(wanted, matches)?.into_iter());
     Ok(match translate {
@@ -175,7 +175,7 @@ pub(super) fn platform(matches: &ArgMatches) -> Result<Platform> {
     matches.get_one::<String>("platform").map_or_else(|| Ok(Platform::here()), |text| Platform::parse(text))
 }
 
-/// Says what would be done; true if nothing else is to be.
+/// Prints what would be done; true for a dry run.
 pub(super) fn dry(matches: &ArgMatches, what: &str) -> bool {
     let dry = matches.get_flag("dry-run");
     if dry {
@@ -184,13 +184,13 @@ pub(super) fn dry(matches: &ArgMatches, what: &str) -> bool {
     dry
 }
 
-/// A folder for blobs on their way, gone at the end.
+/// A temporary folder for blobs.
 pub(super) fn work() -> Result<temp::Folder> {
     shown::exit_on_signal()?;
     temp::Folder::new().context("cannot create a temporary folder")
 }
 
-/// What sending images needs.
+/// Arguments of a push.
 pub(super) struct Push<'a> {
     pub(super) matches: &'a ArgMatches,
     pub(super) client: &'a Client,

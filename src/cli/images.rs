@@ -1,7 +1,7 @@
-//! `sonobuoy images`: which images plugins need, and bringing them to where they are needed.
+//! `sonobuoy images`: lists the images that plugins need, and transfers them.
 //!
-//! Registries are spoken to directly. The docker program is started only for what is about its own images (`pull`,
-//! `delete`), and to ask a conformance image that it has, or that cannot be asked here.
+//! Talks to registries directly. The docker program is started only for docker's own images (`pull`, `delete`), and
+//! to run a conformance image that docker has or that cannot be run here.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ fn delete(matches: &ArgMatches) -> Result<()> {
     )
 }
 
-/// Copies from registry to registry, or out of an archive; layers that are there already are not sent.
+/// Copies between registries, or from an archive; existing layers are not sent.
 fn push(matches: &ArgMatches) -> Result<()> {
     let translate = translation(matches)?;
     let archive = ["kit", "archive"].iter().find_map(|id| matches.get_one::<String>(id)).map(PathBuf::from);
@@ -82,7 +82,7 @@ fn push(matches: &ArgMatches) -> Result<()> {
         return kit::push(matches, archive, &kit, registry);
     }
     let Some(translate) = translate else {
-        // The original asks for one because of e2e alone, and its own images stay where they are.
+        // The original requires one only because of e2e, and its own images are never moved.
         let mut plugins = matches.get_many::<String>("plugin").into_iter().flatten();
         if archive.is_none() && plugins.all(|name| name == builtin::SYSTEMD_LOGS) {
             log::warn!("no registry was named: nothing is pushed");
@@ -123,7 +123,7 @@ fn push(matches: &ArgMatches) -> Result<()> {
     )
 }
 
-/// The image as docker has it, where its registry has failed with `error`.
+/// Takes the image from docker after its registry failed with `error`.
 fn held_by_docker(work: &Path, store: &Store, name: Reference, error: anyhow::Error) -> Result<Stored> {
     let text = name.to_string();
     if !docker::is_here(&text) {
@@ -137,7 +137,7 @@ fn held_by_docker(work: &Path, store: &Store, name: Reference, error: anyhow::Er
     Ok(Stored { name, root })
 }
 
-/// Everything in one file. What is cut goes on when it is called again.
+/// Downloads all images into one file. An interrupted download is resumed by the next call.
 fn download(matches: &ArgMatches) -> Result<()> {
     let wanted = wanted(matches)?;
     let version = wanted.version.clone().unwrap_or_else(|| VERSION.to_owned());
@@ -186,7 +186,7 @@ fn inspect(matches: &ArgMatches) -> Result<()> {
     if missing > 0 { Err(anyhow!("{missing} of the images were not found")) } else { Ok(()) }
 }
 
-/// Our own image is built or loaded, and pulled from nowhere.
+/// Whether the image is the own one, which is built or loaded and never pulled.
 fn in_no_registry(image: &str) -> bool {
     let local = causes::is_local_image(image);
     if local {

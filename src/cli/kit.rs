@@ -1,5 +1,5 @@
-//! `sonobuoy images kit` and `images push KIT`: all that a version's conformance tests need in one file, and its way into
-//! a registry.
+//! `sonobuoy images kit` and `images push KIT`: everything that a version's conformance tests need in one file, and
+//! its transfer into a registry.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,12 +17,12 @@ use crate::names::VERSION;
 use base::oci::{self, Descriptor, Reference, Store, Stored};
 use base::temp;
 
-/// What the archive of our own image is called in a release kit.
+/// The name of the own image's archive in a release kit.
 const OWN_ARCHIVE: &str = "sonobuoy-image.tar";
-/// The file that tells tests where their images are, if it is not named.
+/// The default file with the locations of test images.
 const REGISTRIES: &str = "registries.yaml";
 
-/// Makes a kit. What is cut goes on when it is called again.
+/// Creates a kit. An interrupted call is resumed by the next one.
 pub(super) fn make(matches: &ArgMatches) -> Result<()> {
     let (wanted, mut kit) = image_call::chosen(matches, true)?;
     let named = matches.get_one::<String>("output").map(PathBuf::from);
@@ -78,7 +78,7 @@ pub(super) fn make(matches: &ArgMatches) -> Result<()> {
     output::print(&format!("{}\n", out.display()))
 }
 
-/// Asks the conformance image, which is in the store.
+/// Queries the conformance image, which is in the store.
 fn ask(store: &Store, stored: &[Stored], conformance: &str, unconfined: bool) -> Result<Lists> {
     let name = Reference::parse(conformance)?;
     let image = stored.iter().find(|stored| stored.name == name);
@@ -86,8 +86,7 @@ fn ask(store: &Store, stored: &[Stored], conformance: &str, unconfined: bool) ->
     Lists::ask(&Tests::of_stored(store, image, unconfined)?, &[])
 }
 
-/// Our own image, which no registry has: from the archive that is named, or from that of the release kit that this program
-/// came in.
+/// The own image, which is in no registry: from the given archive, or from that of the program's release kit.
 fn own_image(matches: &ArgMatches, store: &Store) -> Result<Vec<Stored>> {
     const REMEDY: &str = "name the archive of Sonobuoy's image with --sonobuoy-image FILE: `make image` builds it as target/sonobuoy-image.tar, \
                           and the kit of `make kit` contains it";
@@ -97,7 +96,7 @@ fn own_image(matches: &ArgMatches, store: &Store) -> Result<Vec<Stored>> {
     oci::read_archive(&path, store).context(REMEDY)
 }
 
-/// Pushes a kit to where its tests look for their images, and writes the file that tells them.
+/// Pushes a kit to the registry that its tests use, and writes the tests' registry list.
 pub(super) fn push(matches: &ArgMatches, archive: &Path, kit: &Kit, registry: &str) -> Result<()> {
     let named = matches.get_one::<String>("output").map_or(REGISTRIES, String::as_str);
     let text = kit::repositories(registry);

@@ -1,7 +1,8 @@
-//! `sonobuoy run --local`: a whole run on this machine.
+//! `sonobuoy run --local`: a complete run on this machine.
 //!
-//! Says on stderr what happens, on stdout what came of it. The first Ctrl-C, SIGTERM or SIGHUP ends the plugins,
-//! keeps what has arrived and still makes the archive; another one, a second later, ends at once, without archive.
+//! Prints progress to stderr and the outcome to stdout. The first Ctrl-C, SIGTERM or SIGHUP ends the plugins, keeps
+//! arrived results and still creates the archive; a second one, at least a second later, exits at once without an
+//! archive.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::temp;
 
-/// Signals so close together are one wish: `timeout`, for one, asks a program and then its whole group.
+/// Signals within this time count as one: `timeout`, for example, signals a program and then its whole group.
 const SIGNAL_MERGE_TIME: Duration = Duration::from_secs(1);
 
 /// Runs the command.
@@ -47,7 +48,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let work = local.prepare()?;
     let uuid = local.config.uuid.clone();
     std::fs::create_dir_all(&local.out).at("cannot create", &local.out)?;
-    // Hours of work are not lost to a folder that could have been looked at before.
+    // Check the folder before hours of work.
     sys::check_writable(&local.out).with_context(|| {
         format!(
             "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
@@ -84,14 +85,14 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let output = shown::or_plain(matches);
     let mut complete = status::Run::default();
     let ended = shown::with(output, Plain::Log, |board| {
-        // Nobody who has left keeps the run from its end.
+        // A closed output does not stop the run.
         let watch = |status: &status::Run| {
             if status.status == status::COMPLETE {
                 complete.clone_from(status);
             }
             let mut scene = board::of_run(status, &about);
             if output == Output::Board && status.status != status::RUNNING {
-                // The report tells them better.
+                // The report has more detail.
                 scene.troubles.clear();
             }
             drop(board.show(scene));
@@ -111,7 +112,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let wholes = definitions.iter().filter(|definition| definition.config.part_of.is_none());
     let names: Vec<String> = wholes.map(|definition| definition.name().to_owned()).collect();
-    // There is no cluster whose health could be shown.
+    // Without a cluster there is nothing to show about its health.
     let code = report::report(matches, &outputs, &ended.archive, Some(&names), true)?;
     if stop.stopped() {
         return Ok(ExitCode::from(INTERRUPTED));
@@ -120,9 +121,9 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(waiting::verdict(&complete, ExitCode::from(code)))
 }
 
-/// Settings of the worker that whoever starts a run gives to all of them.
+/// Worker settings that apply to the whole run.
 fn worker_env() -> Vec<(String, String)> {
-    // On one machine nobody waits for a slow volume.
+    // A local disk needs no delay for slow volumes.
     [(env::DONE_FILE_DELAY, Some("250ms")), (env::UPLOAD_LIMIT, None)]
         .into_iter()
         .filter_map(|(name, usual)| {

@@ -1,7 +1,7 @@
-//! `sonobuoy logs`: what the pods of a run print.
+//! `sonobuoy logs`: prints the logs of a run's pods.
 //!
-//! Threads with `--follow`: one for each container that has run, one that prints; the pods are watched on the
-//! calling thread, so a container is read as soon as it runs. It ends when the user ends it.
+//! Threads with `--follow`: one per container that has run, and a printer; the pods are watched on the calling
+//! thread, so a container is read as soon as it runs. Ends when interrupted.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write};
@@ -20,20 +20,20 @@ use base::kube::{Client, Error, Event, Request, Resource, Selector};
 use base::stop::Stop;
 use base::visible;
 
-/// Lines that wait to be printed.
+/// Maximum lines queued for printing.
 const MAX_QUEUED_LINES: usize = 256;
-/// A longer line is printed in pieces.
+/// Longer lines are printed in pieces.
 const MAX_LINE_BYTES: u64 = 1 << 20;
-/// Threads that read logs need little: one for each container of a large cluster must fit.
+/// Small stacks: a large cluster has one reading thread per container.
 const STACK: usize = 256 << 10;
-/// So many logs are followed at once: those of the largest clusters.
+/// Maximum number of logs to follow: enough for the largest clusters.
 const MAX_FOLLOWED: usize = 10_000;
-/// A log that ends has no pause this long.
+/// Maximum pause within a log that is not followed.
 const SILENCE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 60_000 });
-/// Between two tries to read a log that broke off.
+/// Pauses between attempts to resume an interrupted log.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(32)];
 
-/// Whose log it is.
+/// The container of a log.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Source {
     namespace: String,
@@ -59,7 +59,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what there is. A log that cannot be read is named and the others follow; it is an error if none can.
+/// Prints the existing logs. An unreadable log is reported and the others follow; fails if none is readable.
 fn print(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Result<()> {
     let pods = client.list(&Resource::PODS, namespace, selector)?;
     if pods.is_empty() && selector.labels.is_empty() {
@@ -98,7 +98,7 @@ fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resu
     std::thread::scope(|scope| {
         let printing = std::thread::Builder::new().name("print".into()).spawn_scoped(scope, move || {
             let outcome = print_lines(&receiver);
-            // Nobody reads any more: all readers end too.
+            // The output is closed: stop all readers.
             stop.stop();
             outcome
         })?;
@@ -136,22 +136,22 @@ fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resu
     })
 }
 
-/// Which logs are read, so that no server makes us read more than the limit.
+/// The logs being read, so that no server can make the command exceed the limit.
 #[derive(Default)]
 struct Followed {
-    /// The last start of each container that is known; none before the first.
+    /// The last known start of each container; `None` before the first.
     known: BTreeMap<Source, Option<String>>,
-    /// One more than the logs that are being read.
+    /// The reference count minus one is the number of logs being read.
     reading: Arc<()>,
     left_out: u64,
-    /// All that existed at the start are known.
+    /// Whether all initial pods are known.
     synced: bool,
     told: bool,
 }
 
 impl Followed {
-    /// What to hold while the log of this start of a container is read; `None` if it is not to be read: it is being read
-    /// already, has not begun, or is one too many.
+    /// A guard to hold while the log of this start of a container is read; `None` if it must not be read: it is being
+    /// read already, has not begun, or exceeds the limit.
     fn begin(&mut self, source: &Source, instance: Option<String>) -> Option<Arc<()>> {
         let is_known = self.known.contains_key(source);
         if is_known && (instance.is_none() || self.known[source] == instance) {
@@ -164,12 +164,12 @@ impl Followed {
         if instance.is_none() {
             log::info!("{} is not running yet: waiting", source.path());
         }
-        // A container that was started again has a log of its own.
+        // A restarted container has a separate log.
         self.known.insert(source.clone(), instance.clone());
         instance.map(|_| self.reading.clone())
     }
 
-    /// Takes in whatever else is heard of pods: the containers of one that is gone are forgotten.
+    /// Handles other events of pods: forgets the containers of deleted ones.
     fn learn(&mut self, event: &Event) {
         match event {
             Event::Deleted(pod) => sources(pod).iter().for_each(|source| drop(self.known.remove(source))),
@@ -179,7 +179,7 @@ impl Followed {
         self.tell();
     }
 
-    /// Says once how many are left out, when all that exist are known.
+    /// Warns once about omitted logs, when all initial pods are known.
     fn tell(&mut self) {
         if self.left_out > 0 && self.synced && !std::mem::replace(&mut self.told, true) {
             log::warn!(
@@ -190,14 +190,14 @@ impl Followed {
     }
 }
 
-/// Reads one log to its end, going on where it broke off.
+/// Reads one log to its end, and resumes it after interruptions.
 fn read_along(client: &Client, source: &Source, sender: &SyncSender<(Source, Vec<u8>)>) {
     let [mut pause, longest] = PAUSES;
     let mut heard: Option<Instant> = None;
     loop {
         let mut request = source.request().query("follow", "true");
         if let Some(heard) = heard {
-            // Better a line twice than a line lost.
+            // Repeating a line is better than losing one.
             request = request.query("sinceSeconds", (heard.elapsed().as_secs() + 1).to_string());
         }
         let outcome = client.stream(&request, None).map_err(anyhow::Error::from).and_then(|body| {
@@ -231,7 +231,7 @@ fn print_lines(receiver: &Receiver<(Source, Vec<u8>)>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hands out line by line; the last may lack its end.
+/// Passes on lines; the last may lack its line feed.
 fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut reader = BufReader::new(body);
     let mut line = Vec::new();
@@ -246,7 +246,7 @@ fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> anyhow::Result
 struct Printer {
     out: std::io::BufWriter<Box<dyn Write>>,
     last: Option<Source>,
-    /// Whether the last line has its end.
+    /// Whether the last line is complete.
     whole: bool,
 }
 
@@ -287,7 +287,7 @@ impl Printer {
 }
 
 impl Source {
-    /// As it is called in messages.
+    /// The source in messages.
     fn path(&self) -> String {
         format!("{}/{}/{}", self.namespace, self.pod, self.container)
     }
@@ -307,7 +307,7 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// The containers of a pod, as its spec orders them.
+/// The containers of a pod, in the order of its spec.
 fn sources(pod: &Value) -> Vec<Source> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
@@ -320,7 +320,7 @@ fn sources(pod: &Value) -> Vec<Source> {
         .collect()
 }
 
-/// What tells one start of a container from the next; none before the first.
+/// The identity of a container's last start; `None` before the first.
 fn instance(pod: &Value, container: &str) -> Option<String> {
     let statuses = pod["status"]["containerStatuses"].as_array()?;
     let status = statuses.iter().find(|status| status["name"] == container)?;
@@ -366,7 +366,7 @@ mod tests {
         assert!(followed.begin(&source(MAX_FOLLOWED), start("first")).is_some());
     }
 
-    /// Answers a list with one pod, and a log with a line after which nothing comes.
+    /// Answers a list with one pod, and a log with one line followed by silence.
     fn silent(listener: &TcpListener) {
         let mut held = Vec::new();
         for mut socket in listener.incoming().map_while(Result::ok) {

@@ -1,6 +1,6 @@
-//! `sonobuoy man`: one man page for each command, from the same table as the help.
+//! `sonobuoy man`: one man page per command, from the same table as the help.
 //!
-//! Owns the little of roff that it takes: no tables, no requests beyond those of man(7).
+//! Owns the necessary subset of roff: no tables, no requests beyond those of man(7).
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use super::{manual, pages};
 use crate::names::VERSION;
 use base::clock;
 
-/// Writes the pages into the folder that was given.
+/// Writes the pages into the given folder.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let dir = matches.get_one::<String>("dir").map_or(Path::new("."), Path::new);
     pages::write(dir, &pages::Kind { joint: "-", ending: ".1", page })?;
@@ -35,14 +35,14 @@ fn page(command: &Command, name: &str) -> String {
     }
     put(&mut roff, &[".SH DESCRIPTION\n"]);
     text(&mut roff, &format!("{about}."));
-    // One line is about all of it; of more, the first is a title and the others are to stay as they are.
+    // A single line covers everything; of several, the first is a title and the others keep their layout.
     let note = command.get_after_help().map_or_else(String::new, ToString::to_string);
     let examples = note.split_once('\n');
     if examples.is_none() && !note.is_empty() {
         roff.push_str(".PP\n");
         text(&mut roff, &note);
     }
-    // In the order of the help: arguments, flags without a heading, then heading by heading.
+    // In the order of the help: arguments, flags without a heading, then by heading.
     let mut headings = vec![None];
     for arg in command.get_arguments() {
         if !headings.contains(&arg.get_help_heading()) {
@@ -93,7 +93,7 @@ fn page(command: &Command, name: &str) -> String {
     roff
 }
 
-/// A section with the arguments that belong there, unless there are none.
+/// A section with the given arguments, omitted if empty.
 fn arguments(roff: &mut String, command: &Command, title: &str, belongs: &dyn Fn(&Arg) -> bool) {
     let mut title_due = true;
     for arg in command.get_arguments().filter(|arg| !arg.is_hide_set() && belongs(arg)) {
@@ -142,7 +142,7 @@ fn put(roff: &mut String, parts: &[&str]) {
     }
 }
 
-/// Words that roff fills lines with; its own lines are short, as its readers want them.
+/// Text that roff fills; source lines are kept short, as convention requires.
 fn text(roff: &mut String, words: &str) {
     const WIDTH: usize = 78;
     let mut width = 0;
@@ -159,7 +159,7 @@ fn text(roff: &mut String, words: &str) {
     roff.push('\n');
 }
 
-/// A text that roff prints as it stands: in words for a command line, a quote or a dash must not become another sign.
+/// Literal text: in words for a command line, roff must not replace quotes or dashes.
 fn plain(text: &str) -> String {
     let mut roff = String::with_capacity(text.len() + 8);
     for (index, c) in text.char_indices() {
@@ -170,7 +170,7 @@ fn plain(text: &str) -> String {
             '`' => "\\(ga",
             '^' => "\\(ha",
             '~' => "\\(ti",
-            // It would begin a request.
+            // A leading dot would start a request.
             '.' if index == 0 => "\\&.",
             _ => {
                 roff.push(c);
@@ -182,7 +182,7 @@ fn plain(text: &str) -> String {
     roff
 }
 
-/// The day in the foot of a page; `SOURCE_DATE_EPOCH` gives it, so that the same source makes the same pages.
+/// The date of a page; `SOURCE_DATE_EPOCH` overrides it for reproducible pages.
 fn today() -> String {
     let given = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
     let time =

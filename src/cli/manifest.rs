@@ -1,4 +1,4 @@
-//! The manifest that `--file` gives to a command instead of a plan, and what is checked before its objects are created.
+//! The manifest that `--file` supplies in place of a plan, and the checks before its objects are created.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::{request, usage};
 use crate::deploy::{self, CHECKS, Preflight};
 use base::small;
 
-/// No manifest that a cluster takes is larger.
+/// Larger than any manifest that a cluster accepts.
 const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 
 /// The manifest of `--file`.
@@ -43,7 +43,7 @@ fn name(file: &str) -> &str {
     if file == "-" { "standard input" } else { file }
 }
 
-/// Which checks `--skip-preflight` leaves out.
+/// The checks that `--skip-preflight` disables.
 pub(super) fn skipped(matches: &ArgMatches) -> Result<Vec<String>> {
     let given = matches.get_many::<String>("skip-preflight").into_iter().flatten();
     let words: Vec<String> =
@@ -63,9 +63,9 @@ pub(super) fn skipped(matches: &ArgMatches) -> Result<Vec<String>> {
     Ok(if words.iter().any(|word| word == "true" || word == "*") { all() } else { words })
 }
 
-/// The objects of a manifest that was given, and the namespace of its run.
+/// The objects of a given manifest, and the namespace of its run.
 pub(super) fn with_namespace(matches: &ArgMatches, objects: Vec<Value>) -> Result<(Vec<Value>, String)> {
-    // What lives in no namespace can be created all the same.
+    // Objects without a namespace can be created all the same.
     let home = match deploy::home(&objects) {
         Some(home) => home.to_owned(),
         None => request::settings(matches)?.namespace,
@@ -73,7 +73,7 @@ pub(super) fn with_namespace(matches: &ArgMatches, objects: Vec<Value>) -> Resul
     Ok((objects, home))
 }
 
-/// What is looked at before anything is created.
+/// Runs the checks before anything is created.
 pub(super) fn checks<'a>(
     matches: &'a ArgMatches,
     objects: &[Value],

@@ -1,8 +1,8 @@
-//! What man pages have beyond the table of flags: examples, exit status, environment, files.
+//! Sections of man pages other than flags: examples, exit status, environment, files.
 //!
 //! Owns these texts. A test parses the commands of the examples.
 
-/// Calls that people copy, by command.
+/// Example calls, by command.
 const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "sonobuoy run",
@@ -86,7 +86,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("sonobuoy logs", &[("sonobuoy logs -p disk --follow", "Follow what a plugin prints:")]),
 ];
 
-/// What the exit status means, by command; the first is for all others.
+/// Exit codes, by command; the first entry is for all others.
 const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
     ("", &[("0", "It succeeded."), ("1", "It failed; the last line on standard error says why.")]),
     (
@@ -170,7 +170,6 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// What the environment changes.
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("KUBECONFIG", "Kubeconfig files, as for kubectl."),
     ("SONOBUOY_DIR", "Folder of installed plugins and of kept authorities, instead of ~/.sonobuoy."),
@@ -179,7 +178,6 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("TERM", "With \"dumb\", nothing is drawn in place."),
 ];
 
-/// Where things are.
 const FILES: &[(&str, &str)] = &[
     ("~/.kube/config", "The kubeconfig, unless another is named."),
     ("~/.sonobuoy", "Installed plugins; authorities of runs, which the seals of archives are checked with."),
@@ -189,12 +187,12 @@ fn of<'t, T>(table: &'t [(&str, &'t [T])], name: &str) -> Option<&'t [T]> {
     table.iter().find(|(command, _)| *command == name).map(|(_, rows)| *rows)
 }
 
-/// The examples of a command: the calls, and what each is for.
+/// The examples of a command: calls and their purposes.
 pub(crate) fn examples(name: &str) -> &'static [(&'static str, &'static str)] {
     of(EXAMPLES, name).unwrap_or_default()
 }
 
-/// The sections that follow the flags, but for examples: titles with rows.
+/// The sections after the flags except for examples: titles with rows.
 pub(crate) fn sections(name: &str) -> [(&'static str, &'static [(&'static str, &'static str)]); 3] {
     let status = of(EXIT_STATUS, name).or_else(|| of(EXIT_STATUS, "")).unwrap_or_default();
     [("EXIT STATUS", status), ("ENVIRONMENT", ENVIRONMENT), ("FILES", FILES)]

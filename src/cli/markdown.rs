@@ -1,4 +1,4 @@
-//! `sonobuoy gen cli`: one Markdown page for each command, from the same table as the help.
+//! `sonobuoy gen cli`: one Markdown page per command, from the same table as the help.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use clap::{ArgMatches, Command};
 
 use super::pages;
 
-/// Writes the pages into the folder that was given.
+/// Writes the pages into the given folder.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let dir = matches.get_one::<String>("dir").map_or(Path::new("."), Path::new);
     pages::write(dir, &pages::Kind { joint: "_", ending: ".md", page })?;

@@ -1,10 +1,10 @@
-//! The error of whoever wrote the command line, which is printed with the usage of the command.
+//! An error in the command line, printed with the usage of the command.
 //!
-//! Does not know what is wrong: whoever makes one says it.
+//! Does not know the cause: callers supply the message.
 
 use std::fmt;
 
-/// An error of whoever wrote the command line; the usage is printed with it.
+/// An error in the command line.
 #[derive(Debug)]
 pub(crate) struct Error(String);
 
@@ -16,7 +16,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// An error that is printed with the usage of its command.
+/// Creates an error that is printed with the usage of its command.
 pub(crate) fn error(message: impl Into<String>) -> anyhow::Error {
     Error(message.into()).into()
 }

@@ -1,8 +1,8 @@
 //! The command line: parses, calls one thing below, prints.
 //!
-//! One file for each command, with `run(matches)`. This file finds the command, prints help and errors, and decides
-//! exit codes: 0, or 1 for any error; a command that has others returns them itself. Data goes to stdout
-//! (`output`), all else to stderr.
+//! One file per command, with `run(matches)`. This file finds the command, prints help and errors, and decides exit
+//! codes: 0, or 1 for any error; a command with further codes returns them itself. Data goes to stdout (`output`),
+//! everything else to stderr.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write};
@@ -73,7 +73,7 @@ mod wait;
 mod waiting;
 mod worker;
 
-/// Runs the program with its arguments, the first being its own name.
+/// Runs the program with its arguments, the first being its name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     let args: Vec<OsString> = args.into_iter().collect();
@@ -85,7 +85,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Err(error) = sys::survive_file_limit() {
         log::debug!("the limit of a file's size ends this program: {error}");
     }
-    // Everybody tries these first.
+    // The most common first attempts.
     if let [_, word] = args.as_slice()
         && (word == "--version" || word == "-V")
     {
@@ -181,8 +181,8 @@ fn obey(matches: &ArgMatches, path: &[String]) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Ends the program: an error is said once, on a terminal after `Error:`, else in the log; with the usage of the command if
-/// the command line is wrong.
+/// Ends the program and reports an error once: after `Error:` on a terminal, else in the log; with the usage of the
+/// command if the command line is invalid.
 fn end(outcome: anyhow::Result<ExitCode>, path: &[String]) -> ExitCode {
     let error = match outcome {
         Ok(code) => return code,
@@ -219,9 +219,9 @@ fn end(outcome: anyhow::Result<ExitCode>, path: &[String]) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A panic is a bug of this program; one line says so. A closed stdout is none.
+/// Reports a panic in one line, since it is a bug of this program; a closed stdout is not.
 fn report_bug(panic: &std::panic::PanicHookInfo) {
-    // The YAML parser panics on a few texts; `yaml` makes an error of it.
+    // The YAML parser panics on a few texts; `yaml` converts that to an error.
     if panic.location().is_some_and(|place| place.file().contains("libyaml-safer")) {
         return;
     }
@@ -254,7 +254,7 @@ mod tests {
         table::shown().debug_assert();
     }
 
-    /// All words that the table knows, and some that it does not.
+    /// All words in the table, and some others.
     fn pool(command: &clap::Command, words: &mut Vec<String>) {
         words.push(command.get_name().to_owned());
         for arg in command.get_arguments() {
@@ -276,7 +276,7 @@ mod tests {
             ]
             .map(str::to_owned),
         );
-        // The same lines in every run: a failure must come again.
+        // A fixed seed, so that failures are reproducible.
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = |bound: usize| {
             seed ^= seed << 13;
@@ -296,7 +296,7 @@ mod tests {
             match table.clone().try_get_matches_from(ordered) {
                 Ok(matches) => {
                     right += 1;
-                    // Whether it is fine or refused, it comes back.
+                    // Accepted or rejected, the call must return.
                     let _ = check::flags(&matches);
                 }
                 Err(error) => {

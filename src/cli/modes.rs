@@ -1,4 +1,4 @@
-//! `sonobuoy modes`: what `--mode` may be.
+//! `sonobuoy modes`: the values of `--mode`.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use super::output;
 use crate::plugin::mode::MODES;
 
-/// Lines are cut after as many bytes unless they are wanted whole.
+/// Maximum length of a line unless full output is requested.
 const MAX_LINE_BYTES: usize = 200;
 
 /// Prints all modes, by name.
@@ -27,7 +27,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             ("E2E_PARALLEL", if mode.parallel { "true" } else { "false" }),
         ] {
             let line = format!("{name}: {value}");
-            // All of them are ASCII; a test of the golden file says so.
+            // All lines are ASCII, as the test of the golden file proves.
             match line.get(..MAX_LINE_BYTES) {
                 Some(cut) if !whole && line.len() > MAX_LINE_BYTES => {
                     writeln!(text, "{cut}... (truncated) ...")?;

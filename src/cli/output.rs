@@ -1,7 +1,7 @@
-//! Standard output: data goes there and nothing else, and a reader that leaves ends the program quietly.
+//! Standard output: data only; a closed output ends the program quietly.
 //!
-//! Owns who sees control characters: what people read never holds any of somebody else's; what programs read stays as it
-//! is, unless a terminal shows it.
+//! Owns the treatment of control characters: text for display never contains any from untrusted sources; data for
+//! programs is unchanged unless it goes to a terminal.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
@@ -9,10 +9,10 @@ use std::io::{self, IsTerminal as _, Write};
 use base::live;
 use base::visible::{self, Visible};
 
-/// Standard output. Not buffered beyond a line: wrap it in a `BufWriter` for much data.
+/// Standard output. Buffered by line only: wrap it in a `BufWriter` for large data.
 struct Output(io::Stdout);
 
-/// Whoever read standard output has left; [`left`] recognises it in a chain of errors.
+/// The reader has closed standard output; [`left`] detects it in a chain of errors.
 #[derive(Debug)]
 struct Left;
 
@@ -24,17 +24,17 @@ impl fmt::Display for Left {
 
 impl std::error::Error for Left {}
 
-/// Standard output for data that programs read; on a terminal its control characters are shown.
+/// Standard output for data read by programs; on a terminal, control characters are made visible.
 pub(crate) fn stdout() -> Box<dyn Write> {
     if io::stdout().is_terminal() { Box::new(Visible::new(Output(io::stdout()))) } else { raw() }
 }
 
-/// Standard output for what makes escapes of its own, and writes the text of others through [`visible`].
+/// Standard output for callers that write escapes, and pass untrusted text through [`visible`].
 pub(crate) fn raw() -> Box<dyn Write> {
     Box::new(Output(io::stdout()))
 }
 
-/// Writes `text` for people, or JSON.
+/// Writes text for display, or JSON.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     write(raw(), &visible::text(text))
 }
@@ -49,7 +49,7 @@ fn write(mut out: Box<dyn Write>, text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Whether `error` comes from a reader of standard output that has left, as opposed to any other closed pipe.
+/// Whether `error` is due to a closed standard output, as opposed to any other closed pipe.
 pub(crate) fn left(error: &anyhow::Error) -> bool {
     let mut inner = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref());
     inner.any(<dyn std::error::Error + Send + Sync>::is::<Left>)
@@ -68,7 +68,7 @@ impl Write for Output {
 fn mark(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => io::Error::new(error.kind(), Left),
-        // `write_all` goes on after this one by itself.
+        // `write_all` retries after this one.
         io::ErrorKind::Interrupted => error,
         kind => io::Error::new(kind, format!("cannot write to standard output: {error}")),
     }

@@ -1,7 +1,7 @@
-//! The flags that override a field of the run's configuration, a row each.
+//! The flags that override a field of the run's configuration, one row each.
 //!
-//! Their defaults are those of the configuration, and stand nowhere else: help takes them from there. A flag has no
-//! default of its own, which would hide what a configuration file says.
+//! Their defaults are defined only in the configuration, where help takes them from. The flags themselves have no
+//! defaults, which would hide the values of a configuration file.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches};
@@ -10,7 +10,7 @@ use super::mistake;
 use crate::config::{Identity, MAX_ATTEMPTS, Run};
 use base::near;
 
-/// A field that a flag sets.
+/// A field set by a flag.
 enum Field<'r> {
     Text(&'r mut String),
     Flag(&'r mut bool),
@@ -21,7 +21,7 @@ enum Field<'r> {
 
 use Field::{Attempts, Flag, Seconds, Text};
 
-/// Finds the field of a flag.
+/// Returns the field of a flag.
 type Find = for<'r> fn(&'r mut Run) -> Field<'r>;
 
 /// Each flag and its field.
@@ -84,14 +84,14 @@ fn is_given(id: &str, matches: &ArgMatches) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// Sets what the command line names.
+/// Sets the fields of the flags in use.
 pub(super) fn apply(matches: &ArgMatches, run: &mut Run) -> anyhow::Result<()> {
     let mut rows = ROWS.iter().filter(|(id, _)| is_given(id, matches));
     rows.try_for_each(|(id, field)| field(run).set(id, matches))
 }
 
-/// Rejects what the cluster would reject when half of the run exists; other words are warned of, since Kubernetes or the
-/// aggregator may know them.
+/// Rejects values that the cluster would reject halfway through creating the run; warns of unknown words, since
+/// Kubernetes or the aggregator may know them.
 pub(super) fn check(run: &Run, creates: bool) -> anyhow::Result<()> {
     for (name, value, known) in [
         ("image-pull-policy", &run.image_pull_policy, &["Always", "IfNotPresent", "Never", ""][..]),
@@ -102,7 +102,7 @@ pub(super) fn check(run: &Run, creates: bool) -> anyhow::Result<()> {
         }
         let words = known[..known.len() - 1].join(", ");
         let hint = near::hint(value, known.iter().copied());
-        // Kubernetes refuses the pod, when half of the run exists; `gen` prints what the original prints.
+        // Kubernetes would reject the pod with half of the run created; `gen` prints what the original prints.
         if name == "image-pull-policy" && creates {
             return Err(mistake::error(format!(
                 "invalid argument {value:?} for \"--{name}\": it must be one of {words}{hint}"
@@ -119,7 +119,7 @@ pub(super) fn check(run: &Run, creates: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a name is a DNS label, as those of namespaces are.
+/// Whether a name is a DNS label, as required for namespaces.
 fn is_label(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&name.len())
@@ -128,7 +128,7 @@ fn is_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// The flag with its default in its help, if it is one of these and has one worth a word.
+/// Adds the default to the help of a flag of this table, if worth mentioning.
 pub(super) fn with_default(arg: Arg) -> Arg {
     let row = ROWS.iter().find(|(id, _)| arg.get_id() == id);
     let default = row.map(|(_, field)| field(&mut Run::default()).shown()).unwrap_or_default();
@@ -139,7 +139,7 @@ pub(super) fn with_default(arg: Arg) -> Arg {
     }
 }
 
-/// An error if one of the flags stands before `--config`, as if the file overrode it. What changes nothing may.
+/// Rejects flags before `--config` that its file appears to override. Flags without effect are allowed.
 pub(super) fn follow_config(matches: &ArgMatches) -> anyhow::Result<()> {
     if !is_given("config", matches) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A file for each command that people see, in a folder: what `man` and `gen cli` have in common.
+//! Writes one file per public command into a folder, for `man` and `gen cli`.
 
 use std::path::Path;
 
@@ -8,17 +8,17 @@ use super::table;
 use base::at::At as _;
 use base::temp;
 
-/// How one kind of page is made.
+/// A kind of page.
 pub(crate) struct Kind {
-    /// Between the words of a command in a file's name.
+    /// The separator of a command's words in file names.
     pub joint: &'static str,
-    /// The end of a file's name.
+    /// The extension.
     pub ending: &'static str,
-    /// The page of a command, whose whole name is given.
+    /// Renders the page of a command with the given full name.
     pub page: fn(&Command, &str) -> String,
 }
 
-/// Writes the pages of all commands into the folder, which is made if it is not there.
+/// Writes the pages of all commands into the folder, and creates it if missing.
 pub(crate) fn write(dir: &Path, kind: &Kind) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).at("cannot create", dir)?;
     let mut table = table::shown();

@@ -1,4 +1,4 @@
-//! `sonobuoy plugin`: the plugins that are installed for use by name.
+//! `sonobuoy plugin`: manages plugins installed for use by name.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use super::output;
 use crate::plugin::{self, Installed};
 use base::sys;
 
-/// Runs the command below it.
+/// Runs the subcommand.
 pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let installed = Installed::open(&sys::variable).map_err(|reason| anyhow!("{reason}"))?;
     let argument =
@@ -61,7 +61,7 @@ fn list(installed: &Installed) -> Result<String> {
 fn install(installed: &Installed, save_as: &str, source: &str) -> Result<String> {
     let loaded = plugin::one(source)?;
     plugin::check_content(&loaded.definition)?;
-    // It may be installed under a good name, and be given that whenever it runs.
+    // The name in the file is replaceable at each run.
     if let Err(error) = plugin::check_name_of(&loaded.definition) {
         log::warn!("{error}; it runs under another name, as with `-p {save_as}@newname`");
     }

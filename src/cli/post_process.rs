@@ -1,4 +1,4 @@
-//! `sonobuoy post-process`: the items of every plugin in an unpacked archive, made anew.
+//! `sonobuoy post-process`: recreates the items of every plugin in an unpacked archive.
 
 use std::fs;
 use std::path::Path;
@@ -53,11 +53,11 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The rules that the stored definition gives.
+/// The rules in the stored definition.
 fn rules(dir: &Path, name: &str) -> Rules {
     let definition = layout::DEFINITIONS.iter().find_map(|file| definition(&dir.join(file)));
     let definition = definition.unwrap_or_default();
-    // The definition may also stand there by itself.
+    // The definition may also be unwrapped.
     let config = definition.pointer("/Definition/sonobuoy-config").or(definition.get("sonobuoy-config"));
     let text =
         |key: &str| config.and_then(|config| config.get(key)).and_then(Value::as_str).unwrap_or_default();
@@ -74,13 +74,13 @@ fn rules(dir: &Path, name: &str) -> Rules {
     }
 }
 
-/// The plugin that a stored one is a part of.
+/// The plugin that a stored part belongs to.
 fn whole(dir: &Path) -> Option<String> {
     let definition = definition(&dir.join(layout::DEFINITIONS[0]))?;
     definition.pointer("/Definition/sonobuoy-config/part-of")?.as_str().map(str::to_owned)
 }
 
-/// A stored definition; one that cannot be read is as good as none, since the results can still be looked at.
+/// A stored definition; `None` if unreadable, since the results are still usable.
 fn definition(path: &Path) -> Option<Value> {
     match fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes)
@@ -94,7 +94,7 @@ fn definition(path: &Path) -> Option<Value> {
     }
 }
 
-/// Without a word about the driver: results of the whole cluster lie in a folder of that name or in none.
+/// Guesses the driver from the folders: results of the whole cluster are in a folder of that name or in no folder.
 fn looks_per_node(dir: &Path) -> bool {
     let folders = |name: &str| {
         let entries = fs::read_dir(dir.join(name)).into_iter().flatten().flatten();

@@ -1,7 +1,7 @@
-//! `sonobuoy query`: a snapshot of the cluster, taken from here.
+//! `sonobuoy query`: takes a snapshot of the cluster from this machine.
 //!
-//! Prints the folder and nothing else on stdout. What could not be had is summed up on stderr and recorded in the
-//! folder; only a folder that cannot be written to, or a cluster that cannot be reached, is an error.
+//! Prints only the folder on stdout. Missing data is summarised on stderr and recorded in the folder; the only errors
+//! are an unwritable folder and an unreachable cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes what an earlier snapshot left in the folder, so that no object of then passes for one of now.
+/// Removes an earlier snapshot from the folder, so that old objects do not appear current.
 fn forget(folder: &Path) -> anyhow::Result<()> {
     if !folder.join(layout::QUERY_TIMES).is_file() {
         return Ok(());
@@ -63,13 +63,13 @@ fn forget(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many questions are asked at once; benchmarks compare with one.
+/// Number of parallel queries; benchmarks compare with one.
 fn workers() -> usize {
     let told = std::env::var("SONOBUOY_QUERY_WORKERS").ok().and_then(|number| number.parse().ok());
     told.filter(|number| (1..=64).contains(number)).unwrap_or(query::WORKERS)
 }
 
-/// One line for each reason, however many questions it spoiled; one for all that we have no right to.
+/// Prints one line per reason for any number of queries; one line for all missing permissions.
 fn tell(errors: &[Trouble]) {
     let (forbidden, others): (Vec<_>, Vec<_>) =
         errors.iter().partition(|trouble| trouble.error.contains(": 403)"));
@@ -91,7 +91,7 @@ fn tell(errors: &[Trouble]) {
     }
 }
 
-/// Errors of the API that differ only in the object end alike.
+/// The reason without the object: API errors that differ only in the object end alike.
 fn reason(error: &str) -> &str {
     error.lines().next().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What `run` and `wait` make of an archive once they have it: the report, files for other programs, the exit code.
+//! The output of `run` and `wait` from an archive: the report, files for other programs, the exit code.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -15,7 +15,7 @@ use base::at::At as _;
 use base::sys;
 use base::temp::NewFile;
 
-/// The files that were asked for.
+/// The requested files.
 pub(crate) struct Outputs {
     junit: Option<PathBuf>,
     html: Option<PathBuf>,
@@ -23,13 +23,12 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Checks what `--junit`, `--html` and `--certify` need before anything runs: hours of work are not lost to a folder that
-    /// could have been looked at before.
+    /// Checks the requirements of `--junit`, `--html` and `--certify` before hours of work.
     pub(crate) fn open(matches: &ArgMatches) -> anyhow::Result<Self> {
         let open = |id: &str| {
             let Some(path) = value(matches, id) else { return Ok(None) };
             let check = || -> io::Result<PathBuf> {
-                // What a link leads to is replaced, not the link.
+                // A link's target is replaced, not the link.
                 let path = Path::new(path);
                 let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
                 match path.metadata() {
@@ -45,12 +44,12 @@ impl Outputs {
         Ok(Self { junit: open("junit")?, html: open("html")?, submission: Submission::asked(matches)? })
     }
 
-    /// Whether there is any.
+    /// Whether any file is requested.
     pub(crate) fn is_any(&self) -> bool {
         self.junit.is_some() || self.html.is_some() || self.submission.is_some()
     }
 
-    /// How much of the archive they need.
+    /// The part of the archive that the files need.
     fn depth(&self) -> Depth {
         match (&self.html, &self.junit) {
             (Some(_), _) => Depth::Page,
@@ -66,8 +65,8 @@ impl Outputs {
     }
 }
 
-/// Shows `plugins`, or all and the health of the cluster, writes `outputs`, and says which exit code `--fail-on` wants.
-/// `kept` is whether the archive stays where it is.
+/// Shows `plugins`, or all and the health of the cluster, writes `outputs`, and returns the exit code of `--fail-on`.
+/// `kept` is whether the archive remains at its path.
 pub(crate) fn report(
     matches: &ArgMatches,
     outputs: &Outputs,
@@ -91,7 +90,7 @@ pub(crate) fn report(
     } else {
         show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
     };
-    // Whatever else goes wrong, this is known.
+    // Report the path before any later failure.
     if kept && events {
         shown::archive(&path)?;
     } else if kept {
@@ -108,11 +107,11 @@ pub(crate) fn report(
     })
 }
 
-/// Says why the exit code is not 0.
+/// Prints the reason of an exit code other than 0.
 pub(crate) fn ending(ending: Option<(u8, String)>) -> u8 {
     match ending {
         Some((code, reason)) => {
-            // Nobody may be there to read it, and the code tells it too.
+            // A closed output is acceptable: the exit code has the same information.
             let line = format!("exit {code}: {}\n", base::visible::line(&reason));
             let _ = std::io::stderr().write_all(line.as_bytes());
             code
@@ -121,7 +120,7 @@ pub(crate) fn ending(ending: Option<(u8, String)>) -> u8 {
     }
 }
 
-/// Colours and a width only for a terminal, unless `--color` says otherwise; `NO_COLOR` leaves the colours out.
+/// Colours and width on a terminal only, unless `--color` says otherwise; `NO_COLOR` disables colours.
 pub(crate) fn look(matches: &ArgMatches) -> Look {
     let width = sys::stdout_width();
     let asked = matches.try_get_one::<String>("color").ok().flatten().map_or("auto", String::as_str);
@@ -142,10 +141,10 @@ fn show(opened: &Opened, plugins: &[String], out: &mut impl Write) -> anyhow::Re
     report::show(&opened.source, &opened.files, plugins, view, out)
 }
 
-/// Writes to a pipe or device, or replaces a file once all of it is written.
+/// Writes to a pipe or device, or replaces a file once the content is complete.
 fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let write = || -> anyhow::Result<()> {
-        // Readable only by the user, unless the file is there and has other permissions.
+        // Readable only by the user, unless the file exists with other permissions.
         let mode = match path.metadata() {
             Ok(about) if about.is_file() => sys::mode(&about),
             Ok(_) => {

@@ -1,7 +1,7 @@
-//! What a command line asks of a run: the flags that `run`, `wait` and `gen` share, as settings and a plan.
+//! Converts the flags that `run`, `wait` and `gen` share to settings and a plan.
 //!
-//! Flags of one kind may stand in any order and the later one wins, so those that change plugins are taken in the
-//! order of the line. Reads the files that flags name; asks the cluster for its version only when it must.
+//! Flags of one kind may be in any order and the later one wins, so flags that change plugins are applied in order.
+//! Reads the files named by flags; queries the cluster's version only if necessary.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -29,11 +29,11 @@ use base::small;
 use base::stop::Stop;
 use base::sys;
 
-/// What the newest build is called.
+/// The URL with the name of the newest build.
 const LATEST: &str = "https://storage.googleapis.com/k8s-release-dev/ci/latest.txt";
-/// The pull secret for `--e2e-docker-config-file`, if no other is named.
+/// The default pull secret for `--e2e-docker-config-file`.
 const PULL_SECRET: &str = "auth-repo-cred";
-/// Files that flags name are small: keys, registry lists, credentials.
+/// Maximum size of files named by flags: keys, registry lists, credentials.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The configuration file over the defaults.
@@ -58,7 +58,7 @@ pub(crate) fn settings(matches: &ArgMatches) -> Result<config::Run> {
     Ok(run)
 }
 
-/// What the snapshot hides: rules of a file add to those of the configuration.
+/// Redaction rules of the snapshot: those of a file add to those of the configuration.
 pub(crate) fn redaction(matches: &ArgMatches, run: &mut config::Run) -> Result<()> {
     if matches.value_source("no-redact") == Some(ValueSource::CommandLine) {
         run.redaction.off = matches.get_flag("no-redact");
@@ -70,24 +70,24 @@ pub(crate) fn redaction(matches: &ArgMatches, run: &mut config::Run) -> Result<(
     Ok(())
 }
 
-/// Whether the flags that change no settings are right, so that a mistake in one is found by whatever reads it first.
+/// Checks the flags that are not settings, so that an error in one is found by the first command that reads it.
 pub(crate) fn check(matches: &ArgMatches, run: &config::Run) -> Result<()> {
     ordered(matches)?;
     node_selector(matches)?;
     selected(matches, run).map(drop)
 }
 
-/// Everything about the run. `only` names the one built-in plugin that a command is about.
+/// The complete plan. `only` selects one built-in plugin.
 pub(crate) fn plan(matches: &ArgMatches, only: Option<&str>) -> Result<Plan> {
     assemble(matches, only, Place::Cluster)
 }
 
-/// Everything about a run on this machine. No cluster is asked for anything: its version is what a flag says.
+/// The complete plan of a run on this machine. Queries no cluster: a flag sets the version.
 pub(crate) fn local_plan(matches: &ArgMatches) -> Result<Plan> {
     assemble(matches, None, Place::Here)
 }
 
-/// Where a run takes place.
+/// The location of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Cluster,
@@ -107,7 +107,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     if let Some(registry) = value(matches, "registry")
         && run.worker_image == ours
     {
-        // Whoever keeps all images in one registry keeps ours there, too.
+        // A registry for all images also has the own image.
         run.worker_image = plugin::relocated(&run.worker_image, registry);
     }
     let (mut env, mut changes) = ordered(matches)?;
@@ -140,7 +140,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     }
     let has_ours = found.iter().any(|found| found.built_in && found.definition.name() == builtin::E2E);
     if !has_ours {
-        // Only our own definition takes its image from the version; another's is left as it is.
+        // Only the built-in definition takes its image from the version.
         changes.retain(|change| !is_version_image(change));
     }
     let harden = value(matches, "harden") == Some("on");
@@ -160,7 +160,7 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
         Place::Cluster if version_flag(matches) == "auto" && kit.is_some() => {
             of_version(matches, kit.as_ref())?
         }
-        // Who asks the cluster anyway needs no advice, and who does not need the version need not ask.
+        // `run` and plugins that need the version fail without it; otherwise a warning suffices.
         _ if is_run(matches) || plugins.iter().any(needs_version) => kubernetes_version(matches)?,
         _ => kubernetes_version(matches).unwrap_or_else(|error| {
             log::warn!("plugins are not told the version of the cluster: {error:#}");
@@ -213,13 +213,12 @@ fn assemble(matches: &ArgMatches, only: Option<&str>, place: Place) -> Result<Pl
     })
 }
 
-/// What stands in a kit.
 fn kit(path: &str) -> Result<Kit> {
     let kit = Kit::read(Path::new(path))?;
     kit.with_context(|| format!("`{path}` is not a kit; `sonobuoy images kit` makes one"))
 }
 
-/// The plugins of a kit: ours as they are built in, since flags are about these.
+/// The plugins of a kit: built-in ones in their built-in form, which flags apply to.
 fn of_kit(kit: &Kit) -> Result<Vec<plugin::Found>> {
     let found = kit.plugins.iter().map(|(name, text)| {
         match builtin::named(name).filter(|_| kit.built_in.contains(name)) {
@@ -234,7 +233,7 @@ fn of_kit(kit: &Kit) -> Result<Vec<plugin::Found>> {
     found.collect()
 }
 
-/// The version that a kit is for; for a cluster of another minor version it is the wrong one.
+/// The version of a kit; warns about a cluster of another minor version.
 fn of_version(matches: &ArgMatches, kit: Option<&Kit>) -> Result<String> {
     let version = kit.map(|kit| kit.kubernetes_version.clone()).unwrap_or_default();
     if version.is_empty() {
@@ -251,7 +250,7 @@ fn of_version(matches: &ArgMatches, kit: Option<&Kit>) -> Result<String> {
     Ok(version)
 }
 
-/// The tests find their images in the registry that all others come from, unless something else is said.
+/// Points tests to the registry of all other images, unless set otherwise.
 fn test_images(registry: &str, env: &mut Env, changes: &mut Vec<Change>) {
     const FILE: &str = "registries.yaml";
     const LIST: &str = "KUBE_TEST_REPO_LIST";
@@ -264,14 +263,14 @@ fn test_images(registry: &str, env: &mut Env, changes: &mut Vec<Change>) {
     changes.push(Change::File { plugin: builtin::E2E.into(), name: FILE.into(), text });
 }
 
-/// Whether a flag has a value, given or by default. A flag that the command lacks has none: built with assertions clap calls
-/// asking for it an error, and without them the same as not given.
+/// Whether a flag has a value, given or by default. False for a flag that the command lacks: clap reports an error
+/// for it when built with assertions, and otherwise the same as for an absent one.
 pub(super) fn has_value(matches: &ArgMatches, flag: &str) -> bool {
     matches.try_contains_id(flag).unwrap_or(false)
 }
 
-/// Whether the command is `run`, which creates what `gen` only prints, or `doctor`, which tries the same: a flag that has a
-/// default tells each.
+/// Whether the command is `run`, which creates what `gen` only prints, or `doctor`, which checks the same: the
+/// default of a flag distinguishes them.
 pub(crate) fn is_run(matches: &ArgMatches) -> bool {
     ["local", "nodes"].iter().any(|flag| has_value(matches, flag))
 }
@@ -282,12 +281,12 @@ fn names_image_of_logs(changes: &[Change]) -> bool {
     changes.iter().any(named)
 }
 
-/// Whether anything about a plugin depends on the version of Kubernetes, but what it is told of it.
+/// Whether a plugin depends on the version of Kubernetes other than through its environment.
 fn needs_version(plugin: &Definition) -> bool {
     plugin.name() == builtin::E2E || plugin.to_value().to_string().contains(names::VERSION_PLACEHOLDER)
 }
 
-/// The plugins that `-p` names, or the default ones.
+/// The plugins of `-p`, or the default ones.
 fn selected(matches: &ArgMatches, run: &config::Run) -> Result<Vec<Vec<plugin::Found>>> {
     if run.skip_plugins {
         return Ok(Vec::new());
@@ -301,7 +300,7 @@ fn selected(matches: &ArgMatches, run: &config::Run) -> Result<Vec<Vec<plugin::F
     names.into_iter().map(|name| plugin::find(name, installed.as_ref().ok(), &path)).collect()
 }
 
-/// What the settings say about our own definitions; notes about others go to the user.
+/// Applies the settings to built-in definitions; notes about others are logged.
 fn adopt(found: plugin::Found, run: &config::Run, own_logs: bool, harden: bool) -> Definition {
     for note in &found.notes {
         log::warn!("{note}");
@@ -315,13 +314,13 @@ fn adopt(found: plugin::Found, run: &config::Run, own_logs: bool, harden: bool) 
     if !found.built_in {
         return definition;
     }
-    // Our own image is there already, and the original's has to come from somewhere.
+    // The own image is present already, while the original's has to be pulled.
     if own_logs && let Some(own) = builtin::without_image(definition.name()) {
         definition = own;
     }
     definition.set_pull_policy(&run.image_pull_policy);
     if harden && definition.name() == builtin::SYSTEMD_LOGS {
-        // As the original prints it, it says nothing of the kind; it only reads its node's journal.
+        // The original's output lacks the field; the plugin only reads its node's journal.
         definition.config.permissions = Some(plugin::Permissions::None);
     }
     if definition.name() == builtin::E2E && !run.progress_updates_port.is_empty() {
@@ -333,7 +332,7 @@ fn adopt(found: plugin::Found, run: &config::Run, own_logs: bool, harden: bool) 
 
 type Env = BTreeMap<String, BTreeMap<String, String>>;
 
-/// The flags that change plugins, in the order of the line.
+/// The flags that change plugins, in command-line order.
 fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
     const FLAGS: &[&str] = &[
         "plugin-env",
@@ -356,7 +355,7 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
     ];
     let mut given: Vec<(usize, &str, &str)> = Vec::new();
     for id in FLAGS {
-        // `--configmap` is a flag of one command alone.
+        // `--configmap` exists in one command only.
         let Ok(Some(values)) = matches.try_get_many::<String>(id) else { continue };
         let places = matches.indices_of(id).into_iter().flatten();
         given.extend(places.zip(values).map(|(place, value)| (place, *id, value.as_str())));
@@ -433,9 +432,9 @@ fn ordered(matches: &ArgMatches) -> Result<(Env, Vec<Change>)> {
     Ok((env, changes))
 }
 
-/// Whether a test is one of those that the flags of a run choose; of a run that goes on elsewhere nobody knows.
+/// A filter for tests selected by the flags of a run; a command without such flags selects all.
 pub(super) fn chosen(matches: &ArgMatches) -> Result<impl Fn(&str) -> bool> {
-    // It has a default wherever the tests can be chosen.
+    // The flag has a default in every command that can select tests.
     let is_known = has_value(matches, "harden");
     let (env, _) = ordered(matches)?;
     let mut e2e = builtin::named(builtin::E2E).context("the built-in e2e")?;
@@ -451,12 +450,12 @@ pub(super) fn chosen(matches: &ArgMatches) -> Result<impl Fn(&str) -> bool> {
     })
 }
 
-/// The run that `--resume` names.
+/// The interrupted run of `--resume`.
 fn interrupted(archive: &str) -> Result<report::Interrupted> {
     report::interrupted(archive, builtin::E2E).with_context(|| format!("--resume {archive}"))
 }
 
-/// A pattern for the e2e tests that failed in an archive.
+/// A pattern of the e2e tests that failed in an archive.
 fn failed_tests(archive: &str) -> Result<String> {
     let names = report::failed(archive, builtin::E2E).with_context(|| format!("--rerun-failed {archive}"))?;
     if names.is_empty() {
@@ -474,7 +473,7 @@ fn is_version_image(change: &Change) -> bool {
     [CONFORMANCE, CONFORMANCE_LATEST].iter().any(|repository| *image == version_image(repository))
 }
 
-/// `PLUGIN.NAME=VALUE`; without a value the variable is removed.
+/// Parses `PLUGIN.NAME=VALUE`; without a value the variable is removed.
 fn variable(text: &str) -> Result<(&str, &str, &str)> {
     let (plugin, rest) = text.split_once('.').unwrap_or(("", ""));
     let (name, value) = rest.split_once('=').unwrap_or((rest, ""));
@@ -494,18 +493,18 @@ fn node_selector(matches: &ArgMatches) -> Result<BTreeMap<String, String>> {
         .collect()
 }
 
-/// What the last of the flags for the version says.
+/// The value of the last version flag.
 fn version_flag(matches: &ArgMatches) -> &str {
     let given = ["kubernetes-version", "kube-conformance-image-version"]
         .iter()
-        // Not every command that asks has the old name.
+        // Not every command with the flag has its old name.
         .filter(|id| has_value(matches, id))
         .filter_map(|id| Some((matches.indices_of(id)?.next_back()?, value(matches, id)?)))
         .max();
     given.map_or("auto", |(_, version)| version)
 }
 
-/// The version that images are for. Only `auto` needs a cluster.
+/// The Kubernetes version of images. Only `auto` needs a cluster.
 pub(crate) fn kubernetes_version(matches: &ArgMatches) -> Result<String> {
     match version_flag(matches) {
         "auto" => {
@@ -546,7 +545,7 @@ fn check_docker_config_version(version: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether roles and bindings are made; `Detect` asks the cluster for its API groups.
+/// Whether to create roles and bindings; `Detect` queries the cluster's API groups.
 pub(crate) fn rbac(matches: &ArgMatches) -> Result<bool> {
     match value(matches, "rbac") {
         Some("Disable") => Ok(false),
@@ -577,7 +576,7 @@ pub(crate) fn base_name(path: &str) -> Result<String> {
     }
 }
 
-/// A file that a flag names, as text.
+/// The text of a file named by a flag.
 pub(crate) fn read_text(path: &str) -> Result<String> {
     let bytes = read_file(path)?;
     String::from_utf8(bytes).map_err(|error| {

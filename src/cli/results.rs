@@ -1,4 +1,4 @@
-//! `sonobuoy results`: an archive for people and for programs.
+//! `sonobuoy results`: shows an archive, as text or for programs.
 
 use std::io::{BufWriter, IsTerminal as _, Write};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use super::{output, usage};
 use crate::remote::seal;
 use crate::report::{self, Depth, Diff, Facts, Look, Many, Mode, Objects, Overview, View};
 
-/// What `--facts` says for every fact, not only those in tables.
+/// The value of `--facts` for all facts, not only those in tables.
 const ALL: &str = "all";
 
 /// Runs the command.
@@ -44,12 +44,12 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             export(archive, value(matches, "plugin"), value(matches, "node"), format, look, fail_on, &mut out)
         }
     };
-    // What was found out before an error is shown before it.
+    // Flush the output before reporting an error.
     out.flush()?;
     result.map(ExitCode::from).with_context(|| format!("could not process archive: {archive}"))
 }
 
-/// Whether the report is the one for people: asked for, or by default where a terminal shows it.
+/// Whether to print the text report: requested, or by default on a terminal.
 fn is_for_people(matches: &ArgMatches) -> bool {
     let given = matches.value_source("mode") == Some(ValueSource::CommandLine);
     let mode = matches.get_one::<String>("mode").map_or("", String::as_str);
@@ -57,7 +57,6 @@ fn is_for_people(matches: &ArgMatches) -> bool {
     is_text && (mode == "summary" || !given && std::io::stdout().is_terminal())
 }
 
-/// What the nodes are made of.
 fn facts(matches: &ArgMatches, archive: &str) -> anyhow::Result<ExitCode> {
     let whole = matches.get_one::<String>("facts").is_some_and(|word| word == ALL);
     let plugin = value(matches, "plugin");
@@ -79,7 +78,7 @@ pub(super) fn write_facts(facts: &Facts, format: &str, look: Look) -> anyhow::Re
     Ok(out.flush()?)
 }
 
-/// Several archives beside each other.
+/// Shows several archives side by side.
 fn many(matches: &ArgMatches, archives: &[&String]) -> anyhow::Result<ExitCode> {
     let mut many = Many::default();
     let mut worst = None::<(u8, String)>;
@@ -89,7 +88,7 @@ fn many(matches: &ArgMatches, archives: &[&String]) -> anyhow::Result<ExitCode> 
         let overview = Overview::read(&opened, value(matches, "node")).with_context(describe)?;
         many.add(&overview).with_context(describe)?;
         let ending = overview.ending(value(matches, "fail-on").unwrap_or("never"));
-        // 3, that something failed, is worse than 4.
+        // 3 (something failed) is worse than 4.
         worst = match (worst, ending) {
             (Some(a), Some(b)) => Some(if b.0 < a.0 { b } else { a }),
             (a, b) => a.or(b.map(|(code, reason)| (code, format!("{archive}: {reason}")))),
@@ -109,7 +108,7 @@ fn many(matches: &ArgMatches, archives: &[&String]) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::from(super::report::ending(worst)))
 }
 
-/// What `--mode` may say, with what it shows here; the first is another report.
+/// Values of `--mode` with the mode shown; the first means another report.
 const MODES: [(&str, Mode); 5] = [
     ("summary", Mode::Report),
     ("report", Mode::Report),
@@ -118,7 +117,7 @@ const MODES: [(&str, Mode); 5] = [
     ("readable", Mode::Readable),
 ];
 
-/// The mode that a word means.
+/// The mode of a word.
 fn mode(word: &str) -> anyhow::Result<Mode> {
     let known = MODES.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode);
     known.ok_or_else(|| {
@@ -128,7 +127,7 @@ fn mode(word: &str) -> anyhow::Result<Mode> {
     })
 }
 
-/// The modes of the original.
+/// Shows an archive in a mode of the original.
 fn show(matches: &ArgMatches, archive: &str, fail_on: &str, out: &mut impl Write) -> anyhow::Result<u8> {
     let mode = value(matches, "mode").map_or(Ok(Mode::Report), mode)?;
     let view = View { mode, node: value(matches, "node"), skip_prefix: matches.get_flag("skip-prefix") };
@@ -141,7 +140,7 @@ fn show(matches: &ArgMatches, archive: &str, fail_on: &str, out: &mut impl Write
     Ok(super::report::ending(Overview::read(&opened, view.node)?.ending(fail_on)))
 }
 
-/// The report for people, or another format.
+/// Shows the text report, or writes another format.
 fn export(
     archive: &str,
     plugin: Option<&str>,
@@ -180,7 +179,7 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         let archive = value(matches, name).context("two archives are needed")?;
         let opened = report::open(archive, None, Depth::Nodes);
         let mut opened = opened.with_context(|| format!("could not process archive: {archive}"))?;
-        // A plugin may be in one of them only.
+        // A plugin may be in only one of them.
         opened.plugins.retain(|plugin| value(matches, "plugin").is_none_or(|only| only == plugin));
         anyhow::Ok(opened)
     };
@@ -190,13 +189,13 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         anyhow::ensure!(known, "neither archive has results of the plugin `{plugin}`");
     }
     let diff = Diff::between(&before, &after)?;
-    // One plugin has no objects of the cluster.
+    // Cluster objects do not belong to a single plugin.
     let objects = match value(matches, "plugin") {
         None => Objects::between(&before.source, &after.source)?,
         Some(_) => None,
     };
     let tests = objects.is_none() || !before.plugins.is_empty() || !after.plugins.is_empty();
-    // Colours are ours; the names of others are shown in words.
+    // Colours are written here; control characters in untrusted text are made visible.
     let colours = value(matches, "format").is_none_or(|format| format == "text");
     let mut out = BufWriter::with_capacity(64 << 10, if colours { output::raw() } else { output::stdout() });
     match value(matches, "format") {

@@ -1,4 +1,4 @@
-//! `sonobuoy retrieve`: the archive of a run, here. Prints file names and nothing else on stdout.
+//! `sonobuoy retrieve`: downloads the archive of a run. Prints only file names on stdout.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use crate::remote::{Failure, Retrieval};
 use base::at::At as _;
 use base::{archive, live, visible};
 
-/// The transfer failed, as opposed to everything that comes before it.
+/// Exit code of a failed transfer, as opposed to earlier failures.
 const TRANSFER: u8 = 2;
 
 /// Runs the command.
@@ -66,13 +66,13 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Writes a line to standard error that scripts of the original look for.
+/// Writes a line of the original, for scripts, to standard error.
 fn say(line: &str) {
     let line = format!("{}\n", visible::line(&visible::without_codes(line)));
     let _ = live::around(|| std::io::stderr().write_all(line.as_bytes()));
 }
 
-/// Unpacks each archive beside itself, and removes it.
+/// Unpacks each archive next to it, and deletes the archive.
 fn extract(paths: &[PathBuf], into: &Path) -> anyhow::Result<()> {
     for path in paths {
         let file = File::open(path).at("cannot read", path)?;

@@ -1,4 +1,4 @@
-//! `sonobuoy run`: puts a run into a cluster, and with `--wait` sees it through.
+//! `sonobuoy run`: starts a run in a cluster, and waits for its end with `--wait`.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         return local::run(matches);
     }
     let afterwards = Afterwards::asked(matches)?;
-    // Whoever wants something done afterwards wants to wait for it.
+    // Steps after the run imply waiting for it.
     let wait = Wait::asked(matches, if afterwards.is_asked() { DAY } else { 0 })?;
     let skip = skipped(matches)?;
     let given = read_given(matches)?;
@@ -38,7 +38,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
         Some(_) if !streamed => Some(CredentialsFile::create(&credentials)?),
         _ => None,
     };
-    // What is wrong with plugins is said whether there is a cluster or not.
+    // Report problems of plugins even without a cluster.
     let (objects, namespace) = match given {
         Some(objects) => with_namespace(matches, objects)?,
         None => {
@@ -68,7 +68,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     if std::io::stderr().is_terminal() {
         log::info!("the run in namespace `{namespace}` was created: {} objects", objects.len());
     }
-    // The run is there, and tells its status by its annotation as well.
+    // The run exists, and its annotation has the status as well.
     let mut show_way = |client: &Client| {
         let Some(service) = &service else { return };
         let written = service.credentials(client, &namespace).and_then(|found| match file.take() {
@@ -108,7 +108,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     Ok(conclude(&run, code, &namespace))
 }
 
-/// The status service that was asked for.
+/// The requested status service.
 fn service(matches: &ArgMatches, given: bool) -> Result<Option<Service>> {
     let kind = matches.get_one::<String>("status-service").map_or("none", String::as_str);
     if kind == "none" {

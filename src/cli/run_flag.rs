@@ -1,6 +1,6 @@
 //! The commands that share one flag set: `run`, `wait` and all of `gen`, so that they are interchangeable word for word.
 //!
-//! What overrides the run's configuration has its default there, see [`super::overrides`].
+//! Defaults of flags that override the run's configuration are defined there, see [`super::overrides`].
 
 use clap::{Arg, ArgAction, Command};
 
@@ -28,7 +28,7 @@ pub(crate) fn run() -> Command {
 pub(crate) fn doctor() -> Command {
     command("doctor", "Check whether a cluster is fit for a run")
         .args(shared(Made::ByRun))
-        // A command line of `run` is checked by replacing one word.
+        // A command line of `run` can be checked by replacing one word.
         .args(afterwards().map(|arg| arg.hide(true)))
         .arg(
             list("nodes", "N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
@@ -44,7 +44,7 @@ pub(crate) fn doctor() -> Command {
 
 /// `wait`.
 pub(crate) fn wait() -> Command {
-    // The others are taken, as in the original, and mean nothing here.
+    // The others are accepted, as in the original, but have no effect.
     let own =
         |arg: &Arg| OF_WAIT.contains(&arg.get_id().as_str()) || arg.get_help_heading() == Some(AFTERWARDS);
     let shared = shared(Made::ByRun).into_iter().chain(afterwards());
@@ -52,7 +52,7 @@ pub(crate) fn wait() -> Command {
         .args(shared.map(|arg| if own(&arg) { arg } else { arg.hide(true) }))
 }
 
-/// The flags that mean something to `wait`, beside those of [`afterwards`].
+/// The flags that have an effect on `wait`, in addition to those of [`afterwards`].
 const OF_WAIT: &[&str] = &[
     "namespace",
     "config",
@@ -71,7 +71,7 @@ const OF_WAIT: &[&str] = &[
 /// The heading of the flags of [`afterwards`].
 const AFTERWARDS: &str = "When the run is over";
 
-/// How the printed objects differ from those of `run`.
+/// The differences of the printed objects from those of `run`.
 const OF_ORIGINAL: &str = "By default, this prints the objects of the original. With --harden on, it prints those of `run`, except that `run` \
                            collects journals with its own image (-p systemd-logs-native), has the e2e tests print their names \
                            (E2E_EXTRA_GINKGO_ARGS), and with --registry passes their registries.";
@@ -158,7 +158,7 @@ fn show_default_pod_spec() -> Arg {
     switch("show-default-podspec", "Write default pod specs out in plugin definitions")
 }
 
-/// What `run` and `wait` do when the run is over.
+/// The flags of `run` and `wait` about the end of the run.
 fn afterwards() -> [Arg; 8] {
     [
         text("retrieve", "DIR", "Fetch the archive into this folder"),
@@ -181,12 +181,12 @@ fn afterwards() -> [Arg; 8] {
     .map(|arg| arg.help_heading(AFTERWARDS))
 }
 
-/// Who makes the objects: the two differ in a few defaults.
+/// The command that creates the objects; some defaults depend on it.
 #[derive(Clone, Copy)]
 enum Made {
-    /// With a cluster that can be asked, and without a manifest that anybody compares.
+    /// With access to a cluster, and without a manifest to compare.
     ByRun,
-    /// As the original does.
+    /// As in the original.
     ByGen,
 }
 

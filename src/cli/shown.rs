@@ -1,6 +1,6 @@
-//! How a command tells what goes on: `--output`, or what standard output and standard error are.
+//! Selects the form of progress output: `--output`, or by the type of standard output and standard error.
 //!
-//! Owns the decision and where lines go; what they say and when is `board`'s.
+//! Owns the decision and the destination of lines; `board` owns content and timing.
 
 use std::io::Write as _;
 
@@ -13,12 +13,12 @@ use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::{clock, live, logger, temp, visible};
 
-/// What `--output` takes.
+/// Values of `--output`.
 pub(crate) const WORDS: &[&str] = &["plain", "board", "json"];
-/// What the board tells already; their messages still go to the run's log.
+/// Modules whose messages repeat the board; they still go to the run's log.
 const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipeline::launch"];
 
-/// What `--output` says; none if it says nothing. A board that cannot be drawn becomes lines.
+/// The output of `--output`; `None` without it. A board that cannot be drawn becomes lines.
 fn asked_for(matches: &ArgMatches) -> Option<Output> {
     let word = matches.try_get_one::<String>("output").ok().flatten()?;
     match word.as_str() {
@@ -32,23 +32,23 @@ fn asked_for(matches: &ArgMatches) -> Option<Output> {
     }
 }
 
-/// What is asked for, else a board at a terminal; none where lines of the original are expected.
+/// The requested output, else a board on a terminal; `None` for the original's lines.
 pub(crate) fn or_original(matches: &ArgMatches) -> Option<Output> {
     let watched = || std::io::IsTerminal::is_terminal(&std::io::stdout()) && board::possible();
     asked_for(matches).or_else(|| watched().then_some(Output::Board))
 }
 
-/// What is asked for, else a board where one can be drawn, else lines.
+/// The requested output, else a board if one can be drawn, else lines.
 pub(crate) fn or_plain(matches: &ArgMatches) -> Output {
     asked_for(matches).unwrap_or_else(usual)
 }
 
-/// A board where one can be drawn, else lines.
+/// A board if one can be drawn, else lines.
 pub(crate) fn usual() -> Output {
     if board::possible() { Output::Board } else { Output::Plain }
 }
 
-/// A board where one can be drawn and is not refused, else signs of life alone: for what is over soon.
+/// A board if one can be drawn and is not declined, else only heartbeats: for short operations.
 pub(crate) fn or_quiet(matches: &ArgMatches) -> Output {
     match or_plain(matches) {
         Output::Board => Output::Board,
@@ -56,17 +56,17 @@ pub(crate) fn or_quiet(matches: &ArgMatches) -> Output {
     }
 }
 
-/// Whether standard output is for events alone.
+/// Whether standard output carries only events.
 pub(crate) fn is_json(matches: &ArgMatches) -> bool {
     asked_for(matches) == Some(Output::Json)
 }
 
-/// Tells programs what came of it; `path` is where it is.
+/// Reports the archive to programs; `path` is its location.
 pub(crate) fn archive(path: &str) -> Result<()> {
     output::data(&format!("{}\n", board::archive_event(path)))
 }
 
-/// Whoever pressed Ctrl-C knows that it did not go well; this is what became of it.
+/// The outcome of a command interrupted by Ctrl-C.
 #[derive(Debug)]
 pub(crate) struct Interrupted(pub(crate) String);
 
@@ -78,10 +78,10 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// What a shell reports for a program that Ctrl-C ended.
+/// The exit code that a shell reports for a program ended by Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// What Ctrl-C and the end of a container or session stop.
+/// A `Stop` that Ctrl-C and the end of a container or session trigger.
 pub(crate) fn stop_on_signal() -> Result<Stop> {
     let stop = Stop::new();
     let asked = stop.clone();
@@ -89,12 +89,12 @@ pub(crate) fn stop_on_signal() -> Result<Stop> {
     Ok(stop)
 }
 
-/// From now on Ctrl-C and the end of a container or session end the program, and its temporary folders.
+/// Makes Ctrl-C and the end of a container or session exit the program and delete its temporary folders.
 pub(crate) fn exit_on_signal() -> Result<()> {
     Ok(sys::on_signal(&[Signal::Interrupt, Signal::Terminate], || temp::exit(INTERRUPTED.into()))?)
 }
 
-/// From now on Ctrl-C asks `stop`, and another one ends the program.
+/// Makes Ctrl-C trigger `stop`, and a second one exit the program.
 pub(crate) fn stop_on_interrupt(stop: &Stop) -> Result<()> {
     let stop = stop.clone();
     sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || {
@@ -117,7 +117,7 @@ pub(crate) fn with<T>(output: Output, plain: Plain, work: impl FnOnce(&Board) ->
         }
         (Output::Board, _) => {
             let line = format!("{}\n", visible::line(line));
-            // Nobody may be there any more.
+            // Standard error may be closed.
             let _ = live::around(|| std::io::stderr().write_all(line.as_bytes()));
             Ok(())
         }
@@ -128,16 +128,16 @@ pub(crate) fn with<T>(output: Output, plain: Plain, work: impl FnOnce(&Board) ->
     worked
 }
 
-/// Where plain lines go.
+/// The destination of plain lines.
 #[derive(Clone, Copy)]
 pub(crate) enum Plain {
-    /// They are what was asked for.
+    /// Standard output: the lines are the requested output.
     Stdout,
-    /// Standard output is for what comes of it.
+    /// The log: standard output carries the result.
     Log,
 }
 
-/// Now, as `HH:MM:SS` in UTC.
+/// The current time as `HH:MM:SS` in UTC.
 pub(crate) fn time() -> String {
     clock::now().get(11..19).unwrap_or_default().to_owned()
 }

@@ -1,4 +1,4 @@
-//! `sonobuoy splat`: runs in the aggregator's container, and sends what it has to whoever retrieves it.
+//! `sonobuoy splat`: sends the archives from the aggregator's container to the retrieving client.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         partial(folder)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // Whoever retrieves knows an archive without entries for a run that is not over.
+    // Clients treat an archive without entries as an unfinished run.
     let files = archive::finished(folder).unwrap_or_else(|error| {
         log::warn!("{error:#}");
         Vec::new()
@@ -39,7 +39,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Packs the folder of the run as it is now.
+/// Packs the folder of the run in its current state.
 fn partial(folder: &Path) -> anyhow::Result<()> {
     let entries = std::fs::read_dir(folder).at("cannot read", folder)?;
     let mut runs: Vec<_> =

@@ -20,7 +20,7 @@ use base::json;
 use base::stop::Stop;
 use base::sys;
 
-/// A status service that does not answer within this time is not used.
+/// Timeout after which the status service is not used.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs the command.
@@ -29,7 +29,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     let form = Form { all: matches.get_flag("show-all"), json: matches.get_flag("json") };
     let watched = matches.get_flag("watch");
     let source = source(matches, service(matches, namespace)?.as_ref(), watched, &Stop::new())?;
-    // No run at all is an error, with `--watch` as well.
+    // A missing run is an error, also with `--watch`.
     let state = source.read(namespace)?;
     if watched {
         shown::stop_on_interrupt(source.stop())?;
@@ -60,7 +60,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
     Ok(code(&state))
 }
 
-/// Keeps the certificate of the run's authority, unless the name of its archive shows that it is kept.
+/// Stores the certificate of the run's authority, unless the name of its archive shows that it is stored.
 fn learn(matches: &ArgMatches, source: &Source, namespace: &str, run: &status::Run) {
     let Ok(kept) = Authorities::of_user() else { return };
     if layout::run_of_archive(&run.archive.name).and_then(|uuid| kept.of(uuid)).is_some() {
@@ -108,8 +108,8 @@ pub(crate) fn service(matches: &ArgMatches, namespace: &str) -> Result<Option<Cr
     Ok(usable(matches, Credentials::take(stdin.lock(), namespace).context("standard input")))
 }
 
-/// Where the status is read: from the service if it answers, else from the cluster. The usual file of credentials is only
-/// used to read once, since a watch of the cluster reports more: pods that do not start, and pods that are gone.
+/// The source of the status: the service if it responds, else the cluster. The default credentials file is only used
+/// for a single read, since watching the cluster reports more: pods that do not start, and deleted pods.
 pub(crate) fn source(
     matches: &ArgMatches,
     service: Option<&Credentials>,
@@ -139,13 +139,12 @@ fn named(matches: &ArgMatches) -> bool {
     matches.contains_id("credentials")
 }
 
-/// Logs why the service is not used. A file that was named must be right; the usual one may belong to anyone.
+/// Logs why the service is not used. A named file must be valid; the default one may belong to another run.
 fn usable<T>(matches: &ArgMatches, found: Result<T>) -> Option<T> {
     let level = if named(matches) { log::Level::Warn } else { log::Level::Debug };
     found.inspect_err(|error| log::log!(level, "the status service was not asked: {error:#}")).ok()
 }
 
-/// What is printed.
 #[derive(Clone, Copy)]
 struct Form {
     all: bool,
@@ -174,7 +173,7 @@ impl Form {
     }
 }
 
-/// 1 for a run that has failed or brought nothing, or whose aggregator cannot go on.
+/// 1 for a run that failed or delivered no results, or whose aggregator cannot continue.
 fn code(state: &State) -> ExitCode {
     match state {
         State::Told(run) if run.brought_nothing() => ExitCode::FAILURE,
@@ -183,7 +182,7 @@ fn code(state: &State) -> ExitCode {
     }
 }
 
-/// Shows every change until the run is over: on a board, else one below the other.
+/// Shows every change until the run is over: on a board, else one after the other.
 fn watch(
     source: &Source,
     namespace: &str,
@@ -222,7 +221,7 @@ fn watch(
     }
 }
 
-/// The lines of `text` that were not in `before`, each with the time.
+/// The lines of `text` that are not in `before`, each with the time.
 fn stamped(before: &str, text: &str) -> String {
     let known: std::collections::HashSet<Vec<&str>> =
         before.lines().map(|line| line.split_whitespace().collect()).collect();

@@ -1,6 +1,6 @@
-//! The status of a run as people read it: tables and sentences.
+//! The status of a run as text: tables and sentences.
 //!
-//! Columns are right-aligned with three blanks before each, as scripts of the original expect them.
+//! Columns are right-aligned with three spaces before each, as scripts of the original expect.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use crate::status::{COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
 use base::visible;
 use client::protocol::Progress;
 
-/// Where bugs are reported.
+/// The page for bug reports.
 const BUGS: &str = "the page that this program comes from";
-/// Maximum lines of messages, and letters of each, which leave room for the table on a screen.
+/// Maximum lines of messages, and letters of each, so that the table stays on the screen.
 const MAX_NOTES: usize = 12;
 const MAX_NOTE: usize = 400;
-/// Maximum nodes to name that have the same message.
+/// Maximum nodes to name for one message.
 const MAX_PLACES: usize = 3;
 
-/// One row for each plugin, status and result.
+/// One row per plugin, status and result.
 pub(crate) fn summary(run: &Run) -> String {
     let mut groups: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
     let mut entries: BTreeMap<&str, (u64, Option<&Progress>)> = BTreeMap::new();
@@ -29,14 +29,14 @@ pub(crate) fn summary(run: &Run) -> String {
     }
     let mut rows = vec![["PLUGIN", "STATUS", "RESULT", "COUNT", "PROGRESS"].map(str::to_owned)];
     rows.extend(groups.iter().map(|((plugin, status, result), count)| {
-        // Progress of several nodes cannot be told in one cell.
+        // Progress of several nodes does not fit into one cell.
         let shown = entries.get(plugin).and_then(|(count, progress)| progress.filter(|_| *count == 1));
         [(*plugin).into(), (*status).into(), (*result).into(), count.to_string(), cell(shown)]
     }));
     align(&rows)
 }
 
-/// One row for each plugin and node.
+/// One row per plugin and node.
 pub(crate) fn all(run: &Run) -> String {
     let mut rows = vec![["PLUGIN", "NODE", "STATUS", "RESULT", "PROGRESS"].map(str::to_owned)];
     rows.extend(run.plugins.iter().flatten().map(|entry| {
@@ -50,7 +50,7 @@ pub(crate) fn all(run: &Run) -> String {
     align(&rows)
 }
 
-/// How the run stands, in the words of the original, which scripts look for.
+/// The state of the run in the original's words, which scripts look for.
 pub(crate) fn sentence(run: &Run) -> String {
     match &*run.status {
         RUNNING => "Sonobuoy is still running. Runs can take 60 minutes or more depending on cluster and plugin configuration.".into(),
@@ -61,7 +61,7 @@ pub(crate) fn sentence(run: &Run) -> String {
     }
 }
 
-/// The same for an aggregator that publishes no status, by the phase of its pod.
+/// The state for an aggregator that publishes no status, from the phase of its pod.
 pub(crate) fn silent_sentence(phase: &str, no_image: Option<&str>) -> String {
     match (phase, no_image) {
         ("Running", _) => "The Sonobuoy aggregator is running but is unable to obtain the plugin status information.\n\nIf this state persists, use kubectl to debug further.".into(),
@@ -72,8 +72,8 @@ pub(crate) fn silent_sentence(phase: &str, no_image: Option<&str>) -> String {
     }
 }
 
-/// What else there is to say of a run, a line each: why it failed, what becomes of its archive, which tests run, what is
-/// wrong with plugins. No more lines than a screen has.
+/// Further notes on a run, one per line: why it failed, the fate of its archive, running tests, problems of plugins.
+/// Limited to the height of a screen.
 pub(crate) fn notes(run: &Run) -> Vec<String> {
     let error = run.error.as_deref().map(visible::line).unwrap_or_default();
     let own = match (&*run.status, run.upload.as_deref()) {
@@ -95,7 +95,7 @@ pub(crate) fn notes(run: &Run) -> Vec<String> {
     lines
 }
 
-/// What is wrong with plugins, a line of limited length for each plugin and cause.
+/// Problems of plugins, a line of limited length per plugin and cause.
 fn troubles(run: &Run) -> Vec<String> {
     let line = |trouble: &Trouble| {
         let line = board::sentence(trouble, MAX_PLACES);
@@ -107,7 +107,7 @@ fn troubles(run: &Run) -> Vec<String> {
     board::troubles(run).iter().map(line).collect()
 }
 
-/// Which tests run, a line for each plugin that tells.
+/// Running tests, one line per plugin that reports them.
 fn tests(run: &Run) -> Vec<String> {
     let open = run.plugins.iter().flatten().filter(|entry| entry.status == RUNNING);
     let tests = open.filter_map(|entry| {

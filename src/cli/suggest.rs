@@ -1,6 +1,7 @@
-//! What somebody may have meant who typed a command, a flag or an argument that does not exist.
+//! Suggests the intended command, flag or argument for an unknown one.
 //!
-//! Owns the words that people bring along from other programs. What is hidden is never suggested: it is for machines.
+//! Owns the words that users know from other programs. Hidden commands and flags are never suggested: they are for
+//! machines.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use super::table;
 use crate::plugin::builtin;
 use base::near;
 
-/// What other programs call a command.
+/// Commands of other programs, with the equivalent here.
 const COMMANDS: &[(&str, &str)] = &[
     ("start", "run"),
     ("create", "run"),
@@ -42,7 +43,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("gen manifest", "gen"),
 ];
 
-/// What other programs call a flag.
+/// Flags of other programs, with the equivalent here.
 const FLAGS: &[(&str, &str)] = &[
     ("ns", "namespace"),
     ("verbose", "level"),
@@ -70,7 +71,7 @@ fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|inner| !inner.is_hide_set())
 }
 
-/// The commands that `word` may mean below `path`; those elsewhere are named whole.
+/// The commands that `word` may mean below `path`; others are given in full.
 pub(super) fn command(word: &str, path: &[String]) -> String {
     let table = table::shown();
     let lower = word.to_lowercase();
@@ -94,7 +95,7 @@ pub(super) fn command(word: &str, path: &[String]) -> String {
     asked(&found)
 }
 
-/// What was left out, in an example.
+/// An example of the missing argument.
 pub(super) fn missing(path: &[String]) -> &'static str {
     match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["plugin", "install"] => {
@@ -130,7 +131,7 @@ pub(super) fn flag(flag: &str, path: &[String]) -> String {
     asked(&found.into_iter().map(|name| format!("--{name}")).collect::<Vec<_>>())
 }
 
-/// The same letter, as the command has it.
+/// The same letter in the case that the command has.
 pub(super) fn short(flag: &str, path: &[String]) -> String {
     let Some(letter) = flag.chars().nth(1) else { return String::new() };
     if letter == 'V' {
@@ -142,7 +143,7 @@ pub(super) fn short(flag: &str, path: &[String]) -> String {
     asked(&shorts.filter(same).map(|short| format!("-{short}")).collect::<Vec<_>>())
 }
 
-/// What an argument may be meant for that the command does not take.
+/// The probable meaning of an unexpected argument.
 pub(super) fn argument(word: &str, path: &[String]) -> String {
     let Ok(command) = table::command_at(table::shown(), path) else { return String::new() };
     let has = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));

@@ -1,7 +1,7 @@
-//! Every command: its name, aliases, arguments and flags; the same table makes help, man pages and completions.
+//! Every command: name, aliases, arguments and flags; the source of help, man pages and completions.
 //!
-//! Knows no meaning of any of them: that stands in `cli/<command>.rs`. The kinds of flags and the sets that
-//! commands share are in [`super::flag`], what `run` and `gen` take in [`super::run_flag`].
+//! Does not know their effects: those are in `cli/<command>.rs`. The kinds of flags and the sets that commands share
+//! are in [`super::flag`], the flags of `run` and `gen` in [`super::run_flag`].
 
 use clap::{Arg, Command};
 
@@ -13,10 +13,10 @@ use super::flag::{
 use super::run_flag::{self, estimate};
 use crate::names;
 
-/// Groups: without one of their commands they only print help.
+/// Groups, which only print help without a subcommand.
 pub(crate) const GROUPS: &[&[&str]] = &[&[], &["get"], &["gather"], &["plugin"], &["worker"]];
 
-/// What somebody new wants to know.
+/// Advice for new users.
 const FIRST_STEPS: &str = "\
 First steps:
   sonobuoy run --local -p FILE             try a plugin on this machine, without a cluster
@@ -24,13 +24,13 @@ First steps:
   sonobuoy results \"$(sonobuoy retrieve)\"  fetch the results and report on them
   sonobuoy delete --wait                   clean up";
 
-/// What a list of images takes.
+/// A note on listing images.
 const EXECUTES: &str = "\
 Only the conformance image knows the images of its tests: listing them
 executes that image's program, isolated from this machine, or not at all.
 --images-from takes a list instead, and -p plugins without e2e.";
 
-/// How the scripts get into their shells.
+/// How to install the scripts in shells.
 const INTO_SHELLS: &str = "\
 In the shell's own start file, such as ~/.bashrc:
   bash        source <(sonobuoy completion bash)
@@ -38,7 +38,7 @@ In the shell's own start file, such as ~/.bashrc:
   fish        sonobuoy completion fish | source
   powershell  sonobuoy completion powershell | Out-String | Invoke-Expression";
 
-/// The table as people see it: in help, man pages and completions.
+/// The table for display: in help, man pages and completions.
 pub(crate) fn shown() -> Command {
     let version = command("version", "Print the version of this program")
         .arg(switch("short", "Print nothing but the version"))
@@ -56,7 +56,7 @@ pub(crate) fn shown() -> Command {
         .arg(switch("seals", "Write the seals of the archives instead"));
     let aggregator = command("aggregator", "Receive the results of a run (inside the cluster)")
         .hide(true)
-        // What manifests of old versions call it.
+        // The name in manifests of old versions.
         .alias("master")
         .arg(switch("no-exit", "Keep running when the run is over, so that results can be fetched"))
         .args(cluster());
@@ -102,17 +102,17 @@ pub(crate) fn shown() -> Command {
         .subcommands([aggregator, worker(), splat, post_process, man])
 }
 
-/// The table as it is parsed.
+/// The table for parsing.
 pub(crate) fn parsed() -> Command {
     accepting_values(shown())
 }
 
-/// What a command is called: `sonobuoy gen plugin`.
+/// The full name of a command: `sonobuoy gen plugin`.
 pub(crate) fn name(path: &[String]) -> String {
     std::iter::once("sonobuoy").chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
 }
 
-/// The command at `path`, ready to print its help; `Err` has the word that names none.
+/// The command at `path`, ready to print its help; `Err` has the unknown word.
 pub(crate) fn command_at(mut table: Command, path: &[String]) -> Result<Command, String> {
     table.build();
     let mut command = table;
@@ -154,7 +154,7 @@ fn e2e() -> Command {
         .args(cluster())
 }
 
-/// Gives up the isolation of a trusted image.
+/// The flag that disables the isolation of a trusted image.
 fn unconfined() -> Arg {
     switch(
         "unconfined",
@@ -470,7 +470,7 @@ fn gather() -> Command {
                 .arg(text("to", "FILE", "File to write instead of the termination message")),
         )
         .subcommand(
-            // How the node's own programs are started, with the node's libraries.
+            // Starts the node's own programs with the node's libraries.
             command("inside", "Run a program under another root").hide(true).arg(
                 Arg::new("call")
                     .value_names(["ROOT", "PROGRAM"])

@@ -1,6 +1,6 @@
-//! Images on their way, one after the other: a board at a terminal, lines and signs of life elsewhere.
+//! Transfers images one after the other: a board on a terminal, lines and heartbeats elsewhere.
 //!
-//! Owns what is counted, and that one image that fails keeps no other from its way. Knows nothing of registries.
+//! Owns the counts, and continues after the failure of an image. Knows nothing of registries.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,11 +12,11 @@ use super::shown::{self, Plain};
 use crate::board::{Board, Output, Scene, Task, Unit};
 use base::oci::Descriptor;
 
-/// Images on their way.
+/// A sequence of transfers.
 pub(super) struct Transfers<'a> {
     board: &'a Board,
     title: &'a str,
-    /// Whether there is a board, so that other programs' own progress would be in its way.
+    /// Whether a board is drawn, which other programs' progress output would garble.
     pub(super) drawn: bool,
     state: RefCell<State>,
 }
@@ -24,13 +24,13 @@ pub(super) struct Transfers<'a> {
 #[derive(Default)]
 struct State {
     all: Task,
-    /// The one that is at work, by name.
+    /// The name of the current image.
     current: String,
-    /// Its parts by digest: how large they are, and how much of them is there.
+    /// Its layers by digest: size and bytes transferred.
     parts: HashMap<String, (u64, u64)>,
 }
 
-/// Takes `step` with each image, under this title; one that only says what would be done needs no board.
+/// Calls `step` for each image, under this title; a dry run needs no board.
 pub(super) fn each<T: Display>(
     title: &str,
     dry: bool,
@@ -47,7 +47,7 @@ pub(super) fn each<T: Display>(
             transfers.begin(&image.to_string())?;
             let ended = step(image, &transfers);
             if let Err(error) = &ended {
-                // Nobody is left who would see the others come.
+                // The output is closed, so stop the transfers.
                 if super::output::left(error) {
                     return ended;
                 }
@@ -62,11 +62,11 @@ pub(super) fn each<T: Display>(
 }
 
 impl Transfers<'_> {
-    /// Takes in that so much of a part of the image is there.
+    /// Records the progress of a layer of the image.
     pub(super) fn watch(&self, part: &Descriptor, done: u64) {
         let known = self.state.borrow_mut().parts.insert(part.digest.clone(), (part.size, done));
         if known != Some((part.size, done)) {
-            // A board that nobody sees says so when the image has ended.
+            // A closed output is reported when the image has ended.
             let _ = self.show();
         }
     }

@@ -1,4 +1,4 @@
-//! `--upload URL`: where the archive goes when a run is over, and who sends it.
+//! `--upload URL`: the destination of the archive after a run, and its sender.
 
 use std::net::IpAddr;
 
@@ -9,12 +9,13 @@ use ureq::http::Uri;
 use super::flag::value;
 use super::{request, usage};
 
-/// Where this machine sends the archive: where it is made or fetched, or where the aggregator cannot be told.
+/// The URL to which this machine sends the archive: if it creates or fetches it, or cannot pass the URL to the
+/// aggregator.
 pub(super) fn from_here(matches: &ArgMatches) -> Result<Option<&str>> {
     asked(matches, !by_aggregator(matches))
 }
 
-/// Where the aggregator sends it.
+/// The URL to which the aggregator sends the archive.
 pub(super) fn from_aggregator(matches: &ArgMatches) -> Result<Option<&str>> {
     asked(matches, by_aggregator(matches))
 }
@@ -24,7 +25,7 @@ fn by_aggregator(matches: &ArgMatches) -> bool {
     request::is_run(matches) && !matches.get_flag("local") && !given("retrieve") && !given("file")
 }
 
-/// The URL, if it is for whoever asks. Over HTTPS; to this machine itself HTTP will do.
+/// The URL, if meant for this sender. HTTPS, or HTTP to the machine itself.
 fn asked(matches: &ArgMatches, own: bool) -> Result<Option<&str>> {
     let url = matches.get_one::<String>("upload").map(String::as_str).filter(|url| own && !url.is_empty());
     let Some(url) = url else { return Ok(None) };

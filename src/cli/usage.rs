@@ -1,6 +1,6 @@
-//! What is wrong with a command line: wrong flags, missing arguments, flags that exclude each other.
+//! Errors of command lines: invalid flags, missing arguments, flags that exclude each other.
 //!
-//! Owns the words of these errors; they are printed together with the usage of the command, by `cli`.
+//! Owns the wording of these errors; `cli` prints them with the usage of the command.
 
 use std::ffi::OsString;
 
@@ -12,7 +12,7 @@ use super::suggest;
 use super::table::name;
 use base::near;
 
-/// The arguments after the program's own name, as far as they can be read.
+/// The arguments after the program's name, as far as valid.
 pub(crate) fn words(args: &[OsString]) -> Vec<String> {
     args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect()
 }
@@ -31,8 +31,8 @@ pub(crate) fn level(args: &[OsString]) -> String {
     level
 }
 
-/// The arguments with the command's words in front, so that any flag may stand before them, as in the original;
-/// and those words.
+/// The arguments with the command's words first, so that any flag may precede them, as in the original; and those
+/// words.
 pub(crate) fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec<String>) {
     let words = words(args);
     let mut command = table;
@@ -62,7 +62,7 @@ pub(crate) fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec
     (args.iter().take(1).chain(front).chain(rest).cloned().collect(), path)
 }
 
-/// The flag of this command, or of one below it, or else of any: flags may stand before the command that has them.
+/// The flag of this command, else of a subcommand, else of any: flags may precede their command.
 pub(crate) fn flag<'t>(
     table: &'t Command,
     command: &'t Command,
@@ -76,12 +76,12 @@ fn below<'t>(command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> Option<&'t 
     own.or_else(|| command.get_subcommands().find_map(|inner| below(inner, wanted)))
 }
 
-/// Whether the word after this flag is its value.
+/// Whether the next word is the value of this flag.
 pub(crate) fn needs_next_word(flag: &Arg) -> bool {
     flag.get_action().takes_values() && !flag.is_require_equals_set()
 }
 
-/// Turns what the parser says into an error; it is none when help was asked for.
+/// Converts a parser error; `None` if help was requested.
 pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -144,7 +144,7 @@ pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> 
     Err(self::error(message))
 }
 
-/// The parser's own words, without what it adds around them.
+/// The parser's message without its surroundings.
 fn first_line(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     text.lines().next().unwrap_or_default().to_owned()

@@ -1,4 +1,4 @@
-//! `sonobuoy verify`: checks the seal of an archive, with nothing but files.
+//! `sonobuoy verify`: checks the seal of an archive, using only files.
 
 use std::path::Path;
 use std::process::ExitCode;

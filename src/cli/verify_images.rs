@@ -1,4 +1,4 @@
-//! `sonobuoy images verify`: whether every image can be pulled, from registries, an archive, or really by nodes.
+//! `sonobuoy images verify`: checks that every image can be pulled, from registries, an archive, or by nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -83,7 +83,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     judge(&trouble)
 }
 
-/// What images have to be built for: what a flag says, else the nodes' architectures, if they can be asked.
+/// The required architectures of images: from a flag, else from the nodes, if accessible.
 fn architectures(matches: &ArgMatches, nodes: Result<&Nodes, &anyhow::Error>) -> Result<BTreeSet<String>> {
     Ok(match value(matches, "platform").map(Platform::parse).transpose()? {
         Some(Platform::Of(platforms)) => {
@@ -113,7 +113,7 @@ fn in_registries(
     Ok(asked.map(|image| (image.clone(), verify::ask(&registries, image))).collect())
 }
 
-/// What a run needs, and what an archive has of that.
+/// The images of a run, matched with those in an archive.
 fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Found)>> {
     let work = work()?;
     let store = Store::open(&work)?;
@@ -125,7 +125,7 @@ fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Found)>> {
         Ok((image.clone(), found.map_or(Found::Missing, Found::Here)))
     };
     let found: Vec<_> = images.iter().map(found).collect::<Result<_>>()?;
-    // Our own is loaded into nodes, if it is not here.
+    // The own image is loaded into nodes, if it is not in the archive.
     Ok(found
         .into_iter()
         .filter(|(image, found)| *found != Found::Missing || !causes::is_local_image(image))
@@ -159,7 +159,7 @@ fn print(head: [&str; 4], rows: &[[String; 4]]) -> Result<()> {
     output::print(&text)
 }
 
-/// Says what is wrong with each image, and what helps.
+/// Reports the problem of each image, and a remedy.
 fn judge(trouble: &BTreeMap<String, String>) -> Result<()> {
     for (image, why) in trouble {
         log::error!("{image}: {}", causes::advised(why));

@@ -1,4 +1,4 @@
-//! `sonobuoy version`: which program this is, and which clusters it is for.
+//! `sonobuoy version`: the version of the program, and the supported clusters.
 
 use std::process::ExitCode;
 
@@ -9,10 +9,10 @@ use super::{cluster, output};
 use crate::names::VERSION;
 use base::stop::Stop;
 
-/// The oldest and the newest version of Kubernetes that a run accepts without a word.
+/// The oldest and the newest version of Kubernetes that a run accepts without a warning.
 pub(crate) const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
 
-/// Prints the version alone or everything about it.
+/// Prints the version alone or all details.
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if matches.get_flag("short") {
         output::print(&format!("{VERSION}\n"))?;
@@ -30,7 +30,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The line about the cluster. Only `--kubeconfig` makes the program ask one, as in the original.
+/// The line about the cluster. Only with `--kubeconfig` a cluster is queried, as in the original.
 fn api_version(matches: &ArgMatches) -> String {
     if value(matches, "kubeconfig").is_some() {
         let answer = cluster::client(matches, &Stop::new()).and_then(|client| cluster::version(&client));
@@ -42,7 +42,7 @@ fn api_version(matches: &ArgMatches) -> String {
     "API Version check skipped due to missing `--kubeconfig` or other error".into()
 }
 
-/// Operating system and architecture, in the names that container images use.
+/// Operating system and architecture, in the notation of container images.
 fn platform() -> String {
     let system = match std::env::consts::OS {
         "macos" => "darwin",

@@ -1,4 +1,4 @@
-//! `sonobuoy wait`: attaches to a run that is going on, and waits for its end.
+//! `sonobuoy wait`: attaches to a running run, and waits for its end.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
-//! Waiting for the end of a run, and telling on the way how it stands.
+//! Waits for the end of a run, and reports its progress.
 //!
-//! Starts the thread `watch`, which follows the state of the run, and joins it. Outages of the API server are waited
-//! out within the limit.
+//! Starts the thread `watch`, which follows the state of the run, and joins it. Outages of the API server are
+//! tolerated within the limit.
 
 use std::collections::HashSet;
 use std::io::IsTerminal as _;
@@ -24,38 +24,38 @@ use base::clock;
 use base::stop::StopOnDrop;
 use base::sys;
 
-/// A day: what a bare `--wait` means.
+/// The timeout of a bare `--wait`: a day.
 pub(crate) const DAY: u64 = 1_440;
-/// After so long without news a sign of life is printed, as the original does at each of its polls.
+/// Silence after which a heartbeat is printed, as the original does at each poll.
 const NEWS_INTERVAL: Duration = Duration::from_secs(20);
-/// Where lines are kept and nobody looks at them, they become rarer, up to this.
+/// Maximum interval of heartbeats, which become rarer in a log file.
 const MAX_NEWS_INTERVAL: Duration = Duration::from_secs(300);
 
-/// How long to wait, and what to print.
+/// The timeout and the output of a wait.
 pub(crate) struct Wait {
     limit: Duration,
     told: Told,
     per_test: Option<Duration>,
 }
 
-/// How it is told.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Silently,
-    /// In the lines of a table, as the original does it.
+    /// Lines of a table, as in the original.
     Lines,
     By(Output),
 }
 
 impl Wait {
-    /// What the flags say; none if nobody wants to wait. `bare` counts without a number.
+    /// Reads the flags; `None` without a wait. `default` applies to a bare flag.
     pub(crate) fn asked(matches: &ArgMatches, default: u64) -> Result<Option<Self>> {
         let minutes = match matches.get_one::<i64>("wait").copied().unwrap_or(0) {
             0 => default,
             minutes => u64::try_from(minutes)
                 .map_err(|_| super::usage::error("--wait is negative; write minutes".to_owned()))?,
         };
-        // The spinner of the original is nothing that a log could hold; a table tells more.
+        // The original's spinner is useless in a log; a table is more informative.
         let silent = matches.get_one::<String>("wait-output").is_some_and(|output| output != "Progress")
             || !progress_is_on(&sys::variable);
         let told = match shown::or_original(matches) {
@@ -67,7 +67,7 @@ impl Wait {
         Ok((minutes > 0).then_some(Self { limit, told, per_test: per_test(matches)? }))
     }
 
-    /// Waits until the run is complete. Everything else is an error: it failed, it is gone, the time is over.
+    /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
     pub(crate) fn wait(&self, source: &Source, namespace: &str) -> Result<status::Run> {
         shown::stop_on_interrupt(source.stop())?;
         match self.told {
@@ -86,7 +86,7 @@ impl Wait {
             let watch = thread::Builder::new().name("watch".into()).spawn_scoped(scope, move || {
                 let mut learning = Authorities::of_user().ok();
                 narrow.follow(namespace, |state| {
-                    // The earlier it is kept, the less can have been changed before.
+                    // The earlier the certificate is stored, the less time for tampering.
                     if let (State::Told(_), Some(kept), Some(client)) = (&state, &learning, narrow.cluster())
                         && kept.learn(client, namespace)
                     {
@@ -97,7 +97,7 @@ impl Wait {
             });
             let watch = watch.context("cannot start a thread")?;
             let mut follower = Follower { board, ..Follower::new(self, namespace) };
-            // Whatever happens here, the watch ends, which this thread waits for.
+            // Always ends the watch, since this thread joins it.
             let (states, over) = (states, StopOnDrop(&over));
             let outcome = follower.follow(&states);
             drop((states, over));
@@ -115,8 +115,8 @@ impl Wait {
     }
 }
 
-/// The exit code for a run that is complete, given that of what was done afterwards: one in which nothing but errors came
-/// did not do what it was for.
+/// The exit code for a complete run, given that of the steps after it: a run in which every plugin only reported
+/// errors has failed its purpose.
 pub(crate) fn verdict(run: &status::Run, code: ExitCode) -> ExitCode {
     if !run.brought_nothing() {
         return code;
@@ -125,7 +125,7 @@ pub(crate) fn verdict(run: &status::Run, code: ExitCode) -> ExitCode {
     if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code }
 }
 
-/// The same for a run in a cluster, whose results a terminal gets in a line.
+/// The exit code for a run in a cluster; a terminal also gets the results in a line.
 pub(crate) fn conclude(run: &status::Run, code: ExitCode, namespace: &str) -> ExitCode {
     if std::io::stderr().is_terminal() {
         let tasks = board::of_run(run, &About::default()).tasks;
@@ -139,7 +139,7 @@ pub(crate) fn conclude(run: &status::Run, code: ExitCode, namespace: &str) -> Ex
     verdict(run, code)
 }
 
-/// How long a test takes on average by the archive of `--estimate-from`.
+/// Average duration of a test in the archive of `--estimate-from`.
 pub(super) fn per_test(matches: &ArgMatches) -> Result<Option<Duration>> {
     let given = matches.try_get_one::<String>("estimate-from").ok().flatten();
     let Some(archive) = given.filter(|path| !path.is_empty()) else {
@@ -150,7 +150,7 @@ pub(super) fn per_test(matches: &ArgMatches) -> Result<Option<Duration>> {
     each.map(Some).with_context(|| format!("--estimate-from {archive}"))
 }
 
-/// On, unless its own variable says otherwise.
+/// On, unless its variable says otherwise.
 fn progress_is_on(variable: &dyn Fn(&str) -> Option<String>) -> bool {
     variable("SONOBUOY_WAIT_PROGRESS").is_none_or(|value| !value.eq_ignore_ascii_case("false"))
 }
@@ -160,10 +160,10 @@ struct Follower<'a> {
     namespace: &'a str,
     board: Option<&'a Board>,
     printed: HashSet<String>,
-    /// Nothing is known before.
+    /// Initially empty.
     latest: State,
     seen: bool,
-    /// When what is stuck is given up.
+    /// Deadline for a stuck aggregator.
     stuck: Option<Instant>,
     began: Instant,
     quiet: Duration,
@@ -186,7 +186,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Takes states in until the run is over; none if no more come.
+    /// Handles states until the run is over; `None` if the states end.
     fn follow(&mut self, states: &std::sync::mpsc::Receiver<State>) -> Result<Option<status::Run>> {
         let mut news = Instant::now();
         loop {
@@ -220,7 +220,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// The run, if it is complete; an error if it will not be.
+    /// The run, if complete; an error if it cannot complete.
     fn take(&mut self, state: State) -> Result<Option<status::Run>> {
         let namespace = self.namespace;
         self.stuck = match &state {
@@ -250,7 +250,7 @@ impl<'a> Follower<'a> {
         Ok(None)
     }
 
-    /// Tells what is new; whether there was something.
+    /// Reports news; returns whether there was any.
     fn tell(&mut self, state: &State) -> Result<bool> {
         if let Some(board) = self.board {
             board.show(self.scene(state))?;
@@ -273,7 +273,7 @@ impl<'a> Follower<'a> {
         };
         let mut new = String::new();
         for line in text.lines() {
-            // Columns become wider when others do; that is not news.
+            // Columns grow with others; that is not news.
             let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
             if !words.is_empty() && self.printed.insert(words) {
                 new.push_str(&format!("{} {}\n", time(), line.trim_end()));
@@ -337,11 +337,11 @@ fn words(state: &State) -> String {
     }
 }
 
-/// What a board shows of a run in a cluster.
+/// The scene of a run in a cluster.
 pub(crate) fn scene(state: &State, about: &About) -> Scene {
     let mut scene = board::of_run(&state.document(), about);
     match state {
-        // What helps is too long for the line that tells how it stands.
+        // The remedy is too long for the line with the state.
         State::Silent { message, stuck: Some(_), .. } => {
             scene.state = "waiting for the aggregator".into();
             let cause = message.lines().map(str::trim).collect::<Vec<_>>().join("; ");

@@ -1,6 +1,6 @@
-//! `sonobuoy worker`: the container beside a plugin.
+//! `sonobuoy worker`: the container next to a plugin.
 //!
-//! Starts the thread `containers` in a pod, and joins it: it watches whether the other containers have ended.
+//! Starts the thread `containers` in a pod, and joins it: it watches for the end of the other containers.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -19,7 +19,7 @@ use base::logger;
 use base::stop::Stop;
 use base::sys::{self, Signal, variable};
 
-/// An account that may read its pod and not watch it asks so often.
+/// Poll interval for an account that may read its pod but not watch it.
 const ASK: Duration = Duration::from_secs(5);
 
 /// Runs `worker global` or `worker single-node`.
@@ -40,7 +40,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     sys::on_signal(&[Signal::Terminate], move || asked.stop())?;
     let outcome = work(scope, &variable, &term);
     if let (Err(error), Some(_)) = (&outcome, variable(env::PLUGIN_POD)) {
-        // Whoever watches the pod is told, although the network may not let anything through.
+        // The termination log reports the error even if the network blocks all traffic.
         leave(names::TERMINATION_LOG.as_ref(), error);
     }
     outcome?;
@@ -48,7 +48,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Leaves the last words of this container where Kubernetes reads them, if it does.
+/// Writes the error to the container's termination log, if Kubernetes reads it.
 fn leave(place: &Path, error: &anyhow::Error) {
     let file = std::fs::OpenOptions::new().write(true).open(place);
     let left = file.and_then(|mut file| write!(file, "{error:#}"));
@@ -59,13 +59,13 @@ fn leave(place: &Path, error: &anyhow::Error) {
 
 fn work(scope: Scope, variable: &dyn Fn(&str) -> Option<String>, term: &Stop) -> anyhow::Result<()> {
     let settings = Settings::read(scope, |name| std::env::var(name).ok())?;
-    // Whoever runs plugins without Kubernetes names a file that it makes when all other processes have ended well.
+    // Without Kubernetes, the operator names a file that is created after all other processes succeeded.
     if let Some(path) = variable(env::OTHERS_ENDED_FILE) {
         let submitted = worker::run(&settings, &Others::Marker(path.into()), term)?;
-        // They wait for the result, where Kubernetes looks for itself.
+        // The other processes wait for the result; Kubernetes detects its absence without them.
         ensure!(submitted, "asked to stop before there was a result");
     } else {
-        // Ends after the worker, not with `term`: within the grace of a pod others may still end.
+        // Ends after the worker, not with `term`: within a pod's grace period others may still end.
         let over = Stop::new();
         match Pod::read(variable, &over) {
             Some(pod) => beside(&pod, &over, |others| worker::run(&settings, others, term))?,
@@ -75,17 +75,17 @@ fn work(scope: Scope, variable: &dyn Fn(&str) -> Option<String>, term: &Stop) ->
     Ok(())
 }
 
-/// The pod that we run in.
+/// The worker's own pod.
 struct Pod {
     client: Client,
     namespace: String,
     name: String,
-    /// Our own container.
+    /// The worker's container.
     worker: String,
 }
 
 impl Pod {
-    /// `None` where there is no pod, or no account that could ask about it.
+    /// Reads the pod; `None` outside a pod, or without an account that may read it.
     fn read(variable: &dyn Fn(&str) -> Option<String>, stop: &Stop) -> Option<Self> {
         let (namespace, name) = (variable(env::NAMESPACE)?, variable(env::PLUGIN_POD)?);
         let client = Config::load(&Options::default()).and_then(|config| Client::new(config, stop));
@@ -93,7 +93,7 @@ impl Pod {
             Ok(client) => {
                 let worker =
                     variable(env::WORKER_CONTAINER).unwrap_or_else(|| names::WORKER_CONTAINER.into());
-                // Most results end with a done file: an API server that is away only costs the convenience.
+                // Most results end with a done file: an unavailable API server only costs the convenience.
                 Some(Self { client: client.patience(ASK * 12), namespace, name, worker })
             }
             Err(error) => {
@@ -106,7 +106,7 @@ impl Pod {
         }
     }
 
-    /// Tells when all other containers have ended well.
+    /// Reports when all other containers have succeeded.
     fn watch(&self, end: &End) {
         for event in self.client.watch(&Resource::PODS, &self.namespace, &Selector::name(&self.name)) {
             match event {
@@ -138,7 +138,7 @@ impl Pod {
     fn tell(&self, pod: &Value, end: &End) -> bool {
         let ended = ended(pod, &self.worker);
         if ended {
-            // In a pod that is always restarted they come again.
+            // In a pod that is always restarted, containers run again.
             if pod["spec"]["restartPolicy"] != "Always" {
                 end.for_good.stop();
             }
@@ -160,8 +160,8 @@ fn beside<T>(pod: &Pod, over: &Stop, work: impl FnOnce(&Others) -> anyhow::Resul
     })
 }
 
-/// Whether every container but the worker's has ended with status 0, now or before its last start. Init and
-/// ephemeral containers do not count.
+/// Whether every container but the worker's has ended with status 0, now or before its last start. Init and ephemeral
+/// containers do not count.
 fn ended(pod: &Value, worker: &str) -> bool {
     let Some(statuses) = pod["status"]["containerStatuses"].as_array() else { return false };
     let mut others = statuses.iter().filter(|status| status["name"] != worker).peekable();
