@@ -253,7 +253,6 @@ impl Shared {
 }
 
 impl Task {
-    /// The finest count.
     fn finest(&self) -> Steps {
         let own = Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed };
         self.steps.unwrap_or(own)

@@ -109,12 +109,12 @@ fn last_message(progress: &Progress) -> String {
     lasting(&progress.msg, clock::parse_rfc3339(&progress.timestamp))
 }
 
-/// The running test, with its age if old.
+/// The running test, and its elapsed time, if long.
 pub(crate) fn running(progress: &Progress) -> Option<String> {
     status::running_of(progress).map(|(name, since)| lasting(name, since))
 }
 
-/// Appends the age, if old.
+/// Appends the elapsed time, if long.
 fn lasting(what: &str, since: Option<SystemTime>) -> String {
     let since = since.and_then(|at| at.elapsed().ok());
     match since.filter(|since| *since >= LONG && !what.is_empty()) {

@@ -293,7 +293,6 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The list of children.
     fn items(&mut self, visitor: &mut dyn Visit, depth: usize) -> anyhow::Result<()> {
         match self.event()? {
             EventData::SequenceStart { .. } => {}

@@ -16,7 +16,6 @@ use base::json::json;
 /// Raised when a key is renamed or removed or changes its meaning; new keys do not raise it.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-/// One test as written.
 #[derive(Serialize)]
 struct Test<'a> {
     name: &'a str,
@@ -30,6 +29,7 @@ struct Test<'a> {
     details: &'a std::collections::BTreeMap<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
+    /// Duration in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration: Option<f64>,
 }

@@ -88,7 +88,6 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> anyhow::Result<Interru
     Ok(Interrupted { run, focus: focuses.join("|"), skip, ran })
 }
 
-/// The tests that ran.
 struct Ran<'r> {
     ran: &'r mut BTreeMap<String, String>,
     /// Bytes left for reasons of failures.

@@ -41,7 +41,6 @@ pub(crate) struct Objects {
     unchanged: u64,
 }
 
-/// One object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Name {

@@ -74,6 +74,7 @@ impl<R: Read + Seek> Content for R {}
 /// Metadata of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stat {
+    /// Size in bytes.
     pub size: u64,
     /// Modification time in seconds since 1970; only from archives, since folders are copied.
     pub modified: Option<u64>,

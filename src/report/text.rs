@@ -227,7 +227,6 @@ impl Visit for Wanted<'_> {
     }
 }
 
-/// Prints each leaf.
 struct Detailed<'a> {
     plugin: &'a str,
     files: Fetch,

@@ -56,7 +56,6 @@ pub(crate) struct Odd<'f> {
 /// The distribution of a column's numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct Spread<'f> {
-    /// The column.
     column: &'static Column,
     median: f64,
     /// The number farthest from zero, formatted, and its node.

@@ -17,7 +17,6 @@ const NAMED: usize = 5;
 const MAX_LISTED: usize = 500;
 
 impl Facts {
-    /// Fails without any table.
     fn any(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.tables().next().is_some(),

@@ -12,7 +12,6 @@ use super::{frame, minute};
 
 /// Maximum tests of a kind to list.
 const MAX_LISTED: usize = 5_000;
-/// Maximum facts to list.
 const FACTS: usize = 2_000;
 
 /// Writes the page.
