@@ -12,7 +12,7 @@ pub(crate) struct Devices;
 /// Kinds of links by device name, as in `/dev/disk`.
 type Links = BTreeMap<&'static str, BTreeMap<String, Vec<String>>>;
 
-/// The size of a sector in the sizes that the kernel tells, whatever the device's own is.
+/// Bytes per sector in the sizes that the kernel reports, independent of the device's sector size.
 const SECTOR: u64 = 512;
 
 impl Source for Devices {
@@ -112,7 +112,7 @@ fn partition(node: &Node, folder: &str, name: &str, links: &Links) -> Value {
     })
 }
 
-/// A string if the kernel reports it, else a number, as in Ansible.
+/// A string as the kernel reports it, else a number, as in Ansible.
 fn sector_size(node: &Node, folder: &str) -> Value {
     let told = ["logical_block_size", "hw_sector_size"]
         .iter()
@@ -120,7 +120,7 @@ fn sector_size(node: &Node, folder: &str) -> Value {
     told.map_or(json!(SECTOR), Value::from)
 }
 
-/// How many sectors of that size there are; the kernel counts those of 512 bytes, whatever the size is.
+/// Number of sectors of the given size; the kernel counts in sectors of 512 bytes.
 fn count(sectors: &Option<String>, size: &Value) -> u64 {
     let told = size.as_str().and_then(|text| text.parse::<u64>().ok()).filter(|size| *size > 0);
     let sectors = sectors.as_deref().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A single connection, step by step, to find out which step fails and how long each takes.
+//! A single connection, step by step: reports which step fails and the duration of each.
 //!
 //! Owns TCP, TLS and one plain HTTP/1.0 request with limits on time and size. Starts no thread.
 
@@ -14,7 +14,7 @@ use super::netlink;
 use base::clock;
 use base::kube::{Identity, Trust, client_config};
 
-/// No expected response is longer.
+/// Maximum bytes of a response.
 const MAX_ANSWER_BYTES: u64 = 4 << 20;
 
 /// An established connection.
@@ -22,9 +22,9 @@ pub(crate) struct Dialled {
     stream: TcpStream,
     tls: ClientConnection,
     host: String,
-    /// How long connecting took.
+    /// Duration of the TCP connect.
     pub connect: Duration,
-    /// How long the TLS handshake took.
+    /// Duration of the TLS handshake.
     pub handshake: Duration,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Answer {
     pub status: u16,
     /// The server's time, to the second.
     pub date: Option<SystemTime>,
-    /// When the request was sent, and when the head of the response was received.
+    /// Times at which the request was sent and the head of the response was received.
     pub between: (SystemTime, SystemTime),
     /// The body.
     pub body: Vec<u8>,
@@ -45,7 +45,7 @@ pub(crate) fn dial(host: &str, port: u16, trust: &Trust, limit: Duration) -> Res
     dial_as(&Identity::default(), host, port, trust, limit)
 }
 
-/// The same, showing a certificate to a server that asks for one.
+/// Like [`dial`], and presents a certificate if the server requests one.
 pub(crate) fn dial_as(
     identity: &Identity,
     host: &str,
@@ -85,10 +85,10 @@ fn look_up(host: &str, port: u16) -> Result<SocketAddr> {
 }
 
 impl Dialled {
-    /// Requests `path`, with a token if there is one.
+    /// Requests `path`, with an optional token.
     pub(crate) fn get(mut self, path: &str, token: Option<&str>) -> Result<Answer> {
         let authority = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-        // In this old version responses come in one piece and end the connection.
+        // HTTP/1.0: the response arrives unchunked and ends the connection.
         let request = format!(
             "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n{authority}\r\n",
             self.host
@@ -96,7 +96,7 @@ impl Dialled {
         exchange(&mut Stream::new(&mut self.tls, &mut self.stream), request.as_bytes())
     }
 
-    /// Sends a body of so many bytes to a server that sends as many back; tells the path MTU that the kernel knows then.
+    /// Sends `bytes` bytes to a server that echoes them; returns the path MTU that the kernel has learned.
     pub(crate) fn echo(mut self, bytes: usize) -> Result<Option<u32>> {
         let mut request =
             format!("PUT / HTTP/1.0\r\nHost: {}\r\nContent-Length: {bytes}\r\n\r\n", self.host).into_bytes();
@@ -109,7 +109,7 @@ impl Dialled {
     }
 }
 
-/// Requests `path` from `address` without TLS: for servers on this machine.
+/// Requests `path` from `address` without TLS, for servers on this machine.
 pub(crate) fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Result<Answer> {
     let mut stream =
         TcpStream::connect_timeout(&address, limit).with_context(|| format!("no connection to {address}"))?;
@@ -131,7 +131,7 @@ fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Answer> 
                 came.get_or_insert_with(SystemTime::now);
                 bytes.extend_from_slice(&buffer[..length]);
             }
-            // Many servers close the connection without ending TLS.
+            // Many servers close the connection without `close_notify`.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof && came.is_some() => break,
             Err(error) => return Err(error).context("no answer came"),
         }

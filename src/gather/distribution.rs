@@ -85,7 +85,7 @@ const BY_ID: &[(&str, &str, &str)] = &[
     ("gentoo", "Gentoo", "Gentoo"),
 ];
 
-/// Programs and their package managers; if there are several, the last one wins.
+/// Programs and their package managers; the last match wins.
 const PACKAGE_MANAGERS: &[(&str, &str)] = &[
     ("/usr/bin/yum", "yum"),
     ("/usr/bin/apt-get", "apt"),
@@ -139,7 +139,7 @@ struct Found {
     variety: &'static str,
 }
 
-/// `/etc/os-release` as a map, and where it was found.
+/// `/etc/os-release` as a map, and its path.
 fn os_release(node: &Node) -> (&'static str, BTreeMap<String, String>) {
     for path in ["/etc/os-release", "/usr/lib/os-release"] {
         if let Some(text) = node.some(path) {
@@ -157,7 +157,7 @@ fn assignments(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Parses `Rocky Linux release 9.2 (Blue Onyx)` and the like, and Alpine's bare number.
+/// Parses release files such as `Rocky Linux release 9.2 (Blue Onyx)` and Alpine's bare version.
 fn release_file(node: &Node) -> Option<Found> {
     if let Some(version) = node.some("/etc/alpine-release") {
         let (path, variety) = ("/etc/alpine-release", "Alpine");

@@ -1,6 +1,6 @@
-//! A single query to a single name server (RFC 1035), to find out which server answers, and how fast.
+//! A single query to a single name server (RFC 1035): which server answers, and how fast.
 //!
-//! Owns the message and its limits. Does not try other servers, does not cache. Starts no thread.
+//! Owns the message and its limits. Neither tries other servers nor caches. Starts no thread.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -11,19 +11,19 @@ use anyhow::{Context, Result, bail};
 /// A server's reply.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reply {
-    /// 0 means success, 3 that the name does not exist.
+    /// Response code: 0 for success, 3 for a name that does not exist.
     pub code: u8,
     /// IPv4 addresses of the name.
     pub addresses: Vec<Ipv4Addr>,
-    /// How long it took.
+    /// Time until the reply.
     pub took: Duration,
 }
 
-/// Asks `server` for the IPv4 addresses of `name`.
+/// Queries `server` for the IPv4 addresses of `name`.
 pub(crate) fn ask(server: IpAddr, name: &str, limit: Duration) -> Result<Reply> {
     let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any).context("no socket to ask from")?;
-    // Connected, so that only its answers are accepted and a closed port is noticed at once.
+    // A connected socket accepts only the server's datagrams and reports a closed port at once.
     socket.connect((server, 53)).with_context(|| format!("cannot reach name server {server}"))?;
     exchange(&socket, name, limit).with_context(|| format!("name server {server}, asked for `{name}`"))
 }
@@ -105,7 +105,7 @@ mod tests {
             let mut buffer = [0; 512];
             let (length, from) = server.recv_from(&mut buffer).unwrap();
             let asked = buffer[..length].to_vec();
-            // Somebody else's answer comes first.
+            // A reply to another query arrives first.
             server.send_to(&[!asked[0], asked[1], 0], from).unwrap();
             let mut reply = asked.clone();
             reply[2..8].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 1]);

@@ -1,4 +1,4 @@
-//! What the firmware says about itself, the board, the chassis and the product.
+//! Firmware facts: BIOS, board, chassis and product.
 
 use super::{Facts, Node, Source};
 
@@ -66,7 +66,7 @@ const CHASSIS: &[&str] = &[
     "Stick PC",
 ];
 
-/// What Ansible writes if the firmware does not say or the reader lacks rights.
+/// Ansible's value for a field that is missing or not readable.
 const ABSENT: &str = "NA";
 
 impl Source for Firmware {

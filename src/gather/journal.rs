@@ -1,8 +1,7 @@
 //! The node's log, line by line: the journal, read by the node's `journalctl`, else /var/log and the kernel's ring buffer.
 //!
-//! Owns where lines come from, as a stream: only a few buffers are held, whatever the size of the journal. Does not know
-//! what happens to them. While reading it starts the threads `journal`, so that it can give up on a journal that does not
-//! answer, and `stderr`.
+//! Owns the sources of lines and streams them: memory is a few buffers, whatever the size of the journal. Does not interpret
+//! lines. While reading, starts the threads `journal`, which allows a timeout for a journal that hangs, and `stderr`.
 
 use std::fmt;
 use std::fs::File;
@@ -19,16 +18,16 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::Node;
 use base::json::json;
 
-/// After being silent for this long, a journal will not answer any more.
+/// A journal that is silent for this long has hung.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is read at once.
+/// Bytes per read.
 const CHUNK: usize = 64 << 10;
 
-/// Longer lines of a plain log are split.
+/// Maximum bytes of a line of a plain log; longer lines are split.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
-/// Where a node may have the program.
+/// Paths of `journalctl` on nodes.
 const PROGRAMS: &[&str] = &[
     "/usr/bin/journalctl",
     "/bin/journalctl",
@@ -36,13 +35,13 @@ const PROGRAMS: &[&str] = &[
     "/run/current-system/sw/bin/journalctl",
 ];
 
-/// The name of the hidden command with which this program turns into one of the node's.
+/// Name of the hidden command with which this process executes a program of the node.
 pub(crate) const INSIDE: &str = "inside";
 
 /// Which part of the log to read.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// Since when.
+    /// Start of the range.
     pub since: Since,
     /// Only these units; all units if empty.
     pub units: Vec<String>,
@@ -53,14 +52,14 @@ pub(crate) struct Wanted {
 /// A point in the past.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Since {
-    /// This many minutes ago.
+    /// Minutes before now.
     Minutes(u64),
-    /// What `journalctl` understands: a date, `yesterday`, `-2h`.
+    /// A time in `journalctl`'s notation: a date, `yesterday`, `-2h`.
     Words(String),
 }
 
 impl Since {
-    /// A number means minutes; anything else is left to `journalctl`.
+    /// Parses a number as minutes; passes any other text to `journalctl`.
     pub(crate) fn read(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Words(text.to_owned()), Self::Minutes)
     }
@@ -72,7 +71,7 @@ impl Since {
         }
     }
 
-    /// The time, as far as it is known without `journalctl`.
+    /// The point in time, or an approximation if only `journalctl` can parse it.
     fn moment(&self) -> SystemTime {
         let span = match self {
             Self::Minutes(minutes) => Some(Duration::from_secs(minutes.saturating_mul(60))),
@@ -87,17 +86,16 @@ impl Since {
     }
 }
 
-/// Where the lines came from.
+/// Source of the lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Origin {
     /// The systemd journal.
     Journal,
-    /// Files in /var/log and the kernel's ring buffer, because there is no journal.
+    /// Files in /var/log and the kernel's ring buffer, without a journal.
     Files,
 }
 
-/// Passes every chunk of the log to `take`, as JSON objects each followed by a newline; `take` returns whether it wants
-/// more.
+/// Passes every chunk of the log to `take`: JSON objects, each followed by a newline. Stops when `take` returns false.
 pub(crate) fn read(
     node: &Node,
     wanted: &Wanted,
@@ -105,7 +103,7 @@ pub(crate) fn read(
 ) -> Result<Origin> {
     let why = match journalctl(node, wanted) {
         Ok(mut child) => {
-            // Without an exit status it was ended because that was enough.
+            // No exit status: the program was killed because `take` returned false.
             let Some(end) = drain(&mut child, take)? else { return Ok(Origin::Journal) };
             let well = end.status.success();
             if end.bytes > 0 && !well {
@@ -145,12 +143,12 @@ fn journalctl(node: &Node, wanted: &Wanted) -> Result<Child> {
     command.spawn().with_context(|| format!("cannot start `{program}`"))
 }
 
-/// What starts a program of the node, with nothing of our environment.
+/// Prepares a command that runs a program of the node with an empty environment.
 pub(super) fn command(node: &Node, program: &str) -> Command {
     let mut command = if node.root() == Path::new("/") {
         Command::new(program)
     } else {
-        // The node's program needs the node's libraries, so a process that has moved there starts it.
+        // The node's program needs the node's libraries, so the command first changes its root to the node.
         let mut command = Command::new("/proc/self/exe");
         command.args(["gather", INSIDE]).arg(node.root()).arg(program);
         command
@@ -159,7 +157,7 @@ pub(super) fn command(node: &Node, program: &str) -> Command {
     command
 }
 
-/// Becomes `program` below `root`; returns only if that is not possible.
+/// Executes `program` below `root`; returns only on failure.
 pub(crate) fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> {
     let shown = root.display();
     rustix::process::chroot(root)
@@ -177,7 +175,7 @@ fn has_journal(node: &Node) -> bool {
         .any(|root| node.list(root).iter().any(|machine| kept(format!("{root}/{machine}"))))
 }
 
-/// How a program ended whose output was read to the end.
+/// Exit of a program whose output was read to the end.
 struct End {
     bytes: u64,
     last: u8,
@@ -193,14 +191,14 @@ impl fmt::Display for End {
     }
 }
 
-/// Passes on everything the child writes. Its stderr is read in the meantime, so that the child never blocks on it.
+/// Passes on the child's output. Reads its stderr concurrently, so that the child never blocks on it.
 fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<Option<End>> {
     let stdout = child.stdout.take().context("the journal has no output")?;
     let mut stderr = child.stderr.take().context("the journal has no complaints")?;
     let (sender, receiver) = mpsc::sync_channel(2);
     std::thread::scope(|scope| {
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        // Its end of the channel says when stderr is finished.
+        // Dropping this sender signals the end of stderr.
         let until = sender.clone();
         let complaints = named("complaints").spawn_scoped(scope, move || {
             let mut text = Vec::new();
@@ -236,7 +234,7 @@ fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Resu
                 }
             }
         };
-        // Both the reader and the program end now, even if there was more to come.
+        // Ends both the reader and the program, even with output pending.
         drop(receiver);
         let _ = child.kill().and_then(|()| child.wait());
         outcome
@@ -261,7 +259,7 @@ fn pump(mut from: ChildStdout, to: &SyncSender<io::Result<Vec<u8>>>) {
     }
 }
 
-/// Lines of plain logs and the kernel, each in the form of a journal entry.
+/// Lines of plain logs and of the kernel, each as a journal entry.
 fn files(node: &Node, wanted: &Wanted, why: &str, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<()> {
     let mut entry = |fields: serde_json::Value| -> Result<bool> { take(format!("{fields}\n").as_bytes()) };
     let since = wanted.since.moment();
@@ -299,7 +297,7 @@ fn files(node: &Node, wanted: &Wanted, why: &str, take: &mut dyn FnMut(&[u8]) ->
     Ok(())
 }
 
-/// Whether it is plain text that was written recently; not a rotated, compressed or binary log.
+/// Whether a file is a recent plain-text log: not rotated, compressed or binary.
 fn is_log(node: &Node, name: &str, since: SystemTime) -> bool {
     let plain =
         name.ends_with(".log") || ["syslog", "messages", "dmesg", "secure", "cron", "kern"].contains(&name);

@@ -1,5 +1,5 @@
-//! What determines whether a node is fit for Kubernetes: sysctls, cgroups, limits, entropy, the runtime and the kubelet,
-//! and the free space in their folders.
+//! Kubernetes prerequisites of a node: sysctls, cgroups, limits, entropy, runtime and kubelet, and free space in their
+//! folders.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ const PROCESSES: &[&str] = &[
     "rke2",
 ];
 
-/// Packages that contain them.
+/// Packages of these processes.
 const PACKAGES: &[&str] = &[
     "containerd",
     "containerd.io",
@@ -179,7 +179,7 @@ fn limit_lines(text: &str) -> BTreeMap<String, Value> {
     lines.collect()
 }
 
-/// Versions from dpkg's list; other package managers keep theirs where only they can read it.
+/// Versions from dpkg's list; lists of other package managers need their own tools.
 fn packages(status: &str) -> Value {
     let mut found = Map::new();
     for block in status.split("\n\n") {
@@ -216,7 +216,7 @@ fn folders(node: &Node) -> Value {
     Value::Object(found)
 }
 
-/// `some avg10=0.00 avg60=0.12 …` as the percentage of a minute in which some task waited.
+/// `some avg10=0.00 avg60=0.12 …` as the percentage of a minute in which a task waited.
 fn pressure(text: &str) -> Option<f64> {
     let words = text.lines().find(|line| line.starts_with("some "))?.split(' ');
     words.filter_map(|word| word.strip_prefix("avg60=")).find_map(|value| value.parse().ok())

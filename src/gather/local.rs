@@ -1,9 +1,9 @@
-//! Facts that others bring along: `*.fact` files, JSON or INI, of the node's `/etc/ansible/facts.d` and of the plugin's config map.
+//! Custom facts: `*.fact` files, JSON or INI, of the node's `/etc/ansible/facts.d` and of the plugin's config map.
 //!
-//! Programs among them are run only if that is asked for, with `--run-facts`: the plugin is privileged, so that they run as root
-//! of the node, and whoever gathers facts of a node expects to read it and not to change it. Otherwise they are listed in
-//! `sonobuoy_unread`. Even then, the node's own are run only where nobody but root may have written them. They get nothing
-//! of our environment, a group of their own, and little time. What a plugin's own files say wins.
+//! Executable facts run only with `--run-facts`: the plugin is privileged, so they run as root of the node, while users
+//! expect gathering facts to be read-only. Without the flag they are listed in `sonobuoy_unread`. The node's own programs
+//! run only if no user but root can write them. They get an empty environment, a separate process group and a short timeout.
+//! The plugin's own files take precedence.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,14 +15,14 @@ use super::{Facts, Node, Source, journal};
 use crate::names::env;
 use base::{small, sys};
 
-/// The folder of a node.
+/// Folder of facts on a node.
 const FOLDER: &str = "/etc/ansible/facts.d";
-/// How such files end.
+/// File extension of facts.
 const ENDING: &str = ".fact";
-/// More than anybody says in one file; of how many files.
+/// Maximum bytes of one fact file.
 const MAX_FACT_BYTES: u64 = 1 << 20;
 const MAX_FILES: usize = 100;
-/// For one program, and for all of them.
+/// Timeout of one program.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
 const PROGRAMS_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -57,21 +57,21 @@ impl Source for Local {
     }
 }
 
-/// The programs among the files.
+/// Runs the executable files among the facts.
 struct Programs<'a> {
     node: &'a Node,
     end: Instant,
 }
 
 impl Programs<'_> {
-    /// Whether a file is one, and no text that is only marked as if it were.
+    /// Whether a file is a program, as opposed to text with the executable bit.
     fn is_one(&self, path: &Path, text: &str) -> bool {
         text.starts_with("#!")
             || text.starts_with("\u{7f}ELF")
             || self.node.runs_programs() && sys::is_runnable(path)
     }
 
-    /// Runs one and takes in what it says, if nothing speaks against it.
+    /// Runs a program and merges its output, unless it was refused.
     fn run(&self, path: &str, refused: Option<String>, mut command: Command, local: &mut Map<String, Value>) {
         let left = self.end.saturating_duration_since(Instant::now()).min(PROGRAM_TIMEOUT);
         let why = match refused {
@@ -81,7 +81,7 @@ impl Programs<'_> {
                 format!("the {} s for all programs were used up", PROGRAMS_TIMEOUT.as_secs())
             }
             None => {
-                // What it leaves behind must not keep its output open.
+                // Orphans of the program must not hold its output open.
                 let _ = sys::adopt_strays();
                 let said = sys::ask(&mut command, None, MAX_FACT_BYTES, left, &sys::end_strays);
                 sys::end_strays();
@@ -100,7 +100,7 @@ impl Programs<'_> {
     }
 }
 
-/// Whether others than root, and whoever runs this, may have written it.
+/// Why a user other than root and the current one can write a file, if so.
 fn open_to_others(node: &Node, path: &str) -> Option<String> {
     let about = node.resolve(path, true).and_then(std::fs::metadata).ok()?;
     let known = [0, rustix::process::geteuid().as_raw().into()];
@@ -126,14 +126,14 @@ fn key(name: &str) -> String {
     name.replace(ENDING, "")
 }
 
-/// What a file says: JSON, else INI; a sentence if it is neither, as Ansible has it.
+/// Parses a file as JSON, else INI; yields an error text if it is neither, as Ansible does.
 fn read(path: &str, text: &str) -> Value {
     base::json::from_slice(text.as_bytes()).ok().or_else(|| ini(text)).unwrap_or_else(|| {
         format!("error loading facts as JSON or ini - please check content: {path}").into()
     })
 }
 
-/// Sections with options, whose names are in small letters; a line that begins with a blank goes on with the last value.
+/// Parses sections with lower-case option names; an indented line continues the previous value.
 fn ini(text: &str) -> Option<Value> {
     let mut sections: Map<String, Value> = Map::new();
     let mut open: Option<(String, Option<String>)> = None;

@@ -1,6 +1,6 @@
-//! The node's log on its way to a result: stored, compressed, limited in size, summarised.
+//! Stores the node's log as a result: compressed, limited in size, summarised.
 //!
-//! Owns the names and the format of the result. Knows neither where lines come from (`journal`) nor what they mean
+//! Owns the names and the format of the result. Knows neither the sources of lines (`journal`) nor their meaning
 //! (`summary`). Starts no thread.
 
 use std::collections::BTreeMap;
@@ -36,14 +36,14 @@ pub(crate) struct Form {
     pub gzip: bool,
     /// With a summary.
     pub summary: bool,
-    /// At most this many bytes before compression, cut off at the end of a line.
+    /// Maximum bytes before compression, cut at the end of a line.
     pub max_size: Option<u64>,
 }
 
-/// Writes the log to `outbox` and names it in `done`. After an error there is a result as well, which says why.
+/// Writes the log to `outbox` and names it in `done`. On failure the result describes the error.
 ///
-/// A plain log is the same file as that of the original's plugin. A compressed one, or one with a summary, is in a folder:
-/// the aggregator takes a bare `.gz` for an archive and would refuse it.
+/// A plain log is the same file as the original plugin's. A compressed log, or one with a summary, is in a folder: the
+/// aggregator takes a bare `.gz` for an archive and would reject it.
 pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Outbox) -> Result<()> {
     let in_folder = form.gzip || form.summary;
     let folder = outbox.path(FOLDER);
@@ -70,7 +70,7 @@ pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Ou
     kept.map(drop)
 }
 
-/// Counts what goes wrong without storing the log. There is always an item; it reports an error.
+/// Counts problems without storing the log. Always returns an item, which reports an error if the log is unavailable.
 pub(crate) fn summarise(node: Result<Node>, wanted: &Wanted) -> (Item, Result<()>) {
     let counted = node.and_then(|node| {
         let mut summary = Summary::new()?;
@@ -92,7 +92,7 @@ pub(crate) fn leave(name: &str, item: &Item, outbox: &Outbox) -> Result<()> {
     outbox.done(&path)
 }
 
-/// A result in the `manual` format, with the fields of each item in the order in which people read them.
+/// A result in the `manual` format, with the fields of each item in reading order.
 pub(crate) fn text(item: &Item) -> Result<String> {
     let mut out = String::new();
     write_item(item, "", &mut out)?;
@@ -101,7 +101,7 @@ pub(crate) fn text(item: &Item) -> Result<String> {
 
 fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
     for (number, (key, value)) in [("name", &item.name), ("status", &item.status)].into_iter().enumerate() {
-        // The first field follows the dash, which is already there.
+        // The first field follows the dash, which is already written.
         out.push_str(if number == 0 { "" } else { indent });
         writeln!(out, "{key}: {}", yaml::key_text(value))?;
     }
@@ -190,7 +190,7 @@ impl Sink {
     fn open(path: &Path, gzip: bool) -> io::Result<Self> {
         let file = NewFile::create(path, 0o666)?;
         Ok(Self(if gzip {
-            // Logs shrink to a tenth at any level, and the node has other work to do.
+            // Logs shrink to a tenth at any level; the fastest one saves the node's CPU.
             Box::new(GzEncoder::new(file, Compression::fast()))
         } else {
             Box::new(BufWriter::new(file))
@@ -202,7 +202,7 @@ impl Sink {
     }
 }
 
-/// `500M`, `2Gi`, `1000000`: bytes, with powers of 1024.
+/// Parses `500M`, `2Gi`, `1000000` as bytes, with powers of 1024.
 pub(crate) fn size(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let amount: u64 = text[..digits].parse().ok()?;

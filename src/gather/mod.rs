@@ -1,7 +1,7 @@
-//! What a node can say about itself: its facts, its logs and what it can reach.
+//! Gathers a node's facts, logs and connectivity.
 //!
-//! Owns the list of sources and the format of the facts. One source is one small file that implements [`Source`]; adding
-//! one takes a line in [`SOURCES`]. Nothing here runs a program to get a fact, except [`local`] if asked, and nothing waits: what cannot be read is
+//! Owns the list of sources and the format of the facts. Each source is a small file that implements [`Source`]; adding one
+//! takes a line in [`SOURCES`]. No source runs a program, except [`local`] on request, and none blocks: unreadable files are
 //! listed in `sonobuoy_unread`. Does not know how results are submitted.
 
 mod devices;
@@ -40,11 +40,11 @@ pub(crate) use outbox::Outbox;
 
 /// One source of facts.
 trait Source: Sync {
-    /// Reads what exists; what does not is left out.
+    /// Adds the facts that exist; omits the rest.
     fn gather(&self, node: &Node, facts: &mut Facts);
 }
 
-/// All sources. Later ones may use what earlier ones found.
+/// All sources. Later ones may use facts of earlier ones.
 const SOURCES: &[&dyn Source] = &[
     &platform::Platform,
     &distribution::Distribution,
@@ -61,13 +61,13 @@ const SOURCES: &[&dyn Source] = &[
     &local::Local,
 ];
 
-/// Facts by name. Those of Ansible's setup module have its prefix, ours have `sonobuoy_`.
+/// Facts by name: those of Ansible's setup module begin with `ansible_`, additional ones with `sonobuoy_`.
 #[derive(Default)]
 pub(crate) struct Facts(Map<String, Value>);
 
 impl Facts {
     fn set(&mut self, name: &str, value: impl Into<Value>) {
-        // Ansible makes names usable in templates.
+        // Ansible replaces dashes, so that names work in templates.
         self.0.insert(format!("ansible_{}", name.replace('-', "_")), value.into());
     }
 
@@ -90,13 +90,13 @@ impl Facts {
     }
 }
 
-/// For one answer of the worker or the API server. Where there is no cluster neither is known, and nobody waits.
+/// Timeout of one response of the worker or the API server. Not spent outside a cluster, where neither is known.
 const ANSWER: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The facts of a node in the format of Ansible's setup module, `{"ansible_facts": {...}, "changed": false}`.
 ///
-/// It is also a result in the `manual` format: `status` says whether there are facts, `details` what is missing. Consumers
-/// of Ansible's format look at neither.
+/// Also a valid result in the `manual` format: `status` tells whether facts exist, `details` which ones are missing.
+/// Consumers of Ansible's format ignore both.
 pub(crate) fn host_facts(node: &Node) -> Value {
     let mut facts = Facts::default();
     for source in SOURCES {
@@ -137,7 +137,7 @@ pub(crate) fn host_facts(node: &Node) -> Value {
     })
 }
 
-/// The document if there are no facts, in the same format.
+/// The document without facts, in the same format.
 pub(crate) fn no_facts(why: &str) -> Value {
     let remedy = causes::remedy(why).unwrap_or(
         "mount the root of the node's file system, and name it with `--chroot` or `CHROOT_DIR`, as the plugin does",
@@ -148,7 +148,7 @@ pub(crate) fn no_facts(why: &str) -> Value {
     })
 }
 
-/// `key: value` lines, as in many files in /proc.
+/// Splits `key: value` lines, as in many files of /proc.
 fn pairs(text: &str, separator: char) -> impl Iterator<Item = (&str, &str)> {
     text.lines().filter_map(move |line| {
         let (key, value) = line.split_once(separator)?;

@@ -1,5 +1,5 @@
-//! Mounted file systems and their space. Starts a thread for each network file system, since it may never answer; a
-//! thread that hangs is left behind and the mount says so.
+//! Mounted file systems and their free space. Starts a thread for each network file system, since it may never answer; a
+//! thread that hangs is abandoned and the mount reports it.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -12,10 +12,10 @@ use base::json::json;
 
 pub(crate) struct Mounts;
 
-/// A working server answers within this time.
+/// Timeout for the server of a network file system.
 const STAT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// File systems whose server may be gone.
+/// Network file systems, whose server may be unreachable.
 const REMOTE: &[&str] =
     &["nfs", "cifs", "smb", "fuse", "ceph", "glusterfs", "9p", "lustre", "afs", "gpfs", "beegfs", "virtiofs"];
 
@@ -61,7 +61,7 @@ fn mount(node: &Node, line: &str, bound: &[String]) -> Option<Value> {
     Some(found)
 }
 
-/// The space of a mount: no answer in time, no sizes, or the sizes.
+/// The space of a mount: timed out, without sizes, or the sizes.
 #[expect(clippy::option_option, reason = "no answer yet is not the answer that there is none")]
 fn room(path: &Path, fstype: &str) -> Option<Option<Vec<(&'static str, u64)>>> {
     if !REMOTE.iter().any(|kind| fstype.starts_with(kind)) {
@@ -113,7 +113,7 @@ fn uuid(node: &Node, device: &str) -> Option<String> {
         .map(|(_, uuid)| uuid)
 }
 
-/// Decodes `\040` and the like, which mount tables use for blanks.
+/// Decodes octal escapes such as `\040`, which mount tables use for blanks.
 fn unescape(word: &str) -> String {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word.as_bytes();

@@ -1,6 +1,6 @@
 //! Addresses, routes and connections from the kernel over a netlink socket (RFC 3549).
 //!
-//! Owns the few messages that facts need. Only queries the kernel; changes nothing. Starts no thread.
+//! Owns the few messages that facts need. Read-only. Starts no thread.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
-/// The kernel answers at once; this is only for the worst case.
+/// Upper bound for a response; the kernel responds at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 const ERROR: u16 = 2;
@@ -29,7 +29,7 @@ pub(crate) struct Address {
     pub prefix: u8,
     pub broadcast: Option<Ipv4Addr>,
     pub scope: u8,
-    /// There is an earlier address in the same network.
+    /// Whether an earlier address is in the same network.
     pub secondary: bool,
     /// The interface, or an alias such as `eth0:1`.
     pub label: Option<String>,
@@ -43,13 +43,13 @@ pub(crate) struct Route {
     pub source: Option<IpAddr>,
 }
 
-/// Every address of every interface.
+/// Lists the addresses of all interfaces.
 pub(crate) fn addresses() -> io::Result<Vec<Address>> {
     let messages = ask(None, GET_ADDRESSES, ALL, &[0; 8])?;
     Ok(messages.iter().filter_map(|body| address(body)).collect())
 }
 
-/// What is reached without leaving this machine: addresses, and networks such as `127.0.0.0/8`, in the kernel's order.
+/// Destinations on this machine: addresses, and networks such as `127.0.0.0/8`, in the kernel's order.
 pub(crate) fn local_networks(four: bool) -> io::Result<Vec<String>> {
     const LOCAL_TABLE: u8 = 255;
     const LOCAL: u8 = 2;
@@ -73,7 +73,7 @@ pub(crate) fn local_networks(four: bool) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The route that a packet to `destination` would take; nothing is sent there.
+/// The route of a packet to `destination`; sends nothing.
 pub(crate) fn route(destination: IpAddr) -> io::Result<Route> {
     let (family, bytes) = match destination {
         IpAddr::V4(address) => (2, address.octets().to_vec()),
@@ -91,11 +91,11 @@ pub(crate) fn route(destination: IpAddr) -> io::Result<Route> {
     Ok(parse_route(body))
 }
 
-/// The largest packet that the kernel believes to pass from one end of an open TCP connection to the other.
+/// The path MTU of an open TCP connection, as known to the kernel.
 pub(crate) fn path_mtu(own: SocketAddr, peer: SocketAddr) -> io::Result<u32> {
     const TCP: u8 = 6;
     const INFO: u8 = 2;
-    /// Where it stands in what the kernel tells of the connection; the message before that.
+    /// Offset of the MTU in the kernel's report on a connection, including the message header.
     const MTU_AT: usize = 60;
     const MESSAGE_BYTES: usize = 72;
     let mut body = vec![if own.is_ipv4() { 2 } else { 10 }, TCP, 1 << (INFO - 1), 0];
@@ -110,7 +110,7 @@ pub(crate) fn path_mtu(own: SocketAddr, peer: SocketAddr) -> io::Result<u32> {
         bytes.resize(16, 0);
         body.extend(bytes);
     }
-    // Any interface, whatever its cookie.
+    // Any interface, any cookie.
     body.extend([0; 4]);
     body.extend([0xff; 8]);
     let messages = ask(Some(netlink::SOCK_DIAG), GET_CONNECTION, 0, &body)?;
@@ -169,7 +169,7 @@ fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     while let Some(head) = bytes.get(..4) {
         let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));
         let Some(value) = bytes.get(4..length) else { break };
-        // The two highest bits only describe nesting and byte order.
+        // The two highest bits only mark nesting and byte order.
         found.push((u16::from_ne_bytes([head[2], head[3]]) & 0x3fff, value));
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -203,7 +203,7 @@ fn address(body: &[u8]) -> Option<Address> {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,
     });
-    // If there are both, the first is the other end of a point-to-point link.
+    // If both exist, the first is the other end of a point-to-point link.
     let address = local.or(peer)?;
     let secondary = flags & 1 == 1 && address.is_ipv4();
     Some(Address {
@@ -247,7 +247,7 @@ mod tests {
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mtu = path_mtu(stream.local_addr().unwrap(), stream.peer_addr().unwrap()).unwrap();
         let device = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
-        // No packet of IPv4 is longer.
+        // No IPv4 packet is longer.
         assert_eq!(mtu, device.trim().parse::<u32>().unwrap().min(65_535));
     }
 

@@ -18,15 +18,15 @@ const PROBE_ADDRESSES: [(&str, [u16; 8]); 2] = [
     ("ipv6", [0x2404, 0x6800, 0x400a, 0x800, 0, 0, 0, 0x1012]),
 ];
 
-/// Numbers in /sys/class/net/*/type that Ansible has names for.
+/// Ansible's names for numbers in /sys/class/net/*/type.
 const KINDS: &[(&str, &str)] =
     &[("1", "ether"), ("32", "infiniband"), ("512", "ppp"), ("772", "loopback"), ("65534", "tunnel")];
 
 impl Source for Network {
     fn gather(&self, node: &Node, facts: &mut Facts) {
         facts.set("dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
-        // A `/sys` shows the network namespace in which it was mounted. Our own matches the addresses, which the kernel reports
-        // for our namespace; the node's may be of another one, such as that of the machine around the node.
+        // A `/sys` shows the network namespace of its mount. That of this process matches the addresses from the kernel; the
+        // node's may belong to another namespace, such as that of the host around the node.
         let ours = if node.live() { Node::open(Path::new("/")).ok() } else { None };
         let seen = ours.as_ref().filter(|ours| !ours.list("/sys/class/net").is_empty()).unwrap_or(node);
         let names: Vec<String> = seen

@@ -1,7 +1,7 @@
 //! The node's files: everything is read below one root, as if it were `/`.
 //!
-//! Owns the root, links that must not lead out of it, limits on what is read, and the list of what could not be read. Does
-//! not know what any file means. Starts no thread.
+//! Owns the root, the confinement of links to it, read limits, and the list of unreadable files. Does not interpret files.
+//! Starts no thread.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,10 +12,10 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// No file with facts is longer, not even a library that is one; the rest is ignored.
+/// Maximum bytes read of a file, which covers libraries with facts; the rest is ignored.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// As many links as the kernel itself follows.
+/// Maximum links followed, as in the kernel.
 const MAX_LINKS: usize = 40;
 
 /// A node's file system, at `/` or below the folder where a container has it mounted.
@@ -48,17 +48,17 @@ impl Node {
         Ok(Self { root, live, programs: false, unread: RefCell::default() })
     }
 
-    /// The same node, whose programs for facts are run.
+    /// The same node, with executable facts enabled or disabled.
     pub(crate) fn with_programs(self, programs: bool) -> Self {
         Self { programs, ..self }
     }
 
-    /// Whether its programs for facts are run.
+    /// Whether executable facts are enabled.
     pub(crate) fn runs_programs(&self) -> bool {
         self.programs
     }
 
-    /// Whether this is the system that this process runs on, so that system calls apply to it too.
+    /// Whether the node is the system of this process, so that system calls describe it, too.
     pub(crate) fn live(&self) -> bool {
         self.live
     }
@@ -68,7 +68,7 @@ impl Node {
         &self.root
     }
 
-    /// The trimmed text of a file; `None` if it does not exist. A file that exists but cannot be read is remembered.
+    /// The trimmed text of a file; `None` if it does not exist. Records a file that exists but cannot be read.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         let text = String::from_utf8_lossy(&self.bytes(path)?)
             .trim_matches(['\0', ' ', '\n', '\t', '\r'])
@@ -121,7 +121,7 @@ impl Node {
         Some(self.link(path)?.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// Whether something exists.
+    /// Whether a file or folder exists.
     pub(crate) fn exists(&self, path: &str) -> bool {
         self.resolve(path, true).is_ok_and(|path| path.exists())
     }
@@ -131,17 +131,17 @@ impl Node {
         self.resolve(path, true).is_ok_and(|path| path.is_dir())
     }
 
-    /// Remembers that something could not be read, and why.
+    /// Records a path that could not be read, and the reason.
     pub(crate) fn note(&self, path: &str, why: impl Into<String>) {
         self.unread.borrow_mut().insert(path.to_owned(), why.into());
     }
 
-    /// What could not be read so far, and why.
+    /// Unreadable paths so far, and the reasons.
     pub(crate) fn unread(&self) -> BTreeMap<String, String> {
         self.unread.borrow().clone()
     }
 
-    /// The path of a node's file for this process: links are followed only inside the root.
+    /// The path of a node's file for this process; follows links only inside the root.
     pub(crate) fn resolve(&self, path: &str, follow_last: bool) -> io::Result<PathBuf> {
         let path = Path::new(path);
         if self.root == Path::new("/") && follow_last {
@@ -181,7 +181,7 @@ impl Node {
 
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         let path = self.resolve(path, true)?;
-        // A pipe or a device in place of a file would make the reader wait forever.
+        // Opening a pipe or device in place of a file would block forever.
         if !fs::metadata(&path)?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
@@ -191,7 +191,7 @@ impl Node {
     }
 
     fn note_error(&self, path: &str, error: &io::Error) {
-        // Being absent is not an error, nor is what drivers return for attributes that a device does not support.
+        // Absence is not an error, nor are the codes of drivers for attributes that a device does not support.
         let answer = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
             || [
                 rustix::io::Errno::INVAL,

@@ -1,7 +1,7 @@
-//! Where a gatherer writes its result: a folder that a worker watches, and the `done` file in it.
+//! Writes a gatherer's result: a folder that a worker watches, and the `done` file in it.
 //!
-//! Makes sure that a result is complete before `done` names it, and that `done` appears atomically and without a newline, so
-//! that workers of every version can read it. Does not know what a result is. Starts no thread.
+//! Guarantees that a result is complete before `done` names it, and that `done` appears atomically and without a newline, so
+//! that workers of every version can read it. Does not interpret results. Starts no thread.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Opens a folder that must exist: in a pod it is a volume, and a missing one was not mounted.
+    /// Opens an existing folder: in a pod it is a volume, and a missing one was not mounted.
     pub(crate) fn open(folder: &Path) -> Result<Self> {
         let meta = fs::metadata(folder).with_context(|| {
             format!(
@@ -27,26 +27,26 @@ impl Outbox {
         if !meta.is_dir() {
             bail!("cannot write results to `{}`: it is not a directory", folder.display());
         }
-        // Links are followed once, here, so that the path in `done` stays valid.
+        // Resolves links once, so that the path in `done` stays valid.
         let folder = folder.canonicalize().at("cannot resolve", folder)?;
-        // The container of before may have been killed.
+        // A previous container may have been killed.
         temp::clean(&folder, "").at("cannot read", &folder)?;
         Ok(Self { folder })
     }
 
-    /// The path of something in it.
+    /// Path of an entry of the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Writes a complete file, or nothing.
+    /// Writes a file completely or not at all.
     pub(crate) fn put(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
         let path = self.path(name);
         temp::write(&path, 0o666, content).at("cannot write", &path)?;
         Ok(path)
     }
 
-    /// Tells the worker which file or folder is the result.
+    /// Reports the resulting file or folder to the worker.
     pub(crate) fn done(&self, result: &Path) -> Result<()> {
         self.put("done", result.as_os_str().as_encoded_bytes()).map(drop)
     }

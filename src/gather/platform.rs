@@ -57,7 +57,7 @@ fn names(node: &Node, facts: &mut Facts) {
     facts.set("nodename", name);
 }
 
-/// The name that `/etc/hosts` has for the first address of `name`. Name servers are not queried: they may not answer.
+/// The name that `/etc/hosts` has for the first address of `name`. Does not query name servers, which may not respond.
 fn full_name(name: &str, hosts: &str) -> String {
     let lines: Vec<Vec<&str>> = hosts
         .lines()
@@ -105,8 +105,8 @@ fn elf_bits(node: &Node, path: &str) -> Option<u32> {
     }
 }
 
-/// Words of the kernel's command line; a word without `=` is `true`. A repeated word has the last value or, with `all`, a
-/// list of values.
+/// Words of the kernel's command line; a word without `=` is `true`. Repeated words yield the last value or, with `all`, a
+/// list.
 fn command_line(line: &str, all: bool) -> Value {
     let mut words = Map::new();
     for word in split_quoted(line) {
@@ -123,7 +123,7 @@ fn command_line(line: &str, all: bool) -> Value {
     Value::Object(words)
 }
 
-/// Splits at blanks outside double quotes; the quotes are kept.
+/// Splits at blanks outside double quotes; keeps the quotes.
 fn split_quoted(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -139,7 +139,7 @@ fn split_quoted(line: &str) -> Vec<String> {
 }
 
 fn loadavg(node: &Node, facts: &mut Facts) {
-    // The kernel counts more precisely than the two digits in its file, and so does Ansible.
+    // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
     let fine = rustix::system::sysinfo()
         .loads
         .map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0);
@@ -151,7 +151,7 @@ fn loadavg(node: &Node, facts: &mut Facts) {
     }
 }
 
-/// Whether the root differs from that of the first process. A node seen through a folder does not count.
+/// Whether the root differs from that of the first process. False for a node seen through a folder.
 fn is_chroot(node: &Node) -> bool {
     use std::os::unix::fs::MetadataExt;
     let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
@@ -175,7 +175,7 @@ fn service_manager(node: &Node) -> Option<String> {
     })
 }
 
-/// What `systemctl --version` prints. It is in the name of a library, and in that library, so nothing has to be run.
+/// The output of `systemctl --version`, read from the name and content of a library without running a program.
 fn systemd(node: &Node) -> Option<Value> {
     let folders = ["/usr/lib", "/usr/lib64", "/lib", "/run/current-system/systemd/lib"].map(str::to_owned);
     let of_machine = |name: String| name.contains("-linux-gnu").then(|| format!("/usr/lib/{name}"));
@@ -221,7 +221,7 @@ mod tests {
         let (_scratch, node) = Scratch::node(&[(path, "\u{7f}ELF\0-PAM\0+PAM -AUDIT x=unified\0+PAM\0")]);
         let expected = json!({"features": "+PAM -AUDIT x=unified", "version": 252});
         assert_eq!(systemd(&node), Some(expected));
-        // As it is in the library of this machine.
+        // The same as in this machine's library.
         let this = Node::open("/".as_ref()).unwrap();
         let told = std::process::Command::new("systemctl").arg("--version").output();
         if let (Some(found), Ok(told)) = (systemd(&this), told) {

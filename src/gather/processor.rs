@@ -12,7 +12,7 @@ impl Source for Processor {
         let Some(text) = node.text("/proc/cpuinfo") else { return };
         let found = Found::read(&text, facts.text("architecture"));
         facts.set("processor", found.names);
-        // As Ansible has it, the last processor's; other architectures call it otherwise.
+        // The last processor's, as in Ansible; other architectures name the field differently.
         let flags = pairs(&text, ':').filter(|(key, _)| *key == "flags").last();
         facts.set_some("flags", flags.map(|(_, flags)| flags.split_whitespace().collect::<Vec<_>>()));
         facts.set("processor_count", found.sockets);
@@ -32,7 +32,7 @@ impl Source for Processor {
     }
 }
 
-/// How many numbers a list such as `0-3,8` contains.
+/// Counts the numbers in a list such as `0-3,8`.
 fn count(list: &str) -> u64 {
     let spans = list.split(',').filter_map(|span| {
         let (first, last) = span.split_once('-').unwrap_or((span, span));

@@ -1,7 +1,7 @@
-//! What a node can reach in its cluster: DNS, API server, aggregator, and whether its clock is right.
+//! Connectivity of a node in its cluster: DNS, API server, aggregator, and clock skew.
 //!
-//! Owns the legs and their destinations. A leg that fails says which step failed; a leg without a destination, as on a
-//! machine outside a cluster, is skipped and says so. Starts no thread; every step has a timeout.
+//! Owns the legs and their destinations. A failing leg names the step that failed; a leg without a destination, as outside a
+//! cluster, is skipped with a reason. Starts no thread; every step has a timeout.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,25 +26,25 @@ use base::stop::Stop;
 use base::sys::variable;
 use client::Clock;
 
-/// For one attempt at one step.
+/// Timeout of one attempt at one step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// So much fills many packets, whatever their size.
+/// Bytes echoed: enough for many packets of any size.
 const ECHO_BYTES: usize = 64 << 10;
 
-/// A packet may be lost; a broken leg fails every time.
+/// Attempts per step, since packets may be lost.
 const TRIES: usize = 3;
 
-/// Beyond this, a cluster's certificates and leases start to fail.
+/// Maximum clock skew in seconds; beyond it, certificates and leases of a cluster start to fail.
 const SKEW: f64 = 5.0;
 
-/// The worker starts alongside us; on a busy node this takes seconds.
+/// Time for the worker to start, which takes seconds on a busy node.
 const WORKER_STARTS: Duration = Duration::from_secs(10);
 
-/// Between two checks for it, and between two attempts at anything else.
+/// Interval between checks for the worker, and between attempts at any step.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What a pod is told about the API server and itself.
+/// Mounted files with a pod's credentials.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The destinations of the legs, as far as this process knows them.
@@ -56,22 +56,22 @@ pub(crate) struct Surroundings {
     namespace: Option<String>,
     /// Host and port, if known.
     aggregator: Option<(String, u16)>,
-    /// The run's authority, and what proves to the aggregator who we are, if we were given that.
+    /// The run's authority and this worker's identity, if available.
     proof: Option<(Trust, Identity)>,
     resolver: String,
-    /// Where the worker of this pod listens.
+    /// Port of this pod's worker.
     relay: Option<u16>,
-    /// This machine's name in the cluster.
+    /// This node's name in the cluster.
     node: Option<String>,
 }
 
-/// How far this machine's clock is ahead of another one.
+/// Offset of this machine's clock from another one.
 pub(crate) struct Skew {
-    /// In seconds.
+    /// Seconds ahead.
     pub offset: f64,
-    /// The margin of error.
+    /// Margin of error in seconds.
     pub doubt: f64,
-    /// Whose clock it is compared with.
+    /// Owner of the other clock.
     pub against: &'static str,
 }
 
@@ -83,7 +83,7 @@ impl Skew {
     }
 }
 
-/// A worker of the original does not support this, and there may not be a worker yet.
+/// Fails with the original's worker, which does not support it, and before the worker has started.
 fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
     let answer = dial::get_plain(([127, 0, 0, 1], port).into(), "/clock", limit)?;
     ensure!(answer.status == 200, "the worker answers {}", answer.status);
@@ -111,7 +111,7 @@ impl Surroundings {
         }
     }
 
-    /// Compares this machine's clock with the aggregator's, through the worker beside us, or else with the API server's.
+    /// Compares this machine's clock with the aggregator's through the pod's worker, else with the API server's.
     pub(crate) fn skew(&self, limit: Duration) -> Option<Result<Skew>> {
         if let Some(skew) = self.ask_relay(limit) {
             return Some(Ok(skew));
@@ -120,7 +120,7 @@ impl Surroundings {
         Some(self.ask_api("/version", limit).and_then(|(answer, _)| Skew::of_answer(&answer, "API server")))
     }
 
-    /// Waits for a worker that does not listen or answer yet; if its answer is anything but a clock, it does not have one.
+    /// Waits for a worker that is not listening or responding yet; a response other than a clock means that it has none.
     fn ask_relay(&self, limit: Duration) -> Option<Skew> {
         let port = self.relay?;
         let started = Instant::now();
@@ -138,8 +138,7 @@ impl Surroundings {
         }
     }
 
-    /// The cluster's record of this node's kubelet, container runtime and system versions, if there is an account to query it
-    /// with.
+    /// The cluster's record of this node's kubelet, container runtime and system versions, if a service account is mounted.
     pub(crate) fn node_info(&self, limit: Duration) -> Option<Result<Value>> {
         let node = self.node.as_ref().filter(|_| self.api.is_some() && self.token.is_some())?;
         Some(self.ask_api(&format!("/api/v1/nodes/{node}"), limit).and_then(|(answer, _)| {
@@ -163,7 +162,7 @@ impl Surroundings {
         Ok((dialled.get(path, self.token.as_deref())?, details))
     }
 
-    /// Where the aggregator listens: workers are told its pod's address, so try that first.
+    /// The aggregator's address: first the one passed to workers.
     fn find_aggregator(&self) -> Result<(String, u16)> {
         if let Some(known) = &self.aggregator {
             return Ok(known.clone());
@@ -179,7 +178,7 @@ impl Surroundings {
     }
 }
 
-/// What a worker's certificate and its key say in the environment.
+/// Identity from a worker's certificate and key in the environment.
 fn proof(variable: &dyn Fn(&str) -> Option<String>) -> Option<(Trust, Identity)> {
     let identity = Identity::default();
     let (certificate, key) = (variable(client::env::CLIENT_CERT)?, variable(client::env::CLIENT_KEY)?);
@@ -188,7 +187,7 @@ fn proof(variable: &dyn Fn(&str) -> Option<String>) -> Option<(Trust, Identity)>
     Some((Trust::Authorities(variable(client::env::CA_CERT)?.into_bytes()), identity))
 }
 
-/// Tries every leg, all at once: what is blocked takes as long as its timeouts.
+/// Tries all legs concurrently, so that blocked ones cost a single timeout.
 pub(crate) fn network(around: &Surroundings) -> Item {
     let ((dns, (aggregator, skew)), (api, api_skew)) = std::thread::scope(|scope| {
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
@@ -224,7 +223,7 @@ fn api_leg(around: &Surroundings) -> (Item, Option<Result<Skew>>) {
     }
 }
 
-/// Adds advice if the cause is known.
+/// Adds a remedy if the cause is known.
 fn advise(leg: &mut Item) {
     let error = leg.details.get("error").and_then(Value::as_str);
     let text = error.unwrap_or(if leg.name == "clock" { "clock offset" } else { "" });
@@ -251,7 +250,7 @@ fn dns_leg(around: &Surroundings) -> Item {
     for server in servers {
         match retry(|| dns::ask(server, &name, STEP_TIMEOUT)) {
             Ok(reply) => {
-                // Outside a cluster the name does not exist, but a server that says so is reachable.
+                // Outside a cluster the name does not exist, but the response proves that the server is reachable.
                 if in_cluster && reply.addresses.is_empty() {
                     trouble.get_or_insert(format!(
                         "name server {server} does not know `{name}` (code {})",
@@ -271,7 +270,7 @@ fn dns_leg(around: &Surroundings) -> Item {
     leaf("dns", status, details)
 }
 
-/// The API server's name in the cluster, whose domain is one of the search domains.
+/// The API server's name in the cluster; its domain is one of the search domains.
 fn service_name(resolver: &str) -> String {
     let searched = resolver.lines().filter_map(|line| line.trim().strip_prefix("search "));
     let domain = searched.flat_map(str::split_whitespace).find(|domain| domain.starts_with("svc."));
@@ -280,7 +279,7 @@ fn service_name(resolver: &str) -> String {
 
 fn api(answer: &Answer, mut details: BTreeMap<String, Value>) -> Item {
     details.insert("code".into(), json!(answer.status));
-    // Even a refusal is an answer.
+    // A refusal also proves that the server is reachable.
     let status = if matches!(answer.status, 200..=299 | 401 | 403) { item::PASSED } else { item::FAILED };
     if status == item::FAILED {
         details
@@ -296,7 +295,7 @@ fn aggregator(around: &Surroundings) -> (Item, Option<Result<Skew>>) {
     };
     let address = json!(format!("{host}:{port}"));
     let reached = match &around.proof {
-        // It identifies plugins by certificates that only workers have, so we get no further than its request for one.
+        // The aggregator requires certificates that only workers have, so the check ends at the handshake.
         None => retry(|| dial::dial(&host, port, &Trust::Anybody, STEP_TIMEOUT))
             .map(|dialled| (timings(&dialled), None)),
         Some(proof) => speak(proof, &host, port),
@@ -315,11 +314,11 @@ fn aggregator(around: &Surroundings) -> (Item, Option<Result<Skew>>) {
     }
 }
 
-/// What is found out about the way to a server, and about its clock.
+/// Findings about a connection to a server, and about its clock.
 type Spoken = (BTreeMap<String, Value>, Option<Result<Skew>>);
 
-/// Speaks to the aggregator as a worker does: a small request, whose answer tells its time, and then as much in both
-/// directions as fills many packets.
+/// Connects to the aggregator as a worker does: a small request, whose response carries the time, then enough data in both
+/// directions to fill many packets.
 fn speak((trust, identity): &(Trust, Identity), host: &str, port: u16) -> Result<Spoken> {
     let dial = || dial::dial_as(identity, host, port, trust, STEP_TIMEOUT);
     let (mut details, answer) = retry(|| {
@@ -374,7 +373,7 @@ fn millis(span: Duration) -> Value {
     json!(rounded(span.as_secs_f64() * 1_000.0))
 }
 
-/// Three digits are more than enough.
+/// Rounds to three decimals.
 fn rounded(number: f64) -> f64 {
     (number * 1_000.0).round() / 1_000.0
 }
@@ -392,7 +391,7 @@ fn failed(name: &str, error: &anyhow::Error) -> Item {
     leaf(name, item::FAILED, [("error", json!(format!("{error:#}")))])
 }
 
-/// `https://[::1]:8080/path` as host and port.
+/// Splits `https://[::1]:8080/path` into host and port.
 fn host_and_port(url: &str) -> Option<(String, u16)> {
     let authority = url.strip_prefix("https://")?.split('/').next()?;
     let (host, port) = authority.rsplit_once(':')?;

@@ -1,4 +1,4 @@
-//! What protects the node: SELinux, AppArmor, FIPS mode, its SSH host keys, Secure Boot's lockdown.
+//! Security features of the node: SELinux, AppArmor, FIPS mode, SSH host keys, Secure Boot lockdown.
 
 use serde_json::{Map, Value};
 

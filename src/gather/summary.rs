@@ -1,7 +1,7 @@
-//! What goes wrong on a node, counted from its log as it streams by.
+//! Counts problems of a node while its log streams by.
 //!
-//! Owns the words that indicate trouble. The item of each kind has failed if it occurred at all; errors of units are
-//! counted but not judged, since many units log harmless errors. Starts no thread.
+//! Owns the words that indicate problems. An item fails if its problem occurred at all; errors of units are counted but not
+//! judged, since many units log harmless errors. Starts no thread.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,14 +18,15 @@ use crate::item::{self, Item};
 use base::clock;
 use base::json::json;
 
-/// One kind of trouble.
+/// One kind of problem.
 struct Trouble {
     name: &'static str,
     meaning: &'static str,
-    /// What helps, and where more stands.
+    /// Remedy, with a pointer to further documentation.
     remedy: &'static str,
     link: Option<&'static str>,
-    /// Words that indicate it, ignoring case. Only one line of each event has them, so that events are counted.
+    /// Words that indicate the problem, ignoring case. Each event logs exactly one line with them, so that events are
+    /// counted.
     words: &'static [&'static str],
 }
 
@@ -153,7 +154,7 @@ const TROUBLES: &[Trouble] = &[
     },
 ];
 
-/// The priorities of syslog, and how entries of each look.
+/// The priorities of syslog, and their form in journal entries.
 const PRIORITIES: [(&str, &str); 8] = [
     ("emerg", r#""priority":"0""#),
     ("alert", r#""priority":"1""#),
@@ -165,27 +166,27 @@ const PRIORITIES: [(&str, &str); 8] = [
     ("debug", r#""priority":"7""#),
 ];
 
-/// The lowest of those that are errors.
+/// Least severe priority that counts as an error.
 const ERROR: usize = 3;
 
-/// So many units are told one by one.
+/// Maximum units listed individually.
 const MAX_UNITS: usize = 200;
 
-/// Only the beginning of a longer entry is examined.
+/// Maximum bytes examined of an entry.
 const MAX_LINE_BYTES: usize = 256 << 10;
 
-/// An example is cut here.
+/// Maximum length of an example.
 const EXAMPLE: usize = 300;
 
-/// Counts that grow with every chunk of a log.
+/// Counts, updated with every chunk of a log.
 pub(crate) struct Summary {
-    /// Words of troubles, then looks of priorities.
+    /// Matches words of problems, then priorities.
     words: AhoCorasick,
-    /// The trouble that each word indicates.
+    /// The problem that each word indicates.
     troubles: Vec<usize>,
     seen: Vec<Seen>,
     units: BTreeMap<String, Unit>,
-    /// How many entries have each priority.
+    /// Number of entries per priority.
     priorities: [u64; PRIORITIES.len()],
     entries: u64,
     unreadable: u64,
@@ -206,7 +207,7 @@ struct Unit {
     example: String,
 }
 
-/// The relevant fields of a journal entry. A message that is not text is an array of numbers.
+/// The relevant fields of a journal entry. A message that is not text is an array of bytes.
 #[derive(Deserialize)]
 struct Entry<'a> {
     #[serde(rename = "MESSAGE", borrow, default)]
@@ -238,7 +239,7 @@ impl Text<'_> {
 }
 
 impl Summary {
-    /// Nothing seen yet.
+    /// An empty summary.
     pub(crate) fn new() -> Result<Self> {
         let words = TROUBLES.iter().enumerate();
         let words = words.flat_map(|(index, trouble)| trouble.words.iter().map(move |word| (index, *word)));
@@ -259,7 +260,7 @@ impl Summary {
         })
     }
 
-    /// Counts what is in a chunk; an entry may continue in the next one.
+    /// Counts the entries in a chunk; an entry may continue in the next one.
     pub(crate) fn add(&mut self, mut chunk: &[u8]) {
         while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
             if self.carry.is_empty() {
@@ -294,7 +295,7 @@ impl Summary {
         if let Some(level) = priority {
             self.priorities[level] += 1;
         }
-        // Nearly all entries are irrelevant, and parsing JSON is the most expensive part.
+        // Parsing JSON is the most expensive part, and nearly all entries are irrelevant.
         let whole = line.first() == Some(&b'{') && line.last() == Some(&b'}');
         if whole && !told && priority.is_none_or(|level| level > ERROR) {
             return;
@@ -321,7 +322,7 @@ impl Summary {
             let unit = Text::str(entry.unit.as_ref());
             let name = if unit.is_empty() { Text::str(entry.identifier.as_ref()) } else { unit };
             let name = if name.is_empty() { "unnamed".to_owned() } else { name };
-            // Anybody can make up identifiers: there may be any number of them.
+            // Any process can choose its identifier, so their number is unbounded.
             let name = if self.units.len() < MAX_UNITS || self.units.contains_key(&name) {
                 name
             } else {
@@ -342,7 +343,7 @@ impl Summary {
         let patterns = TROUBLES.iter().zip(&self.seen).map(|(trouble, seen)| {
             let mut details = BTreeMap::from([("count".to_owned(), json!(seen.count))]);
             if seen.count > 0 {
-                // What it means is what its failures have in common.
+                // The cause is derived from what failures have in common.
                 let failure = format!("{}\n{}", trouble.meaning, seen.example);
                 details.insert(item::FAILURE.into(), json!(failure));
                 details.insert(item::REMEDY.into(), json!(trouble.remedy));
@@ -385,7 +386,7 @@ impl Summary {
     }
 }
 
-/// The result if there was no log at all.
+/// The result without any log.
 pub(crate) fn no_log(why: &str) -> Item {
     let remedy = causes::remedy(why).unwrap_or(
         "mount the root of the node's file system, and name it with `--chroot` or `CHROOT_DIR`, as the plugin does",
@@ -398,7 +399,7 @@ fn leaf(name: &str, status: &str, details: BTreeMap<String, Value>) -> Item {
     Item { name: name.into(), status: status.into(), details, ..Item::default() }
 }
 
-/// Microseconds since 1970 as RFC 3339.
+/// Formats microseconds since 1970 as RFC 3339.
 fn time(micros: &str) -> Option<String> {
     let span = Duration::from_micros(micros.parse().ok()?);
     Some(clock::rfc3339(UNIX_EPOCH.checked_add(span)?))

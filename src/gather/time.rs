@@ -1,4 +1,4 @@
-//! The date and time, in the node's own time zone as in Ansible, and what keeps the clock.
+//! The date and time in the node's time zone, as in Ansible, and the time service.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -7,7 +7,7 @@ use base::json::json;
 
 pub(crate) struct Virtualization;
 
-/// What the firmware says about the hypervisor: Ansible's fact, a text in it, technology.
+/// Firmware texts that identify hypervisors: Ansible's fact, a text in it, technology.
 const FIRMWARE: &[(&str, &[&str], &str)] = &[
     ("product_name", &["KVM", "KVM Server", "Bochs", "AHV"], "kvm"),
     ("system_vendor", &["oVirt"], "oVirt"),
@@ -23,10 +23,10 @@ const FIRMWARE: &[(&str, &[&str], &str)] = &[
     ("system_vendor", &["OpenStack Foundation"], "openstack"),
 ];
 
-/// Technologies that are containers, and are also reported as such.
+/// Technologies that are also reported as containers.
 const CONTAINERS: &[&str] = &["docker", "lxc", "podman", "openvz", "containerd"];
 
-/// Kernel modules, the technology, and whether they indicate a host rather than a guest.
+/// Kernel modules, their technology, and whether they indicate a host rather than a guest.
 const MODULES: &[(&str, &str, bool)] =
     &[("kvm", "kvm", true), ("vboxdrv", "virtualbox", true), ("virtio", "kvm", false)];
 
@@ -62,7 +62,7 @@ impl Source for Virtualization {
     }
 }
 
-/// What was found; the first finding determines the node's type and role.
+/// Findings; the first one determines the node's type and role.
 #[derive(Default)]
 struct Found {
     first: Option<(String, &'static str)>,

@@ -18,7 +18,7 @@ pub(crate) struct Zone {
 pub(crate) struct Offset {
     /// Seconds east of Greenwich.
     pub seconds: i64,
-    /// `CET`, or `+03` if there is no name.
+    /// Abbreviation such as `CET`; `+03` for zones without one.
     pub name: String,
     summer: bool,
 }
@@ -47,9 +47,9 @@ struct Turn {
 enum Day {
     /// Month, week (5 is the last), weekday from Sunday.
     Week(u64, u64, u64),
-    /// From 1, not counting the 29th of February.
+    /// Days from 1, excluding the 29th of February.
     Julian(u64),
-    /// From 0, counting it.
+    /// Days from 0, including it.
     Count(u64),
 }
 
@@ -78,7 +78,7 @@ impl Zone {
         Some(Self { changes: changes?, first: offset(0)?, rule })
     }
 
-    /// The offset at a time in seconds since 1970.
+    /// The offset at a time, in seconds since 1970.
     pub(crate) fn at(&self, epoch: u64) -> Offset {
         let moment = i64::try_from(epoch).unwrap_or(i64::MAX);
         let after = self.changes.partition_point(|(from, _)| *from <= moment);
@@ -118,7 +118,7 @@ impl Header {
         let head = bytes.get(..44).filter(|head| head.starts_with(b"TZif") && head[4] >= b'2')?;
         let number = |index: usize| -> Option<usize> {
             let at = 20 + index * 4;
-            // No zone has more than a few hundred changes.
+            // Real zones have at most a few hundred changes.
             usize::try_from(u32::from_be_bytes(head[at..at + 4].try_into().ok()?))
                 .ok()
                 .filter(|count| *count < 1 << 16)
@@ -220,7 +220,7 @@ impl Turn {
     }
 }
 
-/// `CET` or `<+03>`, and what follows.
+/// Parses `CET` or `<+03>`; returns the rest, too.
 fn name(text: &str) -> Option<(String, &str)> {
     if let Some(rest) = text.strip_prefix('<') {
         let (name, rest) = rest.split_once('>')?;
@@ -230,7 +230,7 @@ fn name(text: &str) -> Option<(String, &str)> {
     (end >= 3).then(|| (text[..end].into(), &text[end..]))
 }
 
-/// `-1`, `5:45`, `2:00:30` in seconds, and what follows.
+/// Parses `-1`, `5:45`, `2:00:30` as seconds; returns the rest, too.
 fn clock_time(text: &str) -> Option<(i64, &str)> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
