@@ -1,12 +1,12 @@
-//! Errors that say which file or folder they are about.
+//! Errors that name the file or folder they concern.
 
 use std::path::Path;
 
 use anyhow::Error;
 
-/// Adds what failed, and where.
+/// Adds the failed operation and its path to an error.
 pub trait At<T> {
-    /// An error says: `what` at this `path`, as in "cannot read `path`".
+    /// Adds `what` and this `path`, as in "cannot read `path`".
     fn at(self, what: &str, path: impl AsRef<Path>) -> anyhow::Result<T>;
 }
 

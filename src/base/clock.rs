@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Go's zero time, which status documents contain until there is a real one.
+/// Go's zero time, the placeholder in status documents.
 pub const ZERO: &str = "0001-01-01T00:00:00Z";
 
 /// Now, as RFC 3339 in UTC with milliseconds.
@@ -106,13 +106,13 @@ pub fn parse_http_date(text: &str) -> Option<SystemTime> {
     parse_rfc3339(&format!("{year}-{month:02}-{day:0>2}T{time}Z"))
 }
 
-/// Whether so much time had passed between both.
+/// Whether at least `span` has passed between `since` and `now`.
 pub fn passed(since: SystemTime, span: Duration, now: SystemTime) -> bool {
     now.duration_since(since).is_ok_and(|elapsed| elapsed >= span)
 }
 
-/// How far this clock is ahead of another, in seconds, and the margin of error. The other reported its time, in whole
-/// seconds, somewhere between `sent` and `received`.
+/// Offset of this clock from another one, in seconds, and the margin of error. The other clock reported its time, in whole
+/// seconds, between `sent` and `received`.
 pub fn offset(theirs: SystemTime, sent: SystemTime, received: SystemTime) -> (f64, f64) {
     let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let (theirs, sent, received) = (since(theirs) + 0.5, since(sent), since(received));

@@ -1,4 +1,4 @@
-//! Downloads a file from a URL, and uploads one to a URL. Does not know what is in it.
+//! Downloads a file from a URL, and uploads one to a URL. Does not interpret content.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,14 +15,14 @@ use crate::stop::Stop;
 use crate::tls;
 use crate::visible::short;
 
-/// The same as the original's.
+/// Timeout of a download, as in the original.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// For one attempt to upload a file.
+/// Timeout of one upload attempt.
 const PUT_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Attempts to upload a file.
+/// Maximum upload attempts.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// The server answered, but did not deliver the file.
+/// A response that refuses the file.
 #[derive(Debug)]
 pub struct Refused {
     url: String,
@@ -30,7 +30,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Whether there is no such file.
+    /// Whether the server responded that the file does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status == ureq::http::StatusCode::NOT_FOUND
     }
@@ -44,7 +44,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// HTTPS uses this machine's authorities; proxies come from the environment.
+/// HTTPS trusts this machine's authorities; proxies come from the environment.
 fn agent(url: &str, limit: Duration) -> anyhow::Result<ureq::Agent> {
     let config = ureq::Agent::config_builder()
         .tls_config(tls::client()?)
@@ -56,14 +56,14 @@ fn agent(url: &str, limit: Duration) -> anyhow::Result<ureq::Agent> {
     Ok(config.build().into())
 }
 
-/// Scheme and host of a URL: all that may be shown where the rest is a secret.
+/// Scheme and host of a URL: the only printable part of a URL with secrets.
 pub fn origin(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     format!("{scheme}://{}", host.rsplit('@').next().unwrap_or_default())
 }
 
-/// A file that ends early when it is no longer wanted.
+/// Reads a file until a stop is requested.
 struct Wanted {
     file: std::io::Take<File>,
     stop: Stop,
@@ -78,8 +78,8 @@ impl Read for Wanted {
     }
 }
 
-/// Uploads a file. What a busy server or a broken connection lets fail is tried again. Messages name only the server: whoever
-/// knows the URL may write there, too.
+/// Uploads a file. Retries if the server is busy or the connection breaks. Messages name only the server: the URL grants
+/// write access.
 pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> anyhow::Result<()> {
     let shown = origin(url);
     let agent = agent(url, PUT_TIMEOUT)?;
@@ -87,7 +87,7 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
     loop {
         let opened = File::open(file).at("cannot read", file)?;
         let length = opened.metadata()?.len();
-        // The file would have been sent already when a redirect came, and its error names the place.
+        // A redirect would arrive after the whole file was sent, and its error would show the URL.
         let request = agent.put(url).config().max_redirects(0).build();
         let mut request = request.header("content-length", length.to_string());
         for (name, value) in headers {

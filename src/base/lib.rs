@@ -1,7 +1,7 @@
-//! A toolkit that knows no word of Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives, and what they stand on.
+//! A toolkit independent of Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives, and their foundations.
 //!
-//! Any other program could be built from it. Modules import each other only downwards in the layers that the map in the
-//! program's `lib.rs` draws. The feature `program` brings what the client of a plugin has no use for.
+//! Reusable by any program. Modules import only downwards in the layers of the map in the program's `lib.rs`. The feature
+//! `program` adds parts that the client for plugins does not need.
 
 #[cfg(feature = "program")]
 pub mod at;
@@ -45,7 +45,7 @@ pub mod visible;
 
 pub use hex::{hex, sha256};
 
-/// What the fuzzers call.
+/// Entry points of the fuzzers.
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing {
     pub use crate::archive::consistent as archive;

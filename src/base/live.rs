@@ -1,8 +1,8 @@
-//! Lines at the end of a terminal that are drawn over again and again, and everything else that is written above them.
+//! Lines at the end of a terminal that are redrawn repeatedly, and other output above them.
 //!
-//! Owns the escapes for that, and where the lines stand. Whoever writes to the terminal meanwhile does it through
-//! [`around`], as `logger` does. Knows nothing of what the lines say: they come without control characters, but for
-//! colours. Draws on standard error, so that standard output stays with data. Starts no thread.
+//! Owns the escapes and the position of the lines. Concurrent output to the terminal goes through [`around`], as in
+//! `logger`. Does not interpret lines, which must not contain control characters except colours. Draws on standard error, so
+//! that standard output carries only data. Starts no thread.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 
 use crate::sys;
 
-/// What a terminal has that does not say how large it is.
+/// Size of a terminal that does not report one.
 const DEFAULT_SIZE: Size = Size { columns: 80, rows: 24 };
-/// More redraws help nobody.
+/// Minimum time between two redraws.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
-/// How much fits.
+/// Size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Letters side by side.
+    /// Characters per line.
     pub columns: usize,
     /// Lines.
     pub rows: usize,
 }
 
-/// A line and how many columns it takes, colours not counted.
+/// A line and its width, excluding colours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// What is written.
+    /// Text of the line.
     pub text: String,
     /// Columns.
     pub width: usize,
@@ -36,19 +36,19 @@ pub struct Line {
 
 static SCREEN: Mutex<Screen> = Mutex::new(Screen::new());
 
-/// Whether lines can be drawn over here.
+/// Whether standard error supports redrawing.
 pub fn possible() -> bool {
     std::io::stderr().is_terminal() && sys::colours()
 }
 
-/// How large the terminal is now.
+/// Current size of the terminal.
 pub fn size() -> Size {
     let (columns, rows) = sys::stderr_size().unwrap_or_default();
     let or = |found: usize, usual: usize| if found == 0 { usual } else { found };
     Size { columns: or(columns, DEFAULT_SIZE.columns), rows: or(rows, DEFAULT_SIZE.rows) }
 }
 
-/// Draws these lines in place of those before; no lines are the end of it.
+/// Replaces the drawn lines; an empty list removes them.
 pub fn draw(lines: Vec<Line>) {
     let mut screen = lock();
     screen.lines = lines;
@@ -56,17 +56,17 @@ pub fn draw(lines: Vec<Line>) {
     put(&text);
 }
 
-/// Writes something else, above the lines if there are some.
+/// Runs `write`, which writes other output, above the drawn lines.
 pub fn around<T>(write: impl FnOnce() -> T) -> T {
     let mut screen = lock();
     if screen.lines.is_empty() && screen.drawn.is_empty() {
-        // A slow reader of standard output holds nobody else up.
+        // A slow reader of standard output must not block other threads.
         drop(screen);
         return write();
     }
     put(&screen.erasure(size().columns));
     let written = write();
-    // Whoever writes a lot is not followed by a whole frame each time: the next tick draws it.
+    // Frequent output does not redraw the frame each time: the next tick does.
     if screen.latest.is_none_or(|latest| latest.elapsed() >= INTERVAL) {
         let text = screen.frame(size().columns);
         put(&text);
@@ -79,16 +79,16 @@ fn lock() -> MutexGuard<'static, Screen> {
 }
 
 fn put(text: &str) {
-    // A terminal that is gone is nobody's loss.
+    // A closed terminal is not an error.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// What is to be seen, and what is drawn.
+/// The latest lines, and those on the terminal.
 struct Screen {
     lines: Vec<Line>,
-    /// How wide each of the drawn lines is; the cursor stands at the beginning of the next one.
+    /// Widths of the drawn lines; the cursor is at the start of the line after them.
     drawn: Vec<usize>,
-    /// How wide the terminal was then.
+    /// Width of the terminal at that time.
     columns: usize,
     latest: Option<Instant>,
 }
@@ -98,7 +98,7 @@ impl Screen {
         Self { lines: Vec::new(), drawn: Vec::new(), columns: 0, latest: None }
     }
 
-    /// Moves up to where the lines begin. A terminal that became narrower has broken them.
+    /// Moves up to the first line. A terminal that became narrower has wrapped the lines.
     fn up(&self, columns: usize) -> String {
         let rows: usize = self.drawn.iter().map(|width| width.div_ceil(columns.max(1)).max(1)).sum();
         if rows == 0 { String::new() } else { format!("\r\x1b[{rows}A") }
@@ -130,7 +130,7 @@ impl Screen {
 mod tests {
     use super::*;
 
-    /// As much of a terminal as is needed to see what would be seen.
+    /// Emulates the parts of a terminal that determine its visible content.
     struct Terminal {
         rows: Vec<Vec<char>>,
         at: (usize, usize),
@@ -142,7 +142,7 @@ mod tests {
             Self { rows: vec![Vec::new()], at: (0, 0), columns }
         }
 
-        /// Breaks what is too long, as terminals do that are made narrower.
+        /// Wraps long lines, as terminals do when they become narrower.
         fn resize(&mut self, columns: usize) {
             let (row, _) = self.at;
             let above: usize = self.rows[..row].iter().map(|row| row.len().div_ceil(columns).max(1)).sum();
@@ -165,7 +165,7 @@ mod tests {
                     '\x1b' => {
                         assert_eq!(rest.next(), Some('['));
                         let body: String = rest.by_ref().take_while(char::is_ascii_digit).collect();
-                        // `take_while` has eaten the letter; it follows from what stands before it.
+                        // `take_while` has consumed the letter; the text before it determines its meaning.
                         match body.parse::<usize>() {
                             Ok(rows) => self.at.0 = self.at.0.checked_sub(rows).expect("above the screen"),
                             Err(_) => self.clear(),
@@ -183,7 +183,7 @@ mod tests {
             }
         }
 
-        /// Both kinds of clearing: what follows in the line, and below it, is drawn anew or is to go.
+        /// Handles both kinds of clearing: the rest of the line and everything below is redrawn or removed.
         fn clear(&mut self) {
             self.rows[self.at.0].truncate(self.at.1);
             if self.at.1 == 0 {

@@ -1,8 +1,8 @@
-//! Messages for people and log collectors: `log` to stderr, in the original's format.
+//! Log messages for terminals and log collectors: `log` to stderr, in the original's format.
 //!
-//! A terminal gets coloured `INFO[0000] message`, anything else logfmt. Fields passed to the macros of `log`
-//! (`info!(name = "x"; "created")`) follow in alphabetical order. [`tee`] also writes every line as JSON to a file, which
-//! becomes `meta/run.log`. Starts no thread; if stderr is closed, messages are lost but nothing stops.
+//! A terminal gets coloured `INFO[0000] message`, anything else logfmt. Fields passed to the macros of `log` (`info!(name =
+//! "x"; "created")`) follow in alphabetical order. [`tee`] also writes every line as JSON to a file, which becomes
+//! `meta/run.log`. Starts no thread; a closed stderr loses messages without stopping anything.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 static OURS_ALONE: AtomicBool = AtomicBool::new(false);
 static TOLD_ELSEWHERE: Mutex<&[&str]> = Mutex::new(&[]);
 static TEE: Mutex<Option<Tee>> = Mutex::new(None);
-/// Others have their part in what is told, and the disk is for results.
+/// Maximum bytes of the log file: peers influence its content, and results need the disk.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 struct Logger;
@@ -61,10 +61,10 @@ enum Style {
     Terminal { colour: bool },
 }
 
-/// Starts writing messages of `level` and above; called once, by `cli`. Unknown levels mean `info`.
+/// Starts logging messages of `level` and above; called once, by `cli`. Unknown levels mean `info`.
 pub fn init(level: &str) {
     let terminal = std::io::stderr().is_terminal();
-    // Even without colours: some systems must be told that the cursor will move.
+    // Needed without colours, too: consoles of some systems must be prepared for cursor movement.
     let understood = sys::colours();
     let colour = understood && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     STYLE.get_or_init(|| if terminal { Style::Terminal { colour } } else { Style::Logfmt });
@@ -74,19 +74,18 @@ pub fn init(level: &str) {
     let _ = log::set_logger(&LOGGER);
 }
 
-/// Silences libraries from now on, whatever the level: for a program that is always started with `--level=trace`.
+/// Silences libraries from now on, regardless of the level: for a program that is always started with `--level=trace`.
 pub fn ours_alone() {
     OURS_ALONE.store(true, Ordering::Relaxed);
 }
 
-/// From now on, messages of these modules go only to the file of [`tee`], unless they are errors: something else reports
-/// them better.
+/// From now on, sends messages of these modules only to the file of [`tee`], except errors: another output reports them
+/// better.
 pub fn told_elsewhere(modules: &'static [&'static str]) {
     *TOLD_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner) = modules;
 }
 
-/// The level of a message that scripts look for, one of many for one thing that is done: people at a terminal see it only
-/// when they ask for details.
+/// The level of repetitive messages that scripts look for: shown on a terminal only at a higher level of detail.
 pub fn detail() -> Level {
     match STYLE.get() {
         Some(Style::Terminal { .. }) => Level::Debug,
@@ -97,12 +96,12 @@ pub fn detail() -> Level {
 /// Whether a message goes only to the file.
 fn is_told_elsewhere(record: &Record) -> bool {
     let modules = *TOLD_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
-    // For debugging, everything is shown.
+    // Debugging shows everything.
     let looks = log::max_level() >= LevelFilter::Debug;
     !looks && record.level() > Level::Error && modules.contains(&record.target())
 }
 
-/// From now on also writes every message to `path`, as one JSON line.
+/// From now on also writes every message to `path`, one JSON object per line.
 pub fn tee(path: &Path) -> std::io::Result<()> {
     let file = File::options().create(true).append(true).open(path)?;
     let left = MAX_FILE_BYTES.saturating_sub(file.metadata()?.len());
@@ -110,7 +109,7 @@ pub fn tee(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Ends what [`tee`] started.
+/// Stops writing to the file of [`tee`].
 pub fn untee() {
     *TEE.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
@@ -121,7 +120,7 @@ fn filter(level: &str) -> LevelFilter {
         "debug" => LevelFilter::Debug,
         "warn" | "warning" => LevelFilter::Warn,
         "error" => LevelFilter::Error,
-        // Nothing here is fatal or a panic, so these two mean silence.
+        // No message is fatal or a panic, so these two levels mean silence.
         "fatal" | "panic" => LevelFilter::Off,
         _ => LevelFilter::Info,
     }
@@ -129,8 +128,8 @@ fn filter(level: &str) -> LevelFilter {
 
 impl log::Log for Logger {
     fn enabled(&self, metadata: &Metadata) -> bool {
-        // Libraries log only when somebody is debugging, and never traces: the HTTP client's traces are the bytes on the
-        // wire, including secrets and whole results.
+        // Libraries log only when debugging, and never traces: the HTTP client's traces are the bytes on the wire, including
+        // secrets and whole results.
         metadata.target().starts_with("sonobuoy")
             || (metadata.level() <= Level::Debug
                 && log::max_level() >= LevelFilter::Debug
@@ -144,7 +143,7 @@ impl log::Log for Logger {
         let message = record.args().to_string();
         let message = visible::without_codes(&message);
         let mut fields = Fields::default();
-        // `Fields` accepts every pair, so nothing fails here.
+        // `Fields` accepts every pair, so this cannot fail.
         let _ = record.key_values().visit(&mut fields);
         let now = SystemTime::now();
         let line = match STYLE.get().unwrap_or(&Style::Logfmt) {
@@ -215,8 +214,8 @@ fn terminal(
         Level::Trace => ("TRAC", 37),
     };
     let paint = |text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
-    // Peers and clusters determine parts of messages: none of their control characters may reach the terminal, and text
-    // after a line feed must not look like a separate message.
+    // Peers and clusters determine parts of messages: their control characters must not reach the terminal, and text after a
+    // line feed must not look like a separate message.
     let message = visible::text(message).replace('\n', "\n           ");
     let mut line = format!("{}[{:04}] ", paint(word), since.as_secs());
     if fields.is_empty() {
@@ -234,7 +233,7 @@ fn terminal(
 fn json(now: SystemTime, level: Level, message: &str, fields: &BTreeMap<String, String>) -> String {
     let mut object = serde_json::Map::new();
     for (key, value) in fields {
-        // These three names are taken, as in the original.
+        // These three names are reserved, as in the original.
         let key = if ["level", "msg", "time"].contains(&key.as_str()) {
             format!("fields.{key}")
         } else {

@@ -1,15 +1,14 @@
-//! Which of the words that are known somebody may have meant by one that is not.
+//! Suggests known words for a misspelt one.
 //!
-//! Counts letters that are missing, too many, other ones, or changed places. Knows nothing of what the words are for.
-//! Starts no thread.
+//! Counts missing, extra, replaced and swapped letters. Does not know the meaning of the words. Starts no thread.
 
-/// The known words that are near enough to `word`, the nearest first, at most three of them.
+/// At most three known words similar to `word`, the most similar first.
 pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let plain = |text: &str| -> Vec<char> {
         text.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
     };
     let given = plain(word);
-    // A longer word may have more mistakes in it; of two letters, none may be left.
+    // Longer words may contain more mistakes; words of two letters may contain none.
     let limit = match given.len() {
         0..=1 => return Vec::new(),
         2..=5 => 1,
@@ -19,14 +18,14 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a
     let mut found: Vec<(usize, &str)> = (known.into_iter())
         .filter_map(|candidate| {
             let letters = plain(candidate);
-            // Whoever stops early means what begins so.
+            // A prefix of a known word is an abbreviation of it.
             let distance = if letters.starts_with(&given) { 0 } else { distance(&given, &letters) };
             (distance <= limit && distance < letters.len()).then_some((distance, candidate))
         })
         .collect();
     found.sort_by_key(|(distance, _)| *distance);
     found.dedup_by_key(|(_, candidate)| *candidate);
-    // What is further away than the nearest is noise.
+    // Words less similar than the best match are noise.
     let nearest = found.first().map_or(0, |(distance, _)| *distance);
     found.into_iter().take_while(|(distance, _)| *distance == nearest).map(|(_, word)| word).take(3).collect()
 }
@@ -39,7 +38,7 @@ pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String 
     }
 }
 
-/// How many letters have to be put in, taken out, replaced or exchanged with their neighbour.
+/// Number of letters to insert, delete, replace or swap with their neighbour.
 fn distance(one: &[char], other: &[char]) -> usize {
     let width = other.len() + 1;
     let mut rows = vec![vec![0; width]; one.len() + 1];

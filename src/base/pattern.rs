@@ -1,4 +1,4 @@
-//! Patterns in Go's RE2 syntax, translated for the `regex` crate or refused with the reason.
+//! Patterns in Go's RE2 syntax, translated for the `regex` crate or rejected with the reason.
 //!
 //! Both are automata with the same power but differ in syntax: Go accepts `[\w-.]`, `\Q…\E`, a lone `{`; the crate
 //! accepts set operations in classes, `(?x)`, stacked repetition; `\d`, `\s`, `\w` and `\b` are ASCII in Go. So the text is
@@ -12,14 +12,14 @@ use regex::{Regex, RegexBuilder};
 
 /// Go's limit for a counted repetition.
 const MAX_REPEAT: u32 = 1000;
-/// The memory for a compiled pattern; the longest skip lists need a tenth.
+/// Maximum memory of a compiled pattern; the longest skip lists need a tenth.
 const MAX_PATTERN_BYTES: usize = 32 << 20;
 const POSIX: &[&str] = &[
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
     "upper", "word", "xdigit",
 ];
 
-/// Compiles a Go pattern; the error says which pattern was refused and why.
+/// Compiles a Go pattern; the error names the rejected pattern and the reason.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
     let refuse = |reason: &str| format!("`{}` is not a valid pattern: {reason}", shortened(pattern));
     let translated = translate(pattern).map_err(|reason| refuse(&reason))?;
@@ -71,7 +71,7 @@ enum Last {
     Repetition,
 }
 
-/// What an escape means in its place.
+/// Meaning of an escape.
 enum Escape {
     /// One character.
     Char(char),

@@ -107,7 +107,7 @@ impl Proxy {
     }
 }
 
-/// Whether to connect to a server directly: always for this machine, and for what the list names.
+/// Whether to connect to a server directly: loopback addresses, and those that the list names.
 fn exempt(list: &str, host: &str, port: u16) -> bool {
     let host = host.trim().trim_end_matches('.').to_lowercase();
     let address: Option<IpAddr> = host.parse().ok();

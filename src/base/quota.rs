@@ -1,12 +1,12 @@
-//! A resource of which each key may hold a part: connections of an address, memory of a plugin, reviews of a pod.
+//! A resource with a limit per key: connections of an address, memory of a plugin, reviews of a pod.
 //!
-//! Pure arithmetic behind a lock. Who is refused, and in which words, is the caller's.
+//! Pure arithmetic behind a lock. Callers choose keys and report refusals.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A total, and the part of it that one key may hold. Clones share what is held.
+/// A total, and the share that one key may hold. Clones share the held amounts.
 pub struct Quota<K>(Arc<Inner<K>>);
 
 struct Inner<K> {
@@ -35,13 +35,13 @@ impl<K> Clone for Quota<K> {
 }
 
 impl<K: Eq + Hash + Clone> Quota<K> {
-    /// A quota of which nothing is held.
+    /// An unused quota.
     pub fn new(total: u64, per_key: u64) -> Self {
         let held = Mutex::new(Held { sum: 0, by_key: HashMap::new() });
         Self(Arc::new(Inner { total, per_key, held }))
     }
 
-    /// Takes `amount` for `key`, unless the total or the part of `key` would be exceeded.
+    /// Acquires `amount` for `key`, unless the total or the share of `key` would be exceeded.
     pub fn take(&self, key: &K, amount: u64) -> Option<Permit<K>> {
         let mut held = self.0.lock();
         let sum = held.sum.checked_add(amount).filter(|sum| *sum <= self.0.total)?;
@@ -62,7 +62,7 @@ impl<K: Eq + Hash + Clone> Quota<K> {
         self.0.lock().sum
     }
 
-    /// Whether `key` could take `amount` now.
+    /// Whether `key` could acquire `amount` now.
     pub fn has(&self, key: &K, amount: u64) -> bool {
         let held = self.0.lock();
         let own = held.by_key.get(key).copied().unwrap_or(0);
@@ -72,7 +72,7 @@ impl<K: Eq + Hash + Clone> Quota<K> {
 
 impl<K> Inner<K> {
     fn lock(&self) -> MutexGuard<'_, Held<K>> {
-        // A panic elsewhere leaves numbers, which stay valid.
+        // A panic while the lock is held leaves consistent numbers.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,7 +82,7 @@ impl<K: Eq + Hash> Drop for Permit<K> {
         let mut held = self.quota.lock();
         held.sum -= self.amount;
         let own = held.by_key.get(&self.key).copied().unwrap_or(0);
-        // Keys come from the network: one that holds nothing is forgotten.
+        // Keys come from the network: remove those that hold nothing.
         if own > self.amount {
             if let Some(left) = held.by_key.get_mut(&self.key) {
                 *left = own - self.amount;

@@ -1,7 +1,7 @@
-//! When to try again: pauses that grow from failure to failure, and a bound on failures in a row.
+//! Retries: backoff that grows with each failure, and a limit on consecutive failures.
 //!
-//! Knows nothing of what is tried, nor which failures may pass. Pauses have full jitter, so that thousands who lost the
-//! same server do not come back at the same moment.
+//! Knows neither the operation nor which failures are temporary. Pauses have full jitter, so that thousands of clients of a
+//! failed server do not reconnect at the same moment.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ pub struct Backoff {
     pub max: Duration,
 }
 
-/// For transfers, whose line may be cut at any time.
+/// Backoff of transfers, which may break at any time.
 const TRANSFER: Backoff = Backoff { first: Duration::from_millis(500), max: Duration::from_secs(8) };
 
 impl Backoff {
-    /// The pause after so many failures in a row: anything between nothing and the bound of that failure.
+    /// The pause after this many consecutive failures: random, up to the bound for that failure.
     pub fn pause(&self, failures: u32) -> Duration {
         self.first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(self.max).mul_f64(fraction())
     }
 }
 
-/// Between 0 and 1. Without random bytes everybody waits the middle, which is only less polite.
+/// A random number between 0 and 1; without a random source 0.5, which only loses the jitter.
 fn fraction() -> f64 {
     let mut bytes = [0_u8; 4];
     match SystemRandom::new().fill(&mut bytes) {
@@ -37,7 +37,7 @@ fn fraction() -> f64 {
     }
 }
 
-/// Attempts at a transfer: as many as bring it further, but only so many in a row that do not.
+/// Attempts at a transfer: unlimited while they make progress, limited in a row without progress.
 pub struct Attempts<'a> {
     limit: u32,
     failures: u32,
@@ -45,12 +45,12 @@ pub struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    /// Gives up after `limit` attempts in a row that brought nothing, or when `stop` says so.
+    /// Gives up after `limit` consecutive attempts without progress, or when `stop` is requested.
     pub fn new(limit: u32, stop: &'a Stop) -> Self {
         Self { limit, failures: 0, stop }
     }
 
-    /// After an attempt that did not reach the end: waits, and tells whether to make another one.
+    /// Waits after an incomplete attempt; returns whether to make another one.
     pub fn again(&mut self, further: bool) -> bool {
         self.failures = if further { 0 } else { self.failures + 1 };
         self.failures < self.limit && !self.stop.wait(TRANSFER.pause(self.failures))

@@ -1,16 +1,16 @@
-//! Files that somebody names, of which nobody expects much: read whole, within a bound.
+//! Reads small user-named files, with a size limit.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// All of a file; an error of the kind `FileTooLarge` if it has more than `limit` bytes. What never ends, such as a device,
-/// is not read to its end.
+/// Reads a whole file; an error of the kind `FileTooLarge` if it has more than `limit` bytes, which also covers endless
+/// files such as devices.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_from(File::open(path)?, limit)
 }
 
-/// Like [`read`], for what is open already, such as standard input.
+/// Like [`read`], for an open file such as standard input.
 pub fn read_from(input: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     input.take(limit + 1).read_to_end(&mut content)?;
@@ -21,8 +21,8 @@ pub fn read_from(input: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Like [`read`], but only a regular file or a link to one: whoever opens a pipe may wait for ever. For names that come from
-/// a file or a folder; what somebody names on the command line may be a pipe.
+/// Like [`read`], but only a regular file or a link to one, since opening a pipe may block forever. For names from a file or
+/// a folder; names on the command line may be pipes.
 pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     if !path.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
@@ -30,7 +30,7 @@ pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read(path, limit)
 }
 
-/// What was read as text.
+/// The content as text.
 pub fn text(content: Vec<u8>) -> io::Result<String> {
     String::from_utf8(content).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why.utf8_error()))
 }

@@ -1,7 +1,7 @@
-//! One way to stop everything: a flag that wakes everybody who waits on it.
+//! Stops all threads: a flag that wakes every waiting thread.
 //!
-//! Owns waiting and deadlines. Every thread that would sleep calls [`Stop::wait`] instead, so it notices a stop at
-//! once. Knows nothing about signals: `cli` turns those into a call of [`Stop::stop`]. Starts a thread only for a time limit.
+//! Owns waiting and deadlines. Threads call [`Stop::wait`] instead of sleeping, so that a stop takes effect at once. Knows
+//! nothing about signals: `cli` maps those to [`Stop::stop`]. Starts a thread only for a time limit.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ type Action = dyn Fn() + Send + Sync;
 #[must_use = "a dropped hook never runs"]
 pub struct Hook(#[allow(dead_code, reason = "held so that the stop can find it")] Arc<Action>);
 
-/// Stops when it is dropped, also by a panic: whoever else waits on it does not wait for ever.
+/// Requests a stop when dropped, also by a panic, so that other threads do not wait forever.
 pub struct StopOnDrop<'a>(pub &'a Stop);
 
 impl Drop for StopOnDrop<'_> {
@@ -39,7 +39,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Does `work`; a panic becomes an error, so that nothing waits for the thread that panicked.
+/// Runs `work`; turns a panic into an error, so that no thread waits for the one that panicked.
 #[cfg(feature = "program")]
 pub fn caught<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -67,7 +67,7 @@ impl Stop {
         child
     }
 
-    /// Does `work` under a child of this, which is triggered when `limit` is over, too.
+    /// Runs `work` with a child request, which is also triggered after `limit`.
     pub fn within<T>(&self, limit: Duration, work: impl FnOnce(&Self) -> T) -> std::io::Result<T> {
         let over = self.child();
         std::thread::scope(|scope| {
@@ -82,12 +82,12 @@ impl Stop {
         })
     }
 
-    /// Asks everybody to stop. Asking again has no effect.
+    /// Requests a stop. Further requests have no effect.
     pub fn stop(&self) {
         self.end(None);
     }
 
-    /// Asks everybody to stop and says why; the first reason is kept.
+    /// Requests a stop with a reason; the first reason is kept.
     pub fn stop_because(&self, reason: impl Into<String>) {
         self.end(Some(reason.into()));
     }
@@ -136,8 +136,8 @@ impl Stop {
         }
     }
 
-    /// Runs `action` when a stop is requested, or now if it already was: for whatever blocks outside [`Stop::wait`],
-    /// such as a socket. It runs on the requesting thread, so it must be short and must not block.
+    /// Runs `action` when a stop is requested, or now if it already was: for code that blocks outside [`Stop::wait`], such
+    /// as on a socket. It runs on the requesting thread, so it must be short and must not block.
     pub fn on_stop(&self, action: impl Fn() + Send + Sync + 'static) -> Hook {
         let action: Arc<Action> = Arc::new(action);
         let mut state = self.lock();
@@ -171,7 +171,7 @@ impl Stop {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock is held cannot leave anything half-done.
+        // A panic while the lock is held leaves no partial update.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,15 +14,15 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::sys::{self, Open as _};
 
-/// How every temporary name begins.
+/// Prefix of every temporary name.
 const PREFIX: &str = ".sonobuoy-";
 /// Maximum bytes of the final name in a temporary one.
 const MAX_NAME_BYTES: usize = 100;
 
-/// What exists under temporary names.
+/// Existing temporary files and folders.
 static EXISTING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Where this system keeps temporary files, as an absolute path. An empty `TMPDIR` counts as unset.
+/// The system's folder for temporary files, as an absolute path. An empty `TMPDIR` counts as unset.
 pub fn dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
@@ -49,21 +49,21 @@ fn existing() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     EXISTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the process with everything temporary.
+/// Ends the process and removes all temporary files and folders.
 pub fn exit(code: i32) -> ! {
-    // While this is locked, no thread creates more.
+    // While this is locked, no other thread can create one.
     let existing = existing();
-    // A file may be created in a folder meanwhile.
+    // The second pass removes files that were created in a folder during the first.
     existing.iter().chain(&*existing).for_each(|path| remove(path));
     std::process::exit(code)
 }
 
 fn remove(path: &Path) {
-    // Nothing can be done about whatever is left.
+    // Failures are ignored: the process is ending.
     let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
 }
 
-/// A temporary name, removed with whatever has it.
+/// A temporary name, removed on drop.
 #[derive(Debug)]
 struct Temporary(PathBuf);
 
@@ -74,17 +74,17 @@ impl Drop for Temporary {
     }
 }
 
-/// A folder that is removed with everything in it when it is dropped.
+/// A folder that is removed with its content on drop.
 #[derive(Debug)]
 pub struct Folder(Temporary);
 
 impl Folder {
-    /// A new folder where this system keeps temporary files.
+    /// A new folder in the system's folder for temporary files.
     pub fn new() -> io::Result<Self> {
         Self::inside(dir())
     }
 
-    /// A new folder in memory if this system can, for files that are created and removed very often.
+    /// A new folder in memory if the system supports it, for files that are created and removed very often.
     pub fn in_memory() -> io::Result<Self> {
         let shm = Path::new("/dev/shm");
         if shm.is_dir() { Self::inside(shm) } else { Self::new() }
@@ -113,7 +113,7 @@ impl AsRef<Path> for Folder {
     }
 }
 
-/// A file that gets its name once it is complete. It is written under a temporary name in the same folder.
+/// A file that gets its name once complete. It is written under a temporary name in the same folder.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
@@ -131,29 +131,29 @@ impl NewFile {
         Ok(Self { path: path.to_owned(), file, partial })
     }
 
-    /// The path that it will have.
+    /// The final path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path that it has now.
+    /// The current path.
     pub fn partial(&self) -> &Path {
         &self.partial.0
     }
 
-    /// Makes its content survive a crash.
+    /// Syncs the content to disk.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
-    /// Syncs the file and gives it its name. `AlreadyExists` if something else has that name and is not to be replaced.
+    /// Syncs the file and gives it its name. `AlreadyExists` if the name is taken and `replace` is false.
     pub fn commit(self, replace: bool) -> io::Result<()> {
         self.sync()?;
         let (from, to) = (&self.partial.0, &self.path);
         let linked = if replace { Err(Unsupported.into()) } else { fs::hard_link(from, to) };
         match linked {
             Err(error) if error.kind() == AlreadyExists => return Err(error),
-            // A file system without links; a file that gets the name meanwhile is lost.
+            // A file system without hard links: a file that takes the name concurrently is overwritten.
             Err(_) if !replace && to.symlink_metadata().is_ok() => {
                 return Err(AlreadyExists.into());
             }
@@ -180,7 +180,7 @@ impl Write for NewFile {
     }
 }
 
-/// Writes `content` to the file `path`, which then holds all of it, or what it held before.
+/// Writes `content` to the file `path` atomically: after a failure it has its previous content.
 pub fn write(path: &Path, mode: u32, content: impl AsRef<[u8]>) -> io::Result<()> {
     let mut file = NewFile::create(path, mode)?;
     file.write_all(content.as_ref())?;
@@ -196,7 +196,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates something in `parent` under an unused name, which contains `name`.
+/// Creates a file or folder in `parent` under an unused name that contains `name`.
 fn fresh<T>(parent: &Path, name: &str, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(Temporary, T)> {
     let name: String = name.chars().filter(char::is_ascii).take(MAX_NAME_BYTES).collect();
     loop {

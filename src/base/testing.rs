@@ -1,10 +1,10 @@
-//! What tests of all crates share.
+//! Test helpers shared by all crates.
 
 use std::io::Write as _;
 
-/// Says that a test did not run since `missing` is missing, and why that is known, where everybody sees it: what is
-/// printed is shown of failed tests only. Fails it where `SONOBUOY_TESTS` is `strict`, unless
-/// `SONOBUOY_TESTS_MISSING` has that word, as for the black-box tests.
+/// Reports that a test was skipped since `missing` is missing, and the evidence. Writes to stderr directly, since captured
+/// output is shown only for failed tests. Fails the test if `SONOBUOY_TESTS` is `strict`, unless `SONOBUOY_TESTS_MISSING`
+/// contains that word, as in the black-box tests.
 #[track_caller]
 pub fn skipped(missing: &str, why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
@@ -17,7 +17,7 @@ pub fn skipped(missing: &str, why: &str) {
     );
 }
 
-/// Every file in the corpus of a fuzzer.
+/// Files in the corpus of a fuzzer.
 pub fn corpus(name: &str) -> impl Iterator<Item = Vec<u8>> {
     let dir = format!("{}/../../tests/fixtures/fuzz/{name}", env!("CARGO_MANIFEST_DIR"));
     let entries = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{dir}: {error}"));

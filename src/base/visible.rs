@@ -1,16 +1,16 @@
-//! Text from elsewhere as people may see it: what a terminal obeys, and what turns the order of letters round, is shown
-//! as an escape instead.
+//! Makes untrusted text safe to display: control characters, and characters that change the direction of text, become
+//! escapes.
 //!
-//! Escapes are those of JSON, so that a JSON document is the same document afterwards. Knows neither streams nor
-//! whether one is a terminal. Starts no thread.
+//! Escapes are those of JSON, so that a JSON document keeps its meaning. Knows neither streams nor whether one is a
+//! terminal. Starts no thread.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// No column of a table is wider: what stands in it comes from others, and a format has a limit, too.
+/// Maximum width of a table column: cells contain untrusted text, and format widths are limited, too.
 const MAX_COLUMN: usize = 1_000;
 
-/// A message without the numbers that systems add to their errors, as in ` (os error 2)`: the words before say the same.
+/// Removes the numbers that systems append to their errors, as in ` (os error 2)`, which repeat the message.
 pub fn without_codes(text: &str) -> Cow<'_, str> {
     const CODE: &str = " (os error ";
     let mut out = Cow::Borrowed(text);
@@ -28,34 +28,34 @@ pub fn without_codes(text: &str) -> Cow<'_, str> {
     out
 }
 
-/// How many characters [`short`] leaves; requests with two selectors fit.
+/// Maximum characters that [`short`] returns; requests with two selectors fit.
 const MAX_SHORT: usize = 240;
 
-/// How wide the column of these cells is.
+/// Width of a column with these cells.
 pub fn width<'a>(cells: impl IntoIterator<Item = &'a str>) -> usize {
     let widths = cells.into_iter().map(|cell| cell.chars().count());
     widths.max().unwrap_or_default().min(MAX_COLUMN)
 }
 
-/// Whether a character is not shown as it is: control characters, U+2028 and its like, and those that change the
-/// direction of what follows or hide in it.
+/// Whether a character must be escaped: control characters, U+2028 and similar ones, invisible characters, and those
+/// that change the direction of text.
 fn hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         || matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
-/// One line: line feeds and tabs are escaped, too, so that no name makes lines of its own.
+/// One line: escapes line feeds and tabs, too, so that no name can add lines.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// Any number of lines: line feeds and tabs stay.
+/// Any number of lines: keeps line feeds and tabs.
 pub fn text(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\n' || c == '\t')
 }
 
-/// The beginning of a name or an address that others have chosen, for messages: none needs more to be recognised.
+/// The beginning of an untrusted name or address, for messages: enough to recognise it.
 pub fn short(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX_SHORT) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
@@ -87,11 +87,11 @@ fn escaped(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Passes on what is written, as [`text`] shows it. Bytes that are not UTF-8 become U+FFFD.
+/// Passes on written text as [`text`] shows it. Bytes that are not UTF-8 become U+FFFD.
 #[derive(Debug)]
 pub struct Visible<W: Write> {
     inner: W,
-    /// The beginning of a character whose rest was not written yet.
+    /// The start of an incomplete character.
     pending: Vec<u8>,
 }
 

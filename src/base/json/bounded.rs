@@ -1,6 +1,6 @@
 //! Untrusted JSON as a tree of bounded size in memory: a small text can become a large tree.
 //!
-//! Counts the size of a [`Value`] while it is built. Limiting the length of the text is up to its reader.
+//! Counts the size of a [`Value`] while it is built. The caller limits the length of the text.
 
 use std::fmt;
 use std::io::Read;
@@ -8,7 +8,7 @@ use std::io::Read;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// The size of one document in memory. The largest object in etcd takes a tenth.
+/// Maximum size of one document in memory. The largest object in etcd takes a tenth.
 pub const MAX_TREE_BYTES: usize = 128 << 20;
 
 /// The size of a value by itself, including its slot in a list, which grows by doubling.
@@ -17,12 +17,12 @@ const VALUE_BYTES: usize = 64;
 const MAP_BYTES: usize = 640;
 const ENTRY_BYTES: usize = 64;
 
-/// Reads a document that takes at most [`MAX_TREE_BYTES`] in memory.
+/// Reads a document of at most [`MAX_TREE_BYTES`] in memory.
 pub fn from_slice(text: &[u8]) -> serde_json::Result<Value> {
     document(&mut serde_json::Deserializer::from_slice(text))
 }
 
-/// The same from a reader, to its end.
+/// Reads a document like [`from_slice`], from a reader to its end.
 pub fn from_reader(reader: impl Read) -> serde_json::Result<Value> {
     document(&mut serde_json::Deserializer::from_reader(reader))
 }
@@ -34,7 +34,7 @@ fn document<'de, R: serde_json::de::Read<'de>>(
     reader.end().map(|()| value)
 }
 
-/// About how much memory a tree takes.
+/// Estimates the memory of a tree.
 pub fn weight(value: &Value) -> usize {
     VALUE_BYTES
         + match value {
@@ -49,7 +49,7 @@ pub fn weight(value: &Value) -> usize {
         }
 }
 
-/// Any value, as long as the remaining bytes are enough for it.
+/// Deserializes any value that fits into the remaining bytes.
 pub struct Bounded<'b>(pub &'b mut usize);
 
 impl Bounded<'_> {

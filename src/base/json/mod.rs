@@ -80,7 +80,7 @@ pub fn add(list: &mut Vec<Value>, value: Value) {
     list.push(value);
 }
 
-/// A function, so that there is one copy per type. What JSON cannot express becomes null: a map with keys other than text.
+/// A function, so that there is one copy per type. Maps with non-text keys, which JSON cannot express, become null.
 #[inline(never)]
 pub fn value<T: Serialize + ?Sized>(from: &T) -> Value {
     serde_json::to_value(from).unwrap_or_default()

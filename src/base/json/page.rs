@@ -19,7 +19,7 @@ impl<'de> DeserializeSeed<'de> for Page<'_> {
     }
 }
 
-/// The same from a file of a snapshot: those of the original hold nothing but the items.
+/// A list as in a file of a snapshot: an object like [`Page`], or the bare array of items that the original writes.
 pub struct Saved<'f>(pub &'f mut dyn FnMut(Value) -> bool);
 
 impl<'de> DeserializeSeed<'de> for Saved<'_> {

@@ -26,35 +26,35 @@ use crate::retry::Backoff;
 use crate::stop::Stop;
 use crate::visible::short;
 
-/// An admission webhook may take 30 s, and a server may call several.
+/// Timeout until a response starts: an admission webhook may take 30 s, and a server may call several.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
-/// A body in transit does not pause for longer.
+/// Maximum silence within a body.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a call is retried by default, once the server has been reached.
+/// Default time limit of retries, once the server has been reached.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
-/// If the server does not answer for longer, that is logged.
+/// Outages longer than this are logged.
 const OUTAGE_NOTICE: Duration = Duration::from_secs(3);
-/// Between two attempts.
+/// Pauses between attempts.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(5) };
 /// etcd holds no object over 1.5 MiB; aggregated APIs may serve larger ones.
 pub(super) const MAX_OBJECT_BYTES: u64 = 16 << 20;
-/// Enough of a refusal to read its reason.
+/// Maximum bytes read of an error response.
 const MAX_REFUSAL_BYTES: u64 = 1 << 20;
-/// More than any of our programs uses at once.
+/// Maximum idle connections, more than any use of this client needs.
 const MAX_IDLE_CONNECTIONS: usize = 16;
 
-/// A way to talk to one API server. Clones share connections, rate and credentials.
+/// Access to one API server. Clones share connections, rate and credentials.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
     /// Replaced when a new certificate makes open connections useless.
     agent: Arc<Mutex<ureq::Agent>>,
     dialer: Dialer,
-    /// How long a call is retried, before and after the server was first reached.
+    /// Time limits of retries, before and after the server was first reached.
     patience: [Duration; 2],
-    /// The timeout of one attempt, if that is less than the settings say.
+    /// Timeout of one attempt, if shorter than the configured one.
     whole: Option<Duration>,
-    /// Status codes that are not worth a retry.
+    /// Status codes that are not retried.
     hopeless: &'static [u16],
 }
 
@@ -65,7 +65,7 @@ struct Shared {
     config: Config,
     limiter: Limiter,
     reached: AtomicBool,
-    /// It has not answered for so long that this was logged.
+    /// Whether an outage of the server has been logged.
     away: AtomicBool,
 }
 
@@ -79,7 +79,7 @@ struct Limits {
 }
 
 impl Client {
-    /// Prepares a client; nothing is sent yet. Everything it does ends with `stop`.
+    /// Prepares a client without sending anything. All its calls end with `stop`.
     pub fn new(config: Config, stop: &Stop) -> Result<Self, Error> {
         let wrong = |what: &str, why: String| Error::Config(format!("{}: {what}: {why}", config.source));
         let uri: http::Uri =
@@ -88,7 +88,7 @@ impl Client {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let written = authority.rsplit('@').next().unwrap_or_default().trim_end_matches(':');
-        // The parser takes a port that is no number for none.
+        // The parser treats an invalid port as a missing one.
         if uri.port_u16().is_none() && written != uri.host().unwrap_or_default() {
             return Err(wrong(
                 "server",
@@ -144,14 +144,14 @@ impl Client {
         self
     }
 
-    /// The same client, but retrying for this long, even at first contact: for what runs in a cluster and must survive an
-    /// outage of its API server.
+    /// The same client, retrying for this long, even at first contact: for programs in a cluster that must survive an outage
+    /// of its API server.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = [patience; 2];
         self
     }
 
-    /// The same client, but taking these codes as final although they may pass: what the server says about a third party.
+    /// The same client, treating these temporary codes as final: those that report the failure of a third party.
     pub fn hopeless(mut self, codes: &'static [u16]) -> Self {
         self.hopeless = codes;
         self
@@ -163,7 +163,7 @@ impl Client {
         self
     }
 
-    /// The same client, but ending with `stop`; it opens its own connections.
+    /// The same client under another `stop`, with separate connections.
     pub fn under(&self, stop: &Stop) -> Self {
         let dialer = Dialer { stop: stop.clone(), ..self.dialer.clone() };
         Self { agent: Arc::new(Mutex::new(agent(&dialer))), dialer, ..self.clone() }
@@ -174,7 +174,7 @@ impl Client {
         &self.shared.config
     }
 
-    /// What ends everything it does.
+    /// The stop that ends all calls.
     pub fn stop(&self) -> &Stop {
         &self.dialer.stop
     }
@@ -212,7 +212,7 @@ impl Client {
         self.send(&Request::create(resource, namespace, object))
     }
 
-    /// Has the server check a creation, admission included, without storing anything.
+    /// Dry-runs a creation on the server, including admission.
     pub fn try_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
         self.send(&Request::create(resource, namespace, object).dry_run())
     }
@@ -233,15 +233,15 @@ impl Client {
         self.send(&Request::merge_patch(resource, namespace, name, patch))
     }
 
-    /// Opens a response of unlimited duration: a log, a watch. A silence longer than `silence` ends it with an error. Only
-    /// the opening is retried.
+    /// Opens a response of unlimited duration: a log, a watch. A silence longer than `silence` is an error. Retries only the
+    /// opening.
     pub fn stream(&self, request: &Request, silence: Option<Duration>) -> Result<Body, Error> {
         let answer = self.whole.map_or(RESPONSE_TIMEOUT, |whole| whole.min(RESPONSE_TIMEOUT));
         let limits = Limits { whole: None, answer, silence };
         self.retry(request, &mut || self.open(request, limits))
     }
 
-    /// Sends a request and has its response read, all over again if that breaks off and may be repeated.
+    /// Sends a request and calls `read` with the response; repeats both if the connection breaks and the request permits it.
     pub fn call<T>(
         &self,
         request: &Request,
@@ -252,8 +252,8 @@ impl Client {
         self.retry(request, &mut || self.open(request, limits).and_then(&mut *read))
     }
 
-    /// How far this machine's clock is ahead of the server's, in seconds, and the margin of error; `None` if the server
-    /// does not tell the time.
+    /// Offset of this machine's clock from the server's, in seconds, and the margin of error; `None` if the response has no
+    /// date.
     pub fn clock(&self) -> Result<Option<(f64, f64)>, Error> {
         let limits = Limits { whole: self.whole, answer: RESPONSE_TIMEOUT, silence: Some(SILENCE_TIMEOUT) };
         let sent = SystemTime::now();
@@ -263,13 +263,13 @@ impl Client {
         Ok(date.map(|theirs| clock::offset(theirs, sent, received)))
     }
 
-    /// The certificate that the server shows, and our own, as far as there are any.
+    /// The server's certificate and the client's own, as far as they exist.
     pub fn certificates(&self) -> Result<[Option<CertificateDer<'static>>; 2], Error> {
         let (stream, _) = self.connect(&Request::raw(Method::Get, "/version"))?;
         Ok([stream.certificate, self.shared.config.identity.certificate()])
     }
 
-    /// A new connection and the headers of a request, for anything but an ordinary exchange.
+    /// A new connection and the headers of a request, for upgrades.
     pub(super) fn connect(&self, request: &Request) -> Result<(Stream, Headers), Error> {
         if !self.shared.limiter.take(self.stop()) {
             return Err(Error::Stopped);
@@ -355,7 +355,7 @@ impl Client {
             return Ok(body);
         }
         let mut text = Vec::new();
-        // Half an explanation is better than none.
+        // A truncated explanation is better than none.
         let _ = body.take(MAX_REFUSAL_BYTES).read_to_end(&mut text);
         Err(Error::from_answer(status.as_u16(), retry_after, &text, &self.address(request)))
     }

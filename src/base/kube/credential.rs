@@ -1,4 +1,4 @@
-//! Our credentials for the API server: tokens, passwords, and programs that issue credentials.
+//! Credentials for the API server: tokens, passwords, and programs that issue credentials.
 //!
 //! Owns the protocol of exec credential plugins (`client.authentication.k8s.io`) and when to renew credentials. Knows
 //! nothing about requests. Runs the program as a child process, starts no thread.
@@ -18,7 +18,7 @@ use crate::clock;
 use crate::json::json;
 use crate::{small, sys};
 
-/// What goes into the `Authorization` header.
+/// Source of the `Authorization` header.
 #[derive(Clone, Default)]
 pub enum Credential {
     /// Nothing: no authentication, or a client certificate.
@@ -28,7 +28,7 @@ pub enum Credential {
     Basic(String, String),
     /// A fixed token.
     Token(String),
-    /// A token file that something else renews; it is small, so it is read for each request.
+    /// A token file that is renewed externally; read for each request.
     TokenFile(PathBuf),
     /// A program that issues tokens or certificates.
     Program(Arc<Program>),
@@ -56,7 +56,7 @@ impl Credential {
         })
     }
 
-    /// After the server rejected them: whether there may be new ones.
+    /// Whether new credentials may be available after a rejection.
     pub fn renew(&self) -> bool {
         match self {
             Self::Program(program) => {
@@ -90,15 +90,15 @@ pub struct Program {
     pub command: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Variables added to our own environment.
+    /// Variables added to this process's environment.
     pub env: Vec<(String, String)>,
     /// `client.authentication.k8s.io/v1` or `/v1beta1`.
     pub api_version: String,
-    /// What to tell the user if it is not installed.
+    /// Hint for the user if it is not installed.
     pub install_hint: String,
     /// Whether it may interact with the user.
     pub interactive: Interactive,
-    /// What it is told about the cluster, if it wants to know.
+    /// Description of the cluster for the program, if requested.
     pub cluster: Option<Value>,
     /// Its last output.
     pub last: Mutex<Option<Answer>>,
@@ -121,16 +121,16 @@ pub struct Answer {
     expires: Option<SystemTime>,
 }
 
-/// A file that a kubeconfig names: certificates, a key, a token.
+/// Maximum bytes of a file that a kubeconfig names: certificates, a key, a token.
 pub(super) const MAX_NAMED_BYTES: u64 = 4 << 20;
-/// The output is a token or two certificates; anything larger is a mistake.
+/// Maximum bytes of a program's output, a token or two certificates.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
-/// Credentials are renewed a little early, so that they do not expire on the way.
+/// Credentials are renewed early, so that they do not expire in transit.
 const RENEWAL_MARGIN: Duration = Duration::from_secs(10);
 
 impl Program {
     fn token(&self, identity: &Identity) -> Result<Option<String>, String> {
-        // Held while the program runs: it runs once, however many requests are waiting.
+        // Held while the program runs, so that concurrent requests run it once.
         let mut last = self.answer();
         let fresh = last.as_ref().is_some_and(|answer| {
             answer.expires.is_none_or(|expires| {
@@ -231,7 +231,7 @@ pub(super) fn command(text: &str, folder: &Path) -> PathBuf {
     if text.contains(std::path::is_separator) { folder.join(text) } else { PathBuf::from(text) }
 }
 
-// Their programs are scripts.
+// Their programs are shell scripts.
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
-//! A byte stream to the API server: TCP, a proxy if there is one, TLS.
+//! A byte stream to the API server: TCP, an optional proxy, TLS.
 //!
-//! Owns connecting and what ends blocked reads: a stop shuts the socket down, and keep-alive detects peers that are gone.
-//! Knows nothing about HTTP except a proxy's `CONNECT`. Starts no thread.
+//! Owns connecting and the end of blocked reads: a stop shuts the socket down, and keep-alive detects dead peers. Knows
+//! nothing about HTTP except a proxy's `CONNECT`. Starts no thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -17,14 +17,14 @@ use crate::proxy::{Proxy, Scheme};
 use crate::stop::{Hook, Stop};
 use crate::sys;
 
-/// An address that does not answer must not hold up the next one for longer.
+/// Timeout per address, so that an unreachable address does not delay the next one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For proxy and TLS handshakes: longer than any successful one, short enough for a user to wait.
+/// Timeout of proxy and TLS handshakes: longer than any successful one, short enough for interactive use.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A silent peer is probed after this long, three times.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Where to connect to, and how.
+/// Target of a connection, with TLS and proxy settings.
 #[derive(Clone)]
 pub(super) struct Dialer {
     /// Name or address of the server, without brackets.
@@ -35,7 +35,7 @@ pub(super) struct Dialer {
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The proxy to use.
     pub proxy: Option<(Proxy, Option<Arc<ClientConfig>>)>,
-    /// What ends the connections that it opened.
+    /// Ends the connections opened with it.
     pub stop: Stop,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Dialer {
 pub(super) struct Stream {
     io: Box<dyn Io>,
     tcp: Arc<TcpStream>,
-    /// What the server has shown, if it speaks TLS.
+    /// The server's certificate, with TLS.
     pub(super) certificate: Option<CertificateDer<'static>>,
     _hook: Hook,
 }
@@ -52,7 +52,7 @@ trait Io: Read + Write + Send + Sync {}
 impl<T: Read + Write + Send + Sync> Io for T {}
 
 impl Dialer {
-    /// Connects; every error says which step failed.
+    /// Connects; every error names the step that failed.
     pub(super) fn dial(&self) -> io::Result<Stream> {
         let (host, port) = match &self.proxy {
             Some((proxy, _)) => (&*proxy.host, proxy.port),
@@ -90,7 +90,7 @@ impl Dialer {
         if self.stop.stopped() { Err(stopped()) } else { Err(failure) }
     }
 
-    /// Not `TcpStream::connect_timeout`: its socket cannot be shut down while it waits.
+    /// `TcpStream::connect_timeout` would create a socket that cannot be shut down while connecting.
     fn open_one(&self, address: SocketAddr) -> io::Result<(Arc<TcpStream>, Hook)> {
         let tcp = Arc::new(sys::socket(address)?);
         let shared = Arc::downgrade(&tcp);
@@ -132,17 +132,17 @@ impl Dialer {
 }
 
 impl Stream {
-    /// How long a read may wait; `None` means forever.
+    /// Sets the read timeout; `None` means none.
     pub(super) fn read_limit(&self, limit: Option<Duration>) -> io::Result<()> {
         self.tcp.set_read_timeout(limit)
     }
 
-    /// How long a write may wait; `None` means forever.
+    /// Sets the write timeout; `None` means none.
     pub(super) fn write_limit(&self, limit: Option<Duration>) -> io::Result<()> {
         self.tcp.set_write_timeout(limit)
     }
 
-    /// Whether an idle connection can be reused: nothing has arrived, and it is not closed.
+    /// Whether an idle connection can be reused: no pending data, and not closed.
     pub(super) fn is_quiet(&self) -> bool {
         if self.tcp.set_nonblocking(true).is_err() {
             return false;
@@ -155,7 +155,7 @@ impl Stream {
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.io.read(buffer) {
-            // Some servers close without ending TLS; framing tells whether anything is missing.
+            // Some servers close without `close_notify`; framing detects missing data.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(timed_out()),
             other => other,
@@ -246,7 +246,7 @@ fn tunnel(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
     }
 }
 
-/// Reads to the end of a head and not a byte further: what follows is not ours to read.
+/// Reads exactly to the end of a head: the following bytes belong to the tunnelled protocol.
 pub(super) fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
     let mut byte = [0];
@@ -260,7 +260,7 @@ pub(super) fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// RFC 1928 and 1929.
+/// Connects through a SOCKS5 proxy (RFC 1928 and 1929).
 fn socks5(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<()> {
     let short = |text: &str| u8::try_from(text.len()).map_err(|_| invalid("a name is longer than 255 bytes"));
     io.write_all(if proxy.login.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] })?;
@@ -320,7 +320,7 @@ fn socks5(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
     io.read_exact(&mut rest)
 }
 
-/// Says where it happened, and keeps a TLS error inside, so that it can be told apart from a temporary failure.
+/// Adds the place, and keeps a TLS error inside, so that callers can distinguish it from a temporary failure.
 fn within(error: io::Error, place: &str) -> io::Error {
     if matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>()) {
         return error;

@@ -1,4 +1,4 @@
-//! Which kinds of objects a server has, and what we may do with them.
+//! The kinds of objects on a server, and the client's permissions for them.
 //!
 //! Owns parsing both forms of discovery (aggregated, and group by group for servers before 1.27), mapping a manifest to its
 //! path, access reviews and the server's version. A group that does not answer is data, not an error.
@@ -99,7 +99,7 @@ impl Client {
         self.send(&Request::raw(Method::Get, "/version"))
     }
 
-    /// Whether we may use `verb` on a kind; an empty namespace means in all of them.
+    /// Whether the client may use `verb` on a kind; an empty namespace means in all of them.
     pub fn allowed(&self, verb: &str, resource: &Resource, namespace: &str) -> Result<bool, Error> {
         let (plural, sub) = match resource.plural.split_once('/') {
             Some((plural, sub)) => (plural, sub),

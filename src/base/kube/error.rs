@@ -1,6 +1,6 @@
-//! What can go wrong between this program and an API server, as far as callers branch on it.
+//! Failures between this program and an API server, as far as callers branch on them.
 //!
-//! Owns parsing a `Status` document. Knows nothing about retries: it only says what a failure is.
+//! Owns parsing a `Status` document. Classifies failures; knows nothing about retries.
 
 use std::fmt;
 use std::time::Duration;
@@ -221,7 +221,7 @@ impl fmt::Display for Error {
             Self::Api(refusal) => refusal.fmt(f),
             Self::Transport { what, why, stage: Stage::Unsent } => {
                 let server = server_of(what);
-                // What tells the address again tells nothing new.
+                // Repeating the address adds no information.
                 let host = server.split_once("://").map_or(server, |(_, host)| host);
                 let why = why.strip_prefix(&*format!("cannot connect to `{host}`: ")).unwrap_or(why);
                 write!(f, "cannot reach `{server}`: {why}")

@@ -17,17 +17,17 @@ const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 const OUTPUT: u8 = 1;
 const ERRORS: u8 = 2;
 const STATUS: u8 = 3;
-/// How much of a command's stderr is kept; the end matters most.
+/// Maximum bytes kept of a command's stderr, from its end.
 const MAX_STDERR_BYTES: usize = 64 << 10;
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exit {
     /// Its exit status; -1 if it could not be started.
     pub code: i32,
-    /// What the server says about the failure; empty after a success.
+    /// The server's description of the failure; empty after a success.
     pub message: String,
-    /// What it wrote to standard error.
+    /// The command's standard error.
     pub stderr: String,
 }
 

@@ -1,4 +1,4 @@
-//! Where the API server is and how to authenticate, read as kubectl reads it.
+//! Address and credentials of the API server, with kubectl's rules.
 //!
 //! Owns finding and merging kubeconfig files, contexts, and a pod's account. Every error names the file and the field.
 //! Opens no connection; reads the environment.
@@ -20,7 +20,7 @@ use crate::small;
 use crate::sys::{self, variable};
 use crate::yaml;
 
-/// What the user chose on the command line.
+/// Choices on the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Only this file, instead of KUBECONFIG and `~/.kube/config`.
@@ -42,11 +42,11 @@ pub struct Config {
     pub server: String,
     /// The name that its certificate must have, if not the one in the address.
     pub server_name: Option<String>,
-    /// Whom to trust.
+    /// Trusted authorities.
     pub trust: Trust,
-    /// Our certificate.
+    /// Client certificate.
     pub identity: Identity,
-    /// Our token or password.
+    /// Token or password.
     pub credential: Credential,
     /// The proxy that the kubeconfig names.
     pub proxy: Option<Proxy>,
@@ -56,7 +56,7 @@ pub struct Config {
     pub as_groups: Vec<String>,
     /// The timeout of one request.
     pub request_timeout: Option<Duration>,
-    /// The namespace of the context, or of the pod we run in.
+    /// The namespace of the context, or of this process's pod.
     pub namespace: Option<String>,
     /// Where all this came from.
     pub source: String,
@@ -68,7 +68,7 @@ const MAX_KUBECONFIG_BYTES: u64 = 16 << 20;
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 impl Config {
-    /// Finds the settings: the chosen file, KUBECONFIG, `~/.kube/config`, or the pod we run in.
+    /// Finds the settings: the chosen file, KUBECONFIG, `~/.kube/config`, or the account of this process's pod.
     pub fn load(options: &Options) -> Result<Self, Error> {
         let files = Files::find(options, &variable).map_err(Error::Config)?;
         let mut config = match files.resolve(options).map_err(Error::Config)? {
@@ -96,13 +96,13 @@ impl Config {
         Ok(config)
     }
 
-    /// What would let an attacker on the network impersonate the server or read our credentials.
+    /// Settings that let an attacker on the network impersonate the server or read credentials.
     fn weaknesses(&self) -> Vec<&'static str> {
         let uri: Uri = self.server.parse().unwrap_or_default();
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let here = host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-        // Anything sent to a proxy leaves this machine, whatever the address.
+        // Data sent to a proxy leaves this machine, whatever the address.
         let plain = uri.scheme_str() == Some("http") && (!here || self.proxy.is_some());
         let mut weaknesses = Vec::new();
         if matches!(self.trust, Trust::Anybody) && uri.scheme_str() == Some("https") {
@@ -475,7 +475,7 @@ fn list<'a>(entry: &Entry<'a>, field: &str) -> Result<&'a [Value], String> {
     }
 }
 
-/// What a program is told about the cluster.
+/// Description of the cluster for a program.
 fn cluster_info(cluster: &Entry<'_>) -> Result<Value, String> {
     let mut info = json!({});
     for field in ["server", "tls-server-name", "proxy-url"] {
@@ -496,7 +496,7 @@ fn cluster_info(cluster: &Entry<'_>) -> Result<Value, String> {
     Ok(info)
 }
 
-/// The account of the pod we run in; `None` outside a pod.
+/// The account of this process's pod; `None` outside a pod.
 fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Config>, String> {
     let (Some(host), Some(port)) = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"))
     else {

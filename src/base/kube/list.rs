@@ -24,7 +24,7 @@ const MAX_RESTARTS: u32 = 5;
 /// A list with more objects, or with this many pages without any, never ends.
 const MAX_OBJECTS: usize = 5_000_000;
 const MAX_EMPTY_PAGES: u32 = 1_000;
-/// How much [`Client::list`] keeps in memory.
+/// Memory bounds of [`Client::list`].
 const MAX_LIST_BYTES: usize = 512 << 20;
 
 /// The metadata of a list.

@@ -1,4 +1,4 @@
-//! The client against the fake API server, which misbehaves on demand.
+//! The client against the fake API server, with injected faults.
 
 use std::io::Read as _;
 use std::time::{Duration, Instant};

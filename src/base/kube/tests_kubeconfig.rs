@@ -83,7 +83,7 @@ fn a_context_leads_to_server_and_user() {
     );
 }
 
-/// How this system says that there is no such file.
+/// This system's message for a missing file.
 fn not_there() -> String {
     let error = std::fs::File::open("not-there").unwrap_err().to_string();
     error.split(['.', '(']).next().unwrap().trim_end().to_owned()

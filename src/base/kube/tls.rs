@@ -1,6 +1,6 @@
 //! The TLS settings of a connection to an API server.
 //!
-//! Owns trust, our own certificate, and the rule for servers that are not to be verified. Opens no connection.
+//! Owns trust, the client certificate, and the rule for servers that are not to be verified. Opens no connection.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::tls;
 
-/// Whom to trust.
+/// Trusted authorities.
 #[derive(Debug, Clone, Default)]
 pub enum Trust {
     /// This machine's authorities.
@@ -25,11 +25,11 @@ pub enum Trust {
     System,
     /// Only these authorities, in PEM.
     Authorities(Vec<u8>),
-    /// Anybody.
+    /// Any certificate.
     Anybody,
 }
 
-/// Our own certificate, which may change while connections are being opened.
+/// The client certificate, which may change while connections are being opened.
 #[derive(Clone, Default)]
 pub struct Identity(Arc<Mutex<Option<Arc<CertifiedKey>>>>);
 

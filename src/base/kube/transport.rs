@@ -1,7 +1,7 @@
-//! Provides our own connections to ureq, which speaks HTTP over them.
+//! Provides connections of [`super::dial`] to ureq, which speaks HTTP over them.
 //!
-//! Owns the adapter between [`super::dial`] and ureq's transport. Knows nothing about requests. ureq's own connector is
-//! not used: it supports neither a custom server name, nor proxies by Go's rules, nor a stop.
+//! Owns the adapter to ureq's transport. Knows nothing about requests. ureq's own connector supports neither a custom server
+//! name, nor proxies by Go's rules, nor a stop.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,7 +46,7 @@ impl std::fmt::Display for NotConnected {
 
 impl std::error::Error for NotConnected {}
 
-/// ureq resolves before it connects; we resolve while we connect, or leave it to the proxy.
+/// ureq resolves before it connects; here resolving is part of connecting, or is left to the proxy.
 #[derive(Debug)]
 pub(super) struct NoResolver;
 
@@ -129,7 +129,7 @@ impl Transport for Connection {
     }
 
     fn is_tls(&self) -> bool {
-        // Whatever the scheme, ureq must not wrap anything around it.
+        // Regardless of the scheme, ureq must not add TLS.
         true
     }
 }

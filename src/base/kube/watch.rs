@@ -1,7 +1,7 @@
-//! The changes of a collection as they happen, for as long as somebody is interested.
+//! Watches the changes of a collection.
 //!
-//! Owns resuming: a watch that ends, breaks or expires continues without its reader noticing anything but another
-//! [`Event::Synced`]. Starts no thread: [`Watch::next`] blocks until something happens or the client is stopped.
+//! Owns resuming: a watch that ends, breaks or expires continues, visible to its reader only as another [`Event::Synced`].
+//! Starts no thread: [`Watch::next`] blocks until an event arrives or the client is stopped.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -19,23 +19,23 @@ use crate::retry::Backoff;
 const WATCH_SECONDS: u64 = 290;
 /// A watch must end, or report something, shortly after that.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 40);
-/// One event holds one object.
+/// Maximum bytes of one event, which holds one object.
 const MAX_EVENT_BYTES: u64 = 16 << 20;
-/// What the objects of one page may take in memory.
+/// Maximum memory of the objects of one page.
 const MAX_PAGE_BYTES: usize = if cfg!(test) { 4 << 20 } else { 256 << 20 };
 /// Objects held at once during the initial listing.
 const PAGE: usize = 200;
-/// Between two attempts to reach a server that is away.
+/// Pauses between attempts to reach the server.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(10) };
 
-/// Something about a collection.
+/// A change of the collection, or of the watch itself.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The whole collection is listed anew; objects that do not appear before the next [`Event::Synced`] are gone.
     Restarted,
-    /// This object exists: it is new, or it changed.
+    /// A new or changed object.
     Applied(Value),
-    /// This object is gone; this is its last state.
+    /// A deleted object in its last state.
     Deleted(Value),
     /// All existing objects have been listed.
     Synced,
@@ -56,7 +56,7 @@ pub struct Watch {
     stream: Option<BufReader<Body>>,
     ready: VecDeque<Event>,
     failures: u32,
-    /// Whether the last stream had delivered anything: if not, restarting it at once would be a tight loop.
+    /// Whether the last stream delivered anything; otherwise restarting at once would be a tight loop.
     heard: bool,
 }
 
@@ -82,8 +82,8 @@ impl Client {
 impl Iterator for Watch {
     type Item = Result<Event, Error>;
 
-    /// `None` after a stop. An error only ends this call: the next one continues, after a pause if the server was away. Only
-    /// errors that will not go away by themselves are returned, such as missing rights.
+    /// `None` after a stop. An error only ends this call: the next one continues, after a pause if the server was
+    /// unreachable. Returns only permanent errors, such as missing permissions.
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if self.client.stop().stopped() {
@@ -227,7 +227,7 @@ impl Watch {
     }
 }
 
-/// Who set which field makes up half of many objects, and is of no use to a reader.
+/// Removes the managed fields: they are half of many objects, and useless to readers.
 pub fn forget_managers(object: &mut Value) {
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         meta.remove("managedFields");

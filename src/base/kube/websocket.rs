@@ -1,7 +1,7 @@
-//! The client side of WebSocket (RFC 6455), as far as streams through an API server need it.
+//! The client side of WebSocket (RFC 6455), limited to the needs of streams through an API server.
 //!
 //! Owns the upgrade, frames and their limits, pings. Frame parsing is a pure value ([`Frames`]), so that it can be tested
-//! with any bytes in any pieces. Does not know what the messages mean. Starts no thread.
+//! with any bytes in any pieces. Does not interpret messages. Starts no thread.
 
 use std::io::{self, Read as _, Write as _};
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use super::dial::{Stream, read_head};
 use super::error::{Error, Stage};
 use super::request::Request;
 
-/// Servers send 32 KiB at a time; anything much larger is not from them.
+/// Maximum bytes of a message; servers send 32 KiB at a time.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
-/// A quiet connection is pinged, so that nothing on the way drops it.
+/// Interval of pings on a quiet connection, which keep intermediaries from dropping it.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// Enough of a refusal to read its reason.
+/// Maximum bytes read of an error response.
 const MAX_REFUSAL_BYTES: u64 = 64 << 10;
 const MAX_READ_BYTES: usize = 64 << 10;
 
@@ -82,7 +82,7 @@ impl Client {
                 let length =
                     header("content-length").parse().unwrap_or(MAX_REFUSAL_BYTES).min(MAX_REFUSAL_BYTES);
                 let mut body = Vec::new();
-                // Half an explanation is better than none.
+                // A truncated explanation is better than none.
                 let _ = (&mut stream).take(length).read_to_end(&mut body);
                 return Err(Error::from_answer(code.unwrap_or(0), None, &body, &what));
             }
@@ -110,8 +110,8 @@ impl Client {
 }
 
 impl Socket {
-    /// The next message; `None` when the server has closed the connection. That none has come by `deadline` is an error,
-    /// whatever else comes: a server that only pings may do so for ever.
+    /// The next message; `None` when the server has closed the connection. Exceeding `deadline` without a message is an
+    /// error even if other frames arrive: a server may send pings forever.
     pub(super) fn message(&mut self, deadline: Option<Instant>) -> Result<Option<Vec<u8>>, Error> {
         let mut late = false;
         loop {
@@ -119,26 +119,26 @@ impl Socket {
                 Some(Frame::Message(bytes)) => return Ok(Some(bytes)),
                 Some(Frame::Ping(bytes)) => self.frame(0xA, &bytes)?,
                 Some(Frame::Close) => {
-                    // The reply to a close frame; the other side may be gone by now.
+                    // Replies to a close frame; the server may have disconnected.
                     let _ = self.frame(8, &1000_u16.to_be_bytes());
                     return Ok(None);
                 }
                 None if late => return Err(self.overdue()),
                 None => {
                     self.fill()?;
-                    // What has just come may still be a message.
+                    // The bytes just read may complete a message.
                     late = deadline.is_some_and(|deadline| Instant::now() > deadline);
                 }
             }
         }
     }
 
-    /// The error for what has not come in time.
+    /// The error for a message past its deadline.
     pub(super) fn overdue(&self) -> Error {
         self.failed(&io::Error::new(io::ErrorKind::TimedOut, "nothing more was received"))
     }
 
-    /// Reads what there is, or pings after a silence.
+    /// Reads available bytes, or sends a ping after a silence.
     fn fill(&mut self) -> Result<(), Error> {
         match self.stream.read(&mut self.buffer) {
             Ok(0) => {
@@ -305,7 +305,7 @@ fn read_frame(bytes: &[u8]) -> Result<Option<(Head, std::ops::Range<usize>)>, &'
     Ok(Some((Head { last, opcode, length: head }, head..head + length)))
 }
 
-/// The messages in a stream that arrives in such pieces, and why it ended early.
+/// The messages of a stream that arrives in these pieces, and the error that ended it.
 #[cfg(any(fuzzing, test))]
 pub(super) fn frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<&'static str>) {
     let (mut frames, mut found) = (Frames::default(), Vec::new());

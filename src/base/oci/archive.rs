@@ -1,4 +1,4 @@
-//! Images in one file: an OCI layout in a tar, with docker's `manifest.json` for daemons that only know that.
+//! Images in one file: an OCI layout in a tar, with docker's `manifest.json` for daemons without OCI support.
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -16,27 +16,27 @@ use crate::at::At as _;
 use crate::json::{self, json};
 use crate::temp::NewFile;
 
-/// The name under which a runtime should know the image.
+/// Annotation with the name of the image for runtimes.
 const NAME: &str = "io.containerd.image.name";
 
-/// The checksums of everything else in an archive, as `sha256sum -c` takes them.
+/// Checksums of all other files in an archive, in the format of `sha256sum -c`.
 const SUMS: &str = "SHA256SUMS";
 
 /// The layout's own annotation for a tag; some programs write the whole name.
 const TAG: &str = "org.opencontainers.image.ref.name";
 
-/// A file that stands in an archive beside images, and before them.
+/// An additional file of an archive, stored before the images.
 pub struct Beside {
-    /// Its path.
+    /// Path in the archive.
     pub name: String,
-    /// What is in it.
+    /// Content of the file.
     pub content: Vec<u8>,
-    /// Whether it can be run.
+    /// Whether the file is executable.
     pub is_program: bool,
 }
 
-/// Writes images and everything in `store` to one file; the same images give the same bytes. If there are files `beside`
-/// them, so are the checksums of all.
+/// Writes images and everything in `store` to one file; equal images give equal bytes. If there are files `beside` them,
+/// adds the checksums of all files.
 ///
 /// Docker's own list has one platform of each image: this machine's, if available.
 pub fn write(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -> Result<()> {

@@ -1,9 +1,9 @@
-//! What a registry asks for with 401: the header `WWW-Authenticate`, read.
+//! Parses the header `WWW-Authenticate` of a registry's 401 response.
 
 use ureq::Body;
 use ureq::http::Response;
 
-/// The authentication that a registry wants; tokens if it offers several kinds.
+/// The authentication that a registry requests; tokens if it offers several kinds.
 pub(super) fn challenge(answer: &Response<Body>) -> Option<String> {
     let all = answer.headers().get_all("www-authenticate").iter().filter_map(|value| value.to_str().ok());
     let bearer = |text: &&str| text.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));

@@ -1,4 +1,4 @@
-//! Our credentials for a registry: docker's config.json and the credential helpers that it names.
+//! Credentials for a registry: docker's config.json and the credential helpers that it names.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use serde_json::Value;
 use crate::at::At as _;
 use crate::{small, sys};
 
-/// Docker's config.json, of hundreds of registries.
+/// Maximum bytes of docker's config.json: hundreds of registries.
 const MAX_CONFIG_BYTES: u64 = 4 << 20;
-/// A name and a secret.
+/// Maximum bytes of a helper's response, a name and a secret.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
 /// A user and password, or a token that is exchanged for others.
@@ -26,7 +26,7 @@ pub(super) enum Credential {
     Token(String),
 }
 
-/// What docker would send to `registry`, if anything.
+/// The credential that docker would send to `registry`, if any.
 pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
     let homes = sys::homes(&sys::variable);
@@ -67,7 +67,7 @@ pub(super) fn in_config(config: &Value, registry: &str) -> Result<Option<Credent
     Ok(None)
 }
 
-/// The keys under which docker has written a registry over the years.
+/// The keys that versions of docker have used for a registry.
 fn names(registry: &str) -> Vec<String> {
     let mut names = vec![
         registry.to_owned(),
@@ -91,7 +91,7 @@ fn ask(helper: &str, server: &str) -> Result<Option<Credential>> {
     let asked = sys::ask_for_credentials(&mut command, input, MAX_ANSWER_BYTES, interactive, limit);
     let (output, status) = asked.with_context(|| format!("`{program}` failed"))?;
     if !status.success() {
-        // This is how helpers say that they do not know a server.
+        // The response of a helper to an unknown server.
         return Ok(None);
     }
     let answer: Value =

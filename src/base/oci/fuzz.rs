@@ -1,10 +1,10 @@
-//! What must hold for anything that a registry may say; called by the fuzzer and, with its corpus, by a test.
+//! Invariants for any response of a registry; called by the fuzzer and, with its corpus, by a test.
 
 use super::challenge::fields;
 use super::{Descriptor, Reference};
 use crate::json;
 
-/// Any bytes are read as a challenge, a name and a manifest, or refused; a name that is read is written the same.
+/// Checks that bytes are read as a challenge, a name and a manifest, or rejected, and that names survive a round trip.
 pub fn consistent(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let held: usize = fields(&text).iter().map(|(name, value)| name.len() + value.len()).sum();

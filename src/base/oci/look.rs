@@ -1,4 +1,4 @@
-//! Whether a registry has an image, and for which platforms, without taking more of it than its manifests.
+//! Checks whether a registry has an image, and for which platforms, by fetching only manifests.
 //!
 //! Starts no thread.
 
@@ -14,34 +14,34 @@ use super::registry::{MANIFESTS, agent, header, refusal};
 use super::{Client, Descriptor, Reference, Store, Stored, hash_of};
 use crate::json;
 
-/// More than any image says of itself.
+/// Maximum bytes of an image's configuration.
 const MAX_SETTINGS_BYTES: u64 = 4 << 20;
 
-/// What a registry says about an image.
+/// A registry's information about an image.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
-    /// Of its manifest, or of the index of its manifests.
+    /// Digest of its manifest, or of its index.
     pub digest: String,
-    /// `linux/amd64`, one for each platform.
+    /// Platforms such as `linux/amd64`.
     pub platforms: Vec<String>,
 }
 
 impl Client {
-    /// The same client for whoever does not wait: a single attempt, which takes no longer than that to begin.
+    /// The same client with a single attempt per request, and `limit` as the timeout until a response starts.
     pub fn quick(mut self, limit: Duration) -> Result<Self> {
         self.agent = agent(self.program, limit)?;
         self.attempts = 1;
         Ok(self)
     }
 
-    /// The same client with further credentials, as docker's config.json and pull secrets have them.
+    /// The same client with further credentials, in the format of docker's config.json and pull secrets.
     pub fn credentials(mut self, config: Value) -> Self {
         self.config = Some(config);
         self
     }
 
     pub(super) fn credential(&self, registry: &str) -> Result<Option<Credential>> {
-        // Helpers are this machine's, and not for somebody else's secret to start.
+        // Credential helpers belong to this machine and must not run on behalf of credentials from elsewhere.
         let auths = self.config.as_ref().map(|config| json::json!({"auths": config["auths"]}));
         match auths.map(|auths| credential::in_config(&auths, registry)).transpose()?.flatten() {
             Some(found) => Ok(Some(found)),
@@ -60,7 +60,7 @@ impl Client {
         }
     }
 
-    /// Which image the registry has under a name, if any.
+    /// The image that the registry has under a name, if any.
     pub fn look(&self, image: &Reference) -> Result<Option<Look>> {
         if self.exists(image)?.is_none() {
             return Ok(None);
@@ -85,7 +85,7 @@ impl Client {
 }
 
 impl Look {
-    /// From the manifest, or index, of an image, and what `settings` finds in the blob of the one image.
+    /// From the manifest or index of an image; `settings` reads the configuration blob of a single image.
     fn new(
         root: Descriptor,
         manifest: &Value,
@@ -103,19 +103,19 @@ impl Look {
 }
 
 impl Store {
-    /// What an image in it is for.
+    /// Platforms of an image in the store.
     pub fn look(&self, image: &Stored) -> Result<Look> {
         Look::new(image.root.clone(), &self.manifest(&image.root)?, |blob| self.manifest(blob))
     }
 }
 
-/// What an entry of an index, or an image, is for; attestations are for nothing.
+/// The platform of an index entry or an image; `None` for attestations.
 fn platform(value: &Value) -> Option<String> {
     let (system, architecture) = (value["os"].as_str()?, value["architecture"].as_str()?);
     (system != "unknown").then(|| format!("{system}/{architecture}"))
 }
 
-/// Whether nobody answered, as opposed to somebody who refused.
+/// Whether the registry did not respond, as opposed to refusing.
 pub fn is_unreached(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<ureq::Error>() || cause.is::<std::io::Error>())
 }

@@ -22,7 +22,7 @@ pub use store::{Platform, Store, Stored};
 
 use serde_json::Value;
 
-/// Is told how many bytes of a blob are where they belong: none when it is first heard of, all when it is there already.
+/// Receives the number of transferred bytes of a blob: 0 at the start, all if the blob already exists at the target.
 pub type Watch<'a> = &'a dyn Fn(&Descriptor, u64);
 
 /// A pointer to a blob: its type, hash and size.

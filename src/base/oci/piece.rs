@@ -1,4 +1,4 @@
-//! A part of a file on its way to a registry, and how far it is.
+//! Streams a part of a file to a registry and reports progress.
 
 use std::fs::File;
 use std::io::{Read, Seek as _, SeekFrom};
@@ -7,12 +7,12 @@ use std::path::Path;
 use crate::at::At as _;
 use anyhow::Result;
 
-/// A part of a file that is sent.
+/// A part of a file being sent.
 pub(super) struct Piece<'a> {
     pub(super) path: &'a Path,
     pub(super) from: u64,
     pub(super) length: u64,
-    /// Is told how much of the file is sent.
+    /// Receives the number of bytes sent of the file.
     pub(super) sent: &'a dyn Fn(u64),
 }
 
@@ -24,7 +24,7 @@ impl Piece<'_> {
     }
 }
 
-/// Tells of each read.
+/// Reports each read.
 struct Told<'a> {
     file: std::io::Take<File>,
     at: u64,

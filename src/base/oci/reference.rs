@@ -1,4 +1,4 @@
-//! Names of images: `registry/repository:tag@digest`, where some parts may be left out.
+//! Names of images, `registry/repository:tag@digest`, with optional parts.
 
 use std::fmt;
 
@@ -72,7 +72,7 @@ impl Reference {
         if self.registry == DEFAULT { DEFAULT_API } else { &self.registry }
     }
 
-    /// What to request a manifest by: the digest if there is one, else the tag.
+    /// Identifies a manifest in requests: the digest if known, else the tag.
     pub fn wanted(&self) -> &str {
         self.digest.as_deref().or(self.tag.as_deref()).unwrap_or("latest")
     }

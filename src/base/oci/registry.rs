@@ -1,8 +1,7 @@
-//! One side of the OCI distribution API: manifests and blobs of registries, with their authentication.
+//! Client of the OCI distribution API: manifests and blobs of registries, with authentication.
 //!
-//! Owns requests, tokens, retries. An interrupted download resumes, and counts only with the right hash. Before an upload
-//! the registry is asked whether it has the blob; blobs go up in pieces, starting again with the piece that failed.
-//! Starts no thread.
+//! Owns requests, tokens, retries. An interrupted download resumes and is verified by its hash. Existing blobs are not
+//! uploaded again; large blobs are uploaded in pieces, and a failed piece is retried. Starts no thread.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -29,15 +28,15 @@ use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls, visible::short
 /// Every supported kind of manifest.
 pub(super) const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
-/// Far more than any manifest, which lists a few layers.
+/// Maximum bytes of a manifest, far above that of any image.
 const MAX_MANIFEST_BYTES: u64 = 8 << 20;
-/// Larger blobs are uploaded in pieces, each of which can be repeated on its own.
+/// Bytes of a piece; larger blobs are uploaded in pieces that are retried individually.
 const PIECE_BYTES: u64 = 32 << 20;
-/// Attempts in a row that make no progress.
+/// Maximum consecutive attempts without progress.
 const MAX_ATTEMPTS: u32 = 5;
-/// For connecting, and until a response starts.
+/// Timeout of connecting, and until a response starts.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
-/// For one piece of a body; an interrupted transfer is resumed.
+/// Timeout of one piece of a body; an interrupted transfer is resumed.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Access to registries.
@@ -46,12 +45,12 @@ pub struct Client {
     pub(super) agent: ureq::Agent,
     /// Authorization headers by host, repository and access.
     known: Mutex<HashMap<(String, String, bool), Option<String>>>,
-    /// Which hosts on this machine speak TLS.
+    /// TLS support of registries on this machine, by host.
     near: Mutex<Vec<(String, bool)>>,
     plain: bool,
     stop: Stop,
     pub(super) attempts: u32,
-    /// Credentials, as docker's config.json has them, besides those of this machine.
+    /// Credentials in the format of docker's config.json, in addition to those of this machine.
     pub(super) config: Option<Value>,
 }
 
@@ -160,7 +159,7 @@ impl Client {
                     ensure!(begins, "the server did not resume at byte {have}");
                 }
                 StatusCode::OK => {
-                    // The server starts from the beginning.
+                    // The server ignored the range and starts from the beginning.
                     file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0))).with_context(shown)?;
                     hash = digest::Context::new(&digest::SHA256);
                     have = 0;
@@ -267,7 +266,7 @@ impl Client {
                 "interrupted after {from} of {} bytes",
                 blob.size
             );
-            // How far did it get?
+            // Query the offset that the registry has received.
             let answer = self.call("GET", image, true, &place, &[], None)?;
             ensure!(answer.status() == StatusCode::NO_CONTENT, "the registry no longer knows the upload");
             let range = header(&answer, "range").unwrap_or_default();
@@ -343,7 +342,7 @@ impl Client {
         Ok(if place.starts_with('/') { format!("{}{place}", self.base(image)) } else { place })
     }
 
-    /// Sends one request, with whatever authorization the registry wants.
+    /// Sends one request, with the authorization that the registry requests.
     pub(super) fn call(
         &self,
         method: &str,
@@ -353,7 +352,7 @@ impl Client {
         headers: &[(&str, &str)],
         body: Option<Piece<'_>>,
     ) -> Result<Response<Body>> {
-        // Blobs may be stored on other hosts, which must not get our secrets.
+        // Blobs may be stored on other hosts, which must not receive credentials.
         let own = url.strip_prefix(&self.base(image)).is_some_and(|rest| rest.starts_with('/'));
         let mut wanted = None;
         loop {
@@ -373,7 +372,7 @@ impl Client {
                 None => self.run(request.body(())?),
             };
             let answer = answer.with_context(|| format!("`{}`", short(url)))?;
-            // A token may have expired in the meantime, and a registry that anybody may read may need a login to write.
+            // A token may have expired, and a registry with public read access may require a login for writing.
             let again = own && wanted.is_none() && answer.status() == StatusCode::UNAUTHORIZED;
             wanted = if again { challenge(&answer) } else { None };
             if wanted.is_none() {
@@ -388,7 +387,7 @@ impl Client {
         self.agent.run(request).map_err(tls::explained)
     }
 
-    /// The header for a request, as the registry `wanted` for the last one, or else wants in general.
+    /// The authorization header: for the challenge `wanted` of the last response, or else of the registry in general.
     fn authorise(&self, image: &Reference, push: bool, wanted: Option<&str>) -> Result<Option<String>> {
         let key = (image.registry.clone(), image.repository.clone(), push);
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
@@ -503,7 +502,7 @@ impl Client {
     }
 }
 
-/// What sends requests, waiting so long for a connection and for the start of a response.
+/// An agent with `limit` as the timeout for connecting and until a response starts.
 pub(super) fn agent(program: &'static str, limit: Duration) -> Result<ureq::Agent> {
     let config = ureq::Agent::config_builder()
         .tls_config(tls::client()?)
@@ -550,7 +549,7 @@ pub(super) fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     }
 }
 
-/// A refusal, which retrying does not change unless the registry is only busy.
+/// A refusal; final unless the registry is only busy.
 fn lasting(answer: Response<Body>, url: &str) -> anyhow::Error {
     let passing = answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS;
     let error = refusal(answer, url);

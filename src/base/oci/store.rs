@@ -1,7 +1,7 @@
 //! Images on disk as an OCI layout: blobs by hash, and which of them are the roots of images.
 //!
-//! Owns the walk from an image to its blobs, in both directions: from a registry and to one. Existing blobs are not
-//! fetched again, so that an interrupted transfer resumes. Starts no thread.
+//! Owns the traversal from an image to its blobs, for downloads and uploads. Existing blobs are not fetched again, so that
+//! an interrupted transfer resumes. Starts no thread.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,14 +14,14 @@ use super::{Client, Descriptor, Reference, Watch, digest_of, hash_of};
 use crate::at::At as _;
 use crate::{json, small, temp};
 
-/// An index or a manifest is small.
+/// Maximum bytes of an index or manifest.
 pub(super) const MAX_JSON_BYTES: u64 = 8 << 20;
 /// Indexes that contain indexes exist; deeper nesting is a mistake or an attack.
 const MAX_DEPTH: usize = 3;
-/// An image has a manifest for each platform, and perhaps one more of its signature.
+/// Maximum manifests of an image: one per platform, and perhaps a signature for each.
 const MAX_MANIFESTS: usize = 1_000;
 
-/// Which of an image's platforms to take.
+/// Selected platforms of an image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Platform {
     /// All of them.
@@ -82,7 +82,7 @@ pub struct Stored {
     pub root: Descriptor,
 }
 
-/// A walk over the manifests of an image, each of which is visited once, however often indexes name it.
+/// A traversal of the manifests of an image; visits each manifest once, even if several indexes list it.
 struct Walk<'a> {
     client: &'a Client,
     name: &'a Reference,
@@ -95,7 +95,7 @@ impl<'a> Walk<'a> {
         Self { client, name, watch, visited: HashSet::new() }
     }
 
-    /// Whether a manifest that lies so deep is to be visited.
+    /// Whether to visit a manifest at this depth.
     fn visit(&mut self, digest: &str, depth: usize) -> Result<bool> {
         let name = self.name;
         ensure!(depth < MAX_DEPTH, "`{name}`: its indexes are nested more than {} deep", MAX_DEPTH - 1);
@@ -105,7 +105,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What an index lists.
+/// Entries of an index.
 fn entries(index: &Value, name: &Reference) -> Result<Vec<Descriptor>> {
     let all = index["manifests"].as_array().into_iter().flatten();
     let read =
@@ -253,7 +253,7 @@ impl Store {
                 client.download(name, &blob, &path, watch)?;
             }
         }
-        // Last, so that whoever finds a manifest also finds everything it names.
+        // Written last: a manifest in the store implies that all its blobs are.
         let path = self.path(&kind.digest)?;
         temp::write(&path, 0o666, bytes).at("cannot write", &path)
     }

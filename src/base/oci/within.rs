@@ -1,8 +1,8 @@
-//! One file out of an image, without unpacking anything else.
+//! Extracts one file from an image, without unpacking anything else.
 //!
-//! Layers are looked through from the last to the first, so that what is found is what a container sees; those that are
-//! not in the store are fetched, and checked by their digests, only until it is found. Everything in a layer is a
-//! stranger's: nothing but the content of that one file is taken, and that within a bound.
+//! Searches layers from the last to the first, so that the result is the file a container would see. Missing layers are
+//! fetched, and verified by their digests, only until the file is found. Layers are untrusted: only the content of that one
+//! file is extracted, with a size limit.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek as _};
@@ -15,7 +15,7 @@ use super::{Client, Descriptor, Platform, Reference, Store, Stored};
 use crate::archive::{Gunzip, Kind, Limits, Reader};
 
 impl Store {
-    /// Copies the file at `path` (without a slash before it) of an image in a registry to `out`; false if there is none.
+    /// Copies the file at `path` (without a leading slash) of an image in a registry to `out`; false if the image lacks it.
     pub fn fetch_file(
         &self,
         client: &Client,
@@ -29,7 +29,7 @@ impl Store {
         self.file_in(&manifest, name, Some(client), path, limit, out)
     }
 
-    /// The same of an image that is in the store.
+    /// Copies the file at `path` of an image in the store.
     pub fn file(&self, image: &Stored, path: &str, limit: u64, out: &mut File) -> Result<bool> {
         let single =
             self.single(&image.root)?.with_context(|| format!("`{}` has no platform", image.name))?;
@@ -67,7 +67,7 @@ impl Store {
 #[derive(Debug, PartialEq)]
 enum Found {
     File,
-    /// The layer removes what those below it have.
+    /// Removed by this layer.
     Removed,
     Nothing,
 }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::temp;
 
-    /// A layer with these files, `None` for one that is a folder.
+    /// A layer with these files; `None` is a folder.
     fn layer(entries: &[(&str, Option<&str>)]) -> Vec<u8> {
         let mut tar = tar::Builder::new(Vec::new());
         for (name, content) in entries {

@@ -1,4 +1,4 @@
-//! A program that is asked for something, within bounds of time and output.
+//! Runs a program and reads its output, with limits on time and size.
 //!
 //! Starts the thread `time limit` for each, and joins it.
 
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::Group;
 
-/// How long a program may take that issues credentials and cannot ask anybody: it waits for what does not come.
+/// Timeout of a program that issues credentials and cannot interact with the user.
 pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Has a program issue credentials. One that may ask the user has all the time in the world, and the terminal; any other
-/// ends after `limit`.
+/// Runs a program that issues credentials. A program that may interact with the user has no timeout, and the terminal; any
+/// other is killed after `limit`.
 pub fn ask_for_credentials(
     command: &mut Command,
     input: Option<&[u8]>,
@@ -28,9 +28,9 @@ pub fn ask_for_credentials(
     }
 }
 
-/// Runs a program in a group of its own, and returns what it wrote to its standard output and how it ended. Its standard
-/// input is `input`, which must be short, or empty. After `limit` the group is ended, then `late` is called, for what has left
-/// the group and still has its output open.
+/// Runs a program in a separate process group, and returns its standard output and exit status. Its standard input is
+/// `input`, which must be short, or empty. After `limit` kills the group, then calls `late`, for processes that have left
+/// the group and still hold the output open.
 pub fn ask(
     command: &mut Command,
     input: Option<&[u8]>,
@@ -70,8 +70,8 @@ pub fn ask(
     Ok((bytes, status?))
 }
 
-/// Runs a program that may ask the user, who has all the time in the world, and returns what it wrote to its standard output
-/// and how it ended. Its standard input is ours, unless it is given some `input`, which must be short.
+/// Runs a program that may interact with the user, without a timeout, and returns its standard output and exit status.
+/// Inherits standard input unless given some `input`, which must be short.
 fn converse(
     command: &mut Command,
     input: Option<&[u8]>,
@@ -86,7 +86,7 @@ fn converse(
     let read = child.stdout.take().map(|output| output.take(max_bytes + 1).read_to_end(&mut bytes));
     let is_large = bytes.len() as u64 > max_bytes;
     if is_large {
-        // It might go on forever.
+        // It might never end.
         let _ = child.kill();
     }
     let status = child.wait()?;
@@ -96,7 +96,7 @@ fn converse(
 
 fn tell(child: &mut Child, input: Option<&[u8]>) {
     if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
-        // It may not want to know.
+        // The program may ignore its input.
         let _ = stdin.write_all(input);
     }
 }
@@ -130,7 +130,7 @@ mod tests {
         };
         assert_eq!(told("read word; echo $word; exit 3"), Ok((b"a\n".to_vec(), Some(3))));
         assert_eq!(told("yes"), Err(ErrorKind::FileTooLarge));
-        // What it has started ends with it.
+        // Its children are killed with it.
         assert_eq!(asked("sleep 600 & sleep 600", Duration::ZERO), (Err(ErrorKind::TimedOut), true));
     }
 }

@@ -1,13 +1,13 @@
-//! Files and folders that are opened once: whoever changes their names meanwhile, no link leads elsewhere.
+//! Files and folders that are opened once: concurrent renames cannot redirect them through links.
 //!
-//! Knows nothing of what the files are for. Starts no thread.
+//! Does not interpret files. Starts no thread.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::Path;
 
-/// Something that was opened.
+/// An open file or folder.
 #[derive(Debug)]
 pub enum Opened {
     /// A folder.
@@ -16,7 +16,7 @@ pub enum Opened {
     File(File),
 }
 
-/// A folder, whatever its name leads to later.
+/// An open folder, independent of later changes of its name.
 #[derive(Debug)]
 pub struct Folder(#[cfg(unix)] std::os::fd::OwnedFd, #[cfg(windows)] std::path::PathBuf);
 
@@ -42,7 +42,7 @@ impl Opened {
         Ok(if file.metadata()?.is_dir() { Self::Folder(Folder(file.into())) } else { Self::File(file) })
     }
 
-    /// The same, looking at each part before: here only an administrator makes links.
+    /// Like above, checking each part first: on Windows only administrators create links.
     #[cfg(windows)]
     fn new(folder: &Path, relative: &Path) -> io::Result<Self> {
         let mut path = folder.to_owned();
@@ -87,12 +87,11 @@ impl Folder {
         std::fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name())).collect()
     }
 
-    /// Opens what is called so in it, with what is known of it; `None` for what is gone, a link or neither file nor
-    /// folder.
+    /// Opens the entry `name` and returns its metadata, too; `None` if it is gone, a link, or neither file nor folder.
     #[cfg(unix)]
     pub fn entry(&self, name: &OsStr) -> io::Result<Option<(Opened, Metadata)>> {
         use rustix::fs::{AtFlags, FileType, statat};
-        // Opening a device may do something.
+        // Opening a device may have side effects.
         let known = match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(known) => FileType::from_raw_mode(known.st_mode),
             Err(Errno::NOENT) => return Ok(None),
@@ -103,7 +102,7 @@ impl Folder {
         }
         let file: File = match openat(&self.0, name, flags(), Mode::empty()) {
             Ok(file) => file.into(),
-            // It has become a link since, or is gone.
+            // It was replaced by a link or removed in the meantime.
             Err(Errno::LOOP | Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
@@ -115,8 +114,7 @@ impl Folder {
         })
     }
 
-    /// Opens what is called so in it, with what is known of it; `None` for what is gone, a link or neither file nor
-    /// folder.
+    /// Opens the entry `name` and returns its metadata, too; `None` if it is gone, a link, or neither file nor folder.
     #[cfg(windows)]
     pub fn entry(&self, name: &OsStr) -> io::Result<Option<(Opened, Metadata)>> {
         let path = self.0.join(name);

@@ -1,6 +1,6 @@
-//! What sockets of all systems share, and connecting one that others can reach while it connects.
+//! Socket functions shared by all systems, and connecting a socket that other threads can shut down meanwhile.
 //!
-//! Starts no thread. Where shutting the socket does not end the wait, looking whether to stop does.
+//! Starts no thread. Polls for a stop where shutting down the socket does not end the wait.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Between two looks whether to stop.
+/// Interval between two checks for a stop.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How many connections may wait to be accepted until that is set.
+/// Default backlog of a listening socket.
 pub(super) const BACKLOG: i32 = 128;
 
-/// Lets this many connections wait to be accepted.
+/// Sets the number of connections that may wait to be accepted.
 pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
     rustix::net::listen(listener, backlog).map_err(io::Error::from)
 }
 
-/// Connects a socket of [`super::socket`] within `limit`, unless `stopped` says that nobody wants it any more.
+/// Connects a socket of [`super::socket`] within `limit`; gives up once `stopped` returns true.
 pub fn finish_connecting(
     tcp: &TcpStream,
     address: SocketAddr,
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(tcp.peer_addr().unwrap(), address);
         drop(listener);
         assert_eq!(connect().unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-        // An address for documentation: nobody answers, whether or not there is a way to it.
+        // A documentation address: no host responds, with or without a route.
         let nowhere = "192.0.2.1:9".parse().unwrap();
         let tcp = super::super::socket(nowhere).unwrap();
         let before = Instant::now();

@@ -1,4 +1,4 @@
-//! What only Linux can do: one call that syncs a file system, processes that are found in `/proc`, strays adopted.
+//! Linux only: a single call that syncs a file system, processes found in `/proc`, adoption of orphans.
 
 use std::fs::File;
 use std::io;
@@ -7,21 +7,21 @@ use std::path::Path;
 #[cfg(feature = "program")]
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
-/// Syncs a whole tree. It can have a million files; one call for its file system is cheaper than one for each.
+/// Syncs a whole tree. A tree can have a million files; one call for the file system is cheaper than one per file.
 pub fn sync_tree(path: &Path) -> io::Result<()> {
     rustix::fs::syncfs(File::open(path)?).map_err(io::Error::from)
 }
 
-/// Makes this process the parent of whatever its children leave behind.
+/// Makes this process the parent of orphaned descendants.
 #[cfg(feature = "program")]
 pub fn adopt_strays() -> io::Result<()> {
     rustix::process::set_child_subreaper(Some(getpid())).map_err(io::Error::from)
 }
 
-/// Kills all children of this process and waits for them. Only for when it has none that somebody still needs.
+/// Kills all children of this process and waits for them. Call only when no child is needed any more.
 #[cfg(feature = "program")]
 pub fn end_strays() {
-    // The children of one that is killed are adopted in turn.
+    // The children of a killed process are adopted in turn.
     loop {
         let strays = children();
         for stray in &strays {
@@ -36,7 +36,7 @@ pub fn end_strays() {
     }
 }
 
-/// The children of all threads of this process; none where the system does not tell.
+/// The children of all threads of this process; empty where the system does not report them.
 #[cfg(feature = "program")]
 fn children() -> Vec<Pid> {
     let of_thread = |task: io::Result<std::fs::DirEntry>| {

@@ -1,20 +1,20 @@
-//! What macOS does in its own way: it adopts no strays, and `ps` tells the environment of processes.
+//! macOS only: it adopts no orphans, and `ps` reports the environment of processes.
 
 use std::io;
 use std::process::Command;
 
 use rustix::process::{Pid, getpid};
 
-/// There is no such thing; [`super::kill_bearing`] finds what was left behind.
+/// Unsupported; [`super::kill_bearing`] finds orphans.
 pub fn adopt_strays() -> io::Result<()> {
     Ok(())
 }
 
-/// None are ours, as above.
+/// Does nothing, as no orphans are adopted.
 pub fn end_strays() {}
 
-/// All other processes that have `value` as the value of a variable, as far as the system tells: it keeps the
-/// environment of its own programs to itself.
+/// All other processes that have `value` as the value of a variable, as far as the system reports it: it hides
+/// the environment of system programs.
 pub(super) fn bearing(value: &str) -> Vec<Pid> {
     let Ok(listed) = Command::new("/bin/ps").args(["-axwwE", "-o", "pid=,command="]).output() else {
         return Vec::new();

@@ -1,8 +1,8 @@
-//! What one system does differently from another, behind one interface: files, processes, sockets, the terminal.
+//! Differences between operating systems behind one interface: files, processes, sockets, the terminal.
 //!
-//! Nothing outside this room asks which system it is built for, but whole modules that are Linux by nature. `unix` holds
-//! what Linux and macOS share, `linux` and `macos` what they do not, `windows` the rest. Knows nothing of what the files
-//! and processes are for. Starts a thread `signals` when it is asked to listen for them, and one for the time limit of a program.
+//! No module outside this folder depends on the target system, except modules specific to Linux. `unix` contains the code
+//! shared by Linux and macOS, `linux` and `macos` their differences, `windows` the rest. Does not know the purpose of files
+//! and processes. Starts the thread `signals` to listen for signals, and one for the time limit of a program.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -56,12 +56,12 @@ pub use linux::sync_tree;
 #[cfg(not(target_os = "linux"))]
 pub use unlike_linux::sync_tree;
 
-/// What a variable of the environment says; none if it is absent or empty.
+/// The value of an environment variable; `None` if it is absent or empty.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The program that a name means: itself where it names a file, else the first in the folders of `search`.
+/// Finds a program: `name` itself if it is a path, else the first match in the folders of `search`.
 pub fn find_program(name: &Path, search: Option<&OsStr>, folder: &Path) -> Option<PathBuf> {
     let runnable =
         |path: PathBuf| family::files::program_names(&path).into_iter().find(|name| is_runnable(name));
@@ -71,42 +71,42 @@ pub fn find_program(name: &Path, search: Option<&OsStr>, folder: &Path) -> Optio
     std::env::split_paths(search?).find_map(|folder| runnable(folder.join(name)))
 }
 
-/// A command of a configuration, as the system starts it: on Windows, scripts are found by the name without ending, too.
+/// A configured command as the system starts it: on Windows, scripts are also found without their extension.
 pub fn program(name: &Path) -> PathBuf {
     let found = || find_program(name, std::env::var_os("PATH").as_deref(), Path::new(""));
     if cfg!(windows) { found().unwrap_or_else(|| name.to_owned()) } else { name.to_owned() }
 }
 
-/// Whether this system can have a file of that name, its parts joined by `/`, and by no other.
+/// Whether this system supports a file of that name, with `/` as the only separator.
 pub fn can_have(name: &str) -> bool {
     name.split('/').all(|part| *bytes_of(&file_name(part.as_bytes())) == *part.as_bytes())
 }
 
-/// How a file is opened, beyond what the standard library has for every system.
+/// Options for opening files, in addition to the standard library's portable ones.
 pub trait Open {
-    /// The permissions of a file that is made; where there are none, as on Windows, those of its folder count.
+    /// Permissions of a new file; on Windows, which has no modes, those of its folder apply.
     fn mode(&mut self, mode: u32) -> &mut Self;
     /// Refuses to open what a symbolic link points to.
     fn no_follow(&mut self) -> &mut Self;
 }
 
-/// Why a file may not be ours alone.
+/// Reason why other users may access a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposed {
-    /// It belongs to somebody else.
+    /// Owned by another user.
     Owner,
-    /// Others may read or write it.
+    /// Readable or writable by others.
     Mode,
 }
 
-/// What asks a process to end.
+/// A request to end the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// The terminal is gone.
+    /// The terminal was closed.
     Hangup,
     /// Ctrl-C.
     Interrupt,
-    /// Whoever runs it wants it to end.
+    /// Sent by a process manager.
     Terminate,
 }
 
@@ -116,7 +116,7 @@ mod unlike_linux {
     use std::io;
     use std::path::Path;
 
-    /// Syncs a whole tree, file by file: there is no call for a file system.
+    /// Syncs a whole tree, file by file: the system has no call for a file system.
     pub fn sync_tree(path: &Path) -> io::Result<()> {
         for entry in std::fs::read_dir(path)? {
             let entry = entry?;

@@ -6,11 +6,11 @@
 
 use std::fmt::Write as _;
 
-/// What Windows takes for devices, whatever ending follows.
+/// Device names of Windows, with any extension.
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
 
-/// One part of a path as Windows can have it: what it cannot is written as `%` and two hexadecimal digits. Whether
-/// anything had to be is told by the name that comes out.
+/// One part of a path as a valid name on Windows: invalid characters become `%` and two hexadecimal digits. The name differs
+/// from the part if any were replaced.
 pub(super) fn for_windows(part: &[u8]) -> String {
     let mut name = String::with_capacity(part.len());
     for chunk in part.utf8_chunks() {

@@ -1,14 +1,14 @@
-//! Which of thousands of sockets are readable, without a thread for each.
+//! Finds the readable ones among thousands of sockets, without a thread for each.
 //!
-//! On Linux the system reports each change once. Elsewhere the caller tries all sockets every few milliseconds: machines
-//! that are not Linux serve a handful.
+//! On Linux the system reports each change once. Elsewhere the caller tries all sockets every few milliseconds: other
+//! systems serve only a handful.
 
 #[cfg(not(target_os = "linux"))]
 pub use everywhere::Poller;
 #[cfg(target_os = "linux")]
 pub use linux::Poller;
 
-/// What [`Poller::wait`] found.
+/// Result of [`Poller::wait`].
 #[derive(Debug)]
 pub enum Found {
     /// These are readable or have ended.
@@ -76,7 +76,7 @@ mod everywhere {
 
     use super::Found;
 
-    /// How often sockets are tried.
+    /// Interval between two attempts.
     const INTERVAL: Duration = Duration::from_millis(10);
 
     /// Watches nothing.

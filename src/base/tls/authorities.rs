@@ -1,5 +1,4 @@
-//! Where certificate authorities are looked up, and in which order: as Go programs do it, so that a machine that is set
-//! up for one of them is set up for this program too.
+//! Finds certificate authorities in the order of Go programs, so that a machine configured for one of them works here, too.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +12,7 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::small;
 
-/// Where distributions keep their bundle, to which administrators add their own authorities.
+/// Bundles of distributions, to which administrators add their own authorities.
 const BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -23,19 +22,19 @@ const BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// A file with certificates; the bundle of a distribution has a quarter of a megabyte.
+/// Maximum bytes of a certificate file; the bundle of a distribution has 250 KB.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// The authorities in `$SSL_CERT_FILE`, else in the distribution's bundle, and those in the folders of `$SSL_CERT_DIR`.
 ///
-/// Empty if there are none, as in an empty container: then the public ones apply, which are built into the program.
+/// Empty if the system has no bundle, as in an empty container: the built-in public ones apply then.
 pub fn authorities() -> Result<Vec<CertificateDer<'static>>> {
     let folders: Vec<PathBuf> =
         variable("SSL_CERT_DIR").map_or_else(Vec::new, |folders| std::env::split_paths(&folders).collect());
     among(variable("SSL_CERT_FILE").map(PathBuf::from).as_deref(), &BUNDLES.map(Path::new), &folders)
 }
 
-/// The authorities in `$SSL_CERT_FILE` as PEM, without whatever else is in the file; empty without the variable.
+/// The authorities in `$SSL_CERT_FILE` as PEM, without other content of the file; empty without the variable.
 pub fn named() -> Result<String> {
     let Some(path) = variable("SSL_CERT_FILE") else { return Ok(String::new()) };
     let found = among(Some(Path::new(&path)), &[], &[])?;
@@ -46,7 +45,7 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// How the HTTP client speaks TLS: it trusts those authorities, else the public ones.
+/// TLS settings of the HTTP client: trusts those authorities, else the public ones.
 pub fn client() -> Result<TlsConfig> {
     let found: Vec<_> = authorities()?.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
     Ok(TlsConfig::builder()

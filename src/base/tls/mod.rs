@@ -1,5 +1,5 @@
-//! Whom this machine trusts when it contacts other servers (a registry, a web server, an API server without its own
-//! authority), and the error messages if it does not.
+//! Trust of this machine in other servers (a registry, a web server, an API server without a separate authority), and the
+//! error messages for missing trust.
 //!
 //! Opens no connection. Starts no thread.
 
@@ -18,7 +18,7 @@ pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
     }
 }
 
-/// The error of a request, with advice if the server's certificate is not trusted or it does not speak TLS at all.
+/// The error of a request, with a remedy if the server's certificate is not trusted or the server does not speak TLS.
 #[cfg(feature = "program")]
 pub fn explained(error: ureq::Error) -> anyhow::Error {
     use rustls::{CertificateError::UnknownIssuer, Error};
@@ -27,7 +27,7 @@ pub fn explained(error: ureq::Error) -> anyhow::Error {
             "the server's certificate is signed by an unknown authority; set SSL_CERT_FILE to a PEM file with that authority"
         }
         Some(Error::InvalidMessage(_)) => "the server does not speak TLS",
-        // An error of a crate below rustls, which would say no more than this name.
+        // An error of a crate below rustls, whose message is only this name.
         Some(why) if why.to_string().contains("CaUsedAsEndEntity") => {
             return anyhow::anyhow!(
                 "the server's certificate is that of an authority (CA:TRUE), as `openssl req -x509` makes it; give the server one with `basicConstraints=CA:FALSE`"

@@ -1,6 +1,6 @@
-//! Text as it stands in XML.
+//! Escaping of text in XML.
 
-/// Writes a text so that XML gives it back, as far as XML can say it.
+/// Escapes a text so that XML parsers return it, as far as XML can express it.
 pub fn escape(text: &str, in_attribute: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -12,7 +12,7 @@ pub fn escape(text: &str, in_attribute: bool) -> String {
             '\n' | '\t' if in_attribute => out.push_str(&format!("&#{};", u32::from(c))),
             '\r' => out.push_str("&#13;"),
             '\n' | '\t' => out.push(c),
-            // XML cannot say these, however they are written.
+            // XML cannot express these characters in any form.
             '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => out.push(char::REPLACEMENT_CHARACTER),
             c => out.push(c),
         }

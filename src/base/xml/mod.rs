@@ -17,10 +17,10 @@ const MAX_ATTRIBUTE_BYTES: usize = 12 << 20;
 pub(super) const MAX_NAME: usize = 4 << 10;
 /// How deeply elements may be nested.
 const MAX_DEPTH: usize = 1000;
-/// Text comes in pieces of about this size.
+/// Approximate size of a piece of text.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// What comes next.
+/// A token.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Token {
     /// The start of an element; [`Lexer::name`] has its name without prefix, [`Lexer::attribute`] its attributes.
@@ -33,10 +33,10 @@ pub enum Token {
     End,
 }
 
-/// What is wrong, in the original's words, because they become part of results.
+/// An error in the original's words, which become part of results.
 #[derive(Debug)]
 pub struct Error {
-    /// The line; 0 if the original names none.
+    /// Line number; 0 if the original reports none.
     line: u64,
     reason: String,
 }
@@ -386,7 +386,7 @@ impl<R: BufRead> Lexer<R> {
         Ok(())
     }
 
-    /// A name, or the error `missing` if there is none.
+    /// Reads a name; the error `missing` if the next character does not start one.
     pub(super) fn read_name(&mut self, missing: &str) -> Result<String, Error> {
         let mut name = Vec::new();
         while let Some(byte) = self.peek()?.filter(|byte| in_name(*byte)) {

@@ -1,8 +1,8 @@
-//! What must hold for any bytes as YAML; called by the fuzzers and, with their corpus, by a test.
+//! Invariants of the YAML reader and writer for any bytes; called by the fuzzers and, with their corpus, by a test.
 
 use super::{parse_all, write};
 
-/// A text is read, or refused with a place; what was read survives being written and read again.
+/// Checks that a text is either read or rejected with a position, and that reading survives a round trip.
 pub fn consistent(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match parse_all(text) {
@@ -16,7 +16,7 @@ pub fn consistent(bytes: &[u8]) {
     }
 }
 
-/// Fuzzers end at every panic, even one that is caught: not at those that the parser is known for.
+/// Fuzzers stop at every panic, even a caught one; the parser's known panics are silenced.
 #[cfg(fuzzing)]
 pub(super) fn tolerate_parser() {
     static ONCE: std::sync::Once = std::sync::Once::new();

@@ -22,17 +22,17 @@ pub use read::{BINARY, Events, Unreadable, document, documents, meaning, next_ev
 pub use scalar::resolve;
 pub use write::{entry, escaped, key_text, sorted, write};
 
-/// How deeply lists and maps may be nested; what people write stays below 20.
+/// Maximum nesting of lists and maps; definitions in practice stay below 20.
 const MAX_DEPTH: usize = 100;
 
-/// What is wrong with a text, and where; lines and columns are counted from 1.
+/// An error in a text, and its position; lines and columns are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Line, from 1; 0 if the place is unknown.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
 }
 
@@ -66,13 +66,13 @@ impl Place {
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Where it starts.
+    /// Position of its start.
     pub place: Place,
     /// What it is.
     pub content: Content,
 }
 
-/// What a node is. A map keeps the order of the text; the last of duplicate keys wins.
+/// Content of a node. A map keeps the order of the text; the last of duplicate keys wins.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
     /// `null`, `~` or nothing.
@@ -92,14 +92,14 @@ pub enum Content {
 /// The key of a map entry; scalars of any kind become text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
-    /// Where it starts.
+    /// Position of its start.
     pub place: Place,
     /// Its text.
     pub text: String,
 }
 
 impl Node {
-    /// The value under a key, if this is a map that has it; null counts as absent, as it does for Go.
+    /// The value of a key, if this is a map that has it; null counts as absent, as it does for Go.
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries()
             .iter()
@@ -130,7 +130,7 @@ impl Node {
         }
     }
 
-    /// The same as JSON, without the places.
+    /// Converts to JSON, without positions.
     pub fn into_value(self) -> Value {
         match self.content {
             Content::Null => Value::Null,

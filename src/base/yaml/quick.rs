@@ -1,16 +1,16 @@
 //! A fast reader for the YAML that programs write: indented lists and maps, and scalars of every style but folded.
 //!
-//! Yields the same events as the full reader, or [`Unusual`] if a text contains anything else: flow collections,
-//! anchors, tags, comments, several documents, tabs, mistakes. In that case the caller starts again with the full
-//! reader, which can also explain mistakes. Memory: one line and one scalar.
+//! Yields the same events as the full reader, or [`Unusual`] if a text contains anything else: flow collections, anchors,
+//! tags, comments, several documents, tabs, errors. In that case the caller starts again with the full reader, which can
+//! also explain errors. Memory: one line and one scalar.
 
 use std::io::{self, BufRead};
 
 use libyaml_safer::{EventData, MappingStyle, ScalarStyle, SequenceStyle};
 
-/// The full reader refuses longer keys.
+/// Maximum key length, as in the full reader.
 const MAX_KEY_BYTES: usize = 1000;
-/// How deeply collections may be nested here.
+/// Maximum nesting of collections.
 const MAX_DEPTH: usize = 250;
 
 /// The text contains something that this reader does not support.
@@ -40,12 +40,12 @@ enum Open {
     List(usize),
 }
 
-/// What comes next.
+/// The expected next token.
 #[derive(Clone, Copy, PartialEq)]
 enum Want {
     /// A line that starts an entry of an open collection.
     Line,
-    /// What follows a key or a dash on the current line, from this column.
+    /// The value after a key or a dash on the current line, from this column.
     Value(usize),
     /// The same after a dash, where a map may start.
     Entry(usize),
@@ -56,7 +56,7 @@ enum Want {
 /// Reads the first document of a text that a program wrote.
 pub struct Quick<R> {
     input: R,
-    /// The current line without its line feed; the next one is read when it is used up.
+    /// The current line without its line feed, possibly partly consumed.
     line: String,
     bytes: Vec<u8>,
     at_hand: bool,
@@ -120,7 +120,7 @@ impl<R: BufRead> Quick<R> {
         }
     }
 
-    /// Makes sure that there is a current line; false at the end.
+    /// Reads a line unless there is a current one; false at the end.
     fn peek(&mut self) -> Result<bool> {
         if self.at_hand {
             return Ok(true);
@@ -212,7 +212,7 @@ impl<R: BufRead> Quick<R> {
         if self.open.len() > MAX_DEPTH { Err(Unusual) } else { Ok(()) }
     }
 
-    /// What follows a dash.
+    /// Reads the text after a dash.
     fn entry(&mut self, column: usize) -> Result<EventData> {
         let start = column + indent(&self.line[column..]);
         if start == self.line.len() || self.is_dash(start) {
@@ -224,7 +224,7 @@ impl<R: BufRead> Quick<R> {
         self.value(column)
     }
 
-    /// The key at a column, with the column after its colon; `None` if there is no key.
+    /// The key at a column, with the column after its colon; `None` if the line has no key there.
     fn key(&mut self, column: usize) -> Result<Option<(String, ScalarStyle, usize)>> {
         let rest = &self.line[column..];
         let (key, style, end) = match rest.as_bytes().first() {
@@ -255,7 +255,7 @@ impl<R: BufRead> Quick<R> {
         if end > MAX_KEY_BYTES { Err(Unusual) } else { Ok(Some((key, style, column + end + 1))) }
     }
 
-    /// What follows a key or a dash, from this column of the current line.
+    /// Reads the text after a key or a dash, from this column of the current line.
     fn value(&mut self, column: usize) -> Result<EventData> {
         let start = column + indent(&self.line[column..]);
         self.want = Want::Line;
@@ -267,7 +267,7 @@ impl<R: BufRead> Quick<R> {
         }
     }
 
-    /// The value of a key with nothing after it: what is below, or nothing.
+    /// The value of a key without a value on its line: the indented lines below, or null.
     fn below(&mut self) -> Result<EventData> {
         self.at_hand = false;
         let Some(Open::Map(parent)) = self.open.last().copied() else { return Err(Unusual) };
@@ -321,7 +321,7 @@ impl<R: BufRead> Quick<R> {
         let (mut from, mut blank) = (start + 1, 0);
         loop {
             if let Some(length) = quoted(&self.line[from..], quote, &mut text)? {
-                // There is a comment or a second value.
+                // A comment or a second value follows.
                 if !self.line[from + length..].trim_end_matches(' ').is_empty() {
                     return Err(Unusual);
                 }
@@ -419,7 +419,7 @@ impl<R: BufRead> Quick<R> {
     }
 }
 
-/// Stands for a line break that a backslash removes; it occurs in no line.
+/// Placeholder for a line break that a backslash removes; it occurs in no line.
 const ESCAPED_BREAK: char = '\u{1}';
 
 /// Line breaks within a scalar: one becomes a blank; of several, the first is dropped.
@@ -476,7 +476,7 @@ fn quoted(rest: &str, quote: u8, text: &mut String) -> Result<Option<usize>> {
     Ok(None)
 }
 
-/// Appends what an escape stands for, given what follows its backslash; returns the length of that.
+/// Appends the character of an escape, given the text after its backslash; returns the length of the escape.
 fn escape(rest: &str, text: &mut String) -> Result<usize> {
     let Some(first) = rest.chars().next() else {
         text.push(ESCAPED_BREAK);

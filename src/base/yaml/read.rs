@@ -8,13 +8,13 @@ use libyaml_safer::{Event, EventData, Mark, Parser, ScalarStyle};
 
 use super::{Content, Error, Key, MAX_DEPTH, Node, Place, scalar};
 
-/// How many nodes aliases may add to one text. The largest definitions in the wild have a few hundred nodes.
+/// Maximum nodes that aliases may add to one text. The largest definitions in practice have a few hundred nodes.
 const MAX_ALIAS_NODES: usize = 100_000;
-/// How many bytes aliases may add to one text.
+/// Maximum bytes that aliases may add to one text.
 const MAX_ALIAS_BYTES: usize = 16 << 20;
 
 const STR: &str = "tag:yaml.org,2002:str";
-/// The tag of text that is not text.
+/// The tag of binary data.
 pub const BINARY: &str = "tag:yaml.org,2002:binary";
 const MERGE: &str = "tag:yaml.org,2002:merge";
 
@@ -38,8 +38,8 @@ pub fn documents(text: &str) -> Result<Vec<Node>, Error> {
     Ok(documents)
 }
 
-/// The text with a final line feed: the parser fails on a block of text without one. And with a byte order mark where it
-/// would take the first letter, one of the last of the basic plane, for a broken one.
+/// The text with a final line feed, since the parser fails on a literal block without one. Also with a byte order mark if
+/// the parser would mistake the first letter, one of the last of the basic plane, for an incomplete mark.
 fn ended(text: &str) -> std::borrow::Cow<'_, str> {
     let marked = text.as_bytes().first() != Some(&0xef) || text.starts_with('\u{feff}');
     if marked && (text.is_empty() || text.ends_with('\n')) {
@@ -52,7 +52,7 @@ fn ended(text: &str) -> std::borrow::Cow<'_, str> {
 struct Reader<'t> {
     /// The original text, perhaps without a final line feed.
     text: &'t str,
-    /// Its last line, and the number of lines: computed once, since a text may hold any number of blocks.
+    /// The last line, and the number of lines: computed once, since a text may contain any number of blocks.
     last: &'t str,
     lines: usize,
     parser: Events<'t>,
@@ -61,14 +61,14 @@ struct Reader<'t> {
     nodes_left: usize,
     bytes_left: usize,
     depth: usize,
-    /// Where the last event ended.
+    /// Position of the last event's end.
     place: Place,
 }
 
 /// The events of a text. A single type, so that there is only one copy of the parser's machine code.
 pub type Events<'t> = Parser<&'t mut (dyn BufRead + 't)>;
 
-/// The YAML parser failed without an explanation.
+/// A failure of the YAML parser without an explanation.
 pub struct Unreadable;
 
 /// The next event of a parser, which must not be used again after [`Unreadable`].
@@ -88,7 +88,7 @@ enum Part {
     End,
 }
 
-/// A node that may be the key of a map, with what a merge key needs to know.
+/// A node that may be the key of a map, with the properties that a merge key depends on.
 struct Word {
     node: Node,
     merges: bool,
@@ -216,7 +216,7 @@ impl<'t> Reader<'t> {
         Ok(Word { node, merges: false })
     }
 
-    /// Charges a copy of a node to what aliases may expand to.
+    /// Charges the copy of a node to the limits of aliases.
     fn spend(&mut self, node: &Node, place: Place) -> Result<(), Error> {
         let (nodes, bytes) = size(node);
         match (self.nodes_left.checked_sub(nodes), self.bytes_left.checked_sub(bytes)) {
@@ -295,7 +295,7 @@ fn key_text(node: Node) -> Result<String, Error> {
     }
 }
 
-/// What a scalar means, given its tag and whether it was written without quotes.
+/// Resolves a scalar, given its tag and whether it was written without quotes.
 pub fn meaning(tag: Option<&str>, value: String, plain: bool) -> Result<Content, String> {
     match tag {
         None if plain => scalar::resolve(&value).map_err(str::to_owned),
@@ -367,7 +367,7 @@ fn explain(error: &libyaml_safer::Error, text: &str) -> Error {
     place.error(message)
 }
 
-/// The place of the first character that YAML does not allow.
+/// Position of the first character that YAML does not allow.
 fn unreadable(text: &str) -> Place {
     let mut place = Place { line: 1, column: 1 };
     for c in text.chars() {
@@ -398,7 +398,7 @@ mod tests {
         for (text, value) in [
             ("", json!(null)),
             ("a: |\n  text", json!({"a": "text"})),
-            // Letters and marks that begin with the same byte.
+            // Letters and marks that share the first byte of a byte order mark.
             ("\u{fb00}: 1", json!({"\u{fb00}": 1})),
             ("\u{feff}a: 1", json!({"a": 1})),
             ("a: |\n  text\n", json!({"a": "text\n"})),

@@ -1,6 +1,6 @@
-//! What an unquoted word means in YAML 1.1, as read by kubectl's Go library: `0644` is octal, `yes` is a boolean, a date
-//! stays text, base-60 numbers do not exist. And which texts must be quoted so that no reader of any version takes
-//! them for something else.
+//! Meaning of unquoted words in YAML 1.1, as read by kubectl's Go library: `0644` is octal, `yes` is a boolean, a date stays
+//! text, base-60 numbers do not exist. Also tells which texts must be quoted so that readers of every version take them for
+//! text.
 
 use serde_json::Number;
 
@@ -23,7 +23,7 @@ pub fn resolve(word: &str) -> Result<Content, &'static str> {
     })
 }
 
-/// Whether text must be quoted because some reader would otherwise take it for something else.
+/// Whether text must be quoted because some reader would interpret it as another type.
 pub(super) fn is_ambiguous(word: &str) -> bool {
     !matches!(resolve(word), Ok(Content::Text(_)))
         || matches!(word, "<<" | "=")

@@ -1,4 +1,4 @@
-//! Typed values from a tree: a value of the wrong type is an error with its place, its path, and what to write instead.
+//! Typed values from a tree: a value of the wrong type is an error with its position, its path, and the expected type.
 //!
 //! Values override those that already exist, the way Go reads JSON into a struct: null clears lists, maps and optional
 //! values and leaves everything else alone; lists are replaced, maps are merged.
@@ -44,7 +44,7 @@ pub fn list<T>(
     items.iter().enumerate().map(|(at, node)| item(&format!("{path}[{at}]"), node)).collect()
 }
 
-/// Text; whatever looks like another type must be quoted.
+/// Text; values that look like another type must be quoted.
 pub fn text<'n>(path: &str, node: &'n Node) -> Result<&'n str, Error> {
     let plain = match &node.content {
         Content::Text(text) => return Ok(text),

@@ -1,6 +1,5 @@
-//! Values to YAML, byte for byte like the original: block style, keys sorted, long lines folded, every text quoted that
-//! some reader could take for something else. Definitions are embedded as text in other objects, so the same value
-//! must always become the same text.
+//! Values to YAML, byte for byte like the original: block style, keys sorted, long lines folded, ambiguous text quoted.
+//! Definitions are embedded as text in other objects, so equal values must yield equal text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +10,7 @@ use super::scalar::is_ambiguous;
 
 /// Longer keys are written after a `?`; readers look for the colon only within 1024 characters.
 const SIMPLE_KEY: usize = 500;
-/// The same for the library that writes results.
+/// Like [`SIMPLE_KEY`], for the library that writes results.
 const SIMPLE_KEY_OF_RESULTS: usize = 128;
 /// A line breaks at the first blank after this column.
 const WIDTH: usize = 80;
@@ -37,8 +36,8 @@ pub fn key_text(text: &str) -> String {
     writer.out
 }
 
-/// One entry of a map, for callers that write lines one by one because the keys are not in alphabetical order: what
-/// comes `before` it, the key, and a text or empty map; continuation lines are indented further than `indent`.
+/// One entry of a map, for callers with their own order of keys, which write line by line: the text `before` it, the key,
+/// and a text or empty map; continuation lines are indented further than `indent`.
 pub fn entry(before: &str, key: &str, value: &Value, indent: usize) -> String {
     let mut writer = Writer { out: before.to_owned(), simple_key: SIMPLE_KEY_OF_RESULTS };
     writer.key(key, indent);
@@ -204,7 +203,7 @@ impl Writer {
 
     fn block(&mut self, text: &str, indent: usize) {
         self.out.push('|');
-        // If the first line is itself indented, that would be taken for the indentation.
+        // An indented first line would be taken for the indentation of the block.
         if text.starts_with([' ', '\n']) {
             self.out.push('2');
         }
@@ -273,14 +272,14 @@ fn is_plain(text: &str) -> bool {
     !starts_badly && !text.ends_with([' ', ':']) && !text.contains(": ") && !text.contains(" #")
 }
 
-/// What the original writes literally, in any style, on one line; characters beyond the BMP are escaped.
+/// Whether the original writes a character literally in every style on one line; characters beyond the BMP are escaped.
 fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
         && !matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Whether text of several lines can be a literal block: nothing that a block would change, and at least one line that
-/// is not blank, so that readers agree on the indentation.
+/// Whether text of several lines can be a literal block: a block would preserve it, and at least one line is not blank, so
+/// that readers agree on the indentation.
 fn is_block(text: &str) -> bool {
     text.contains('\n')
         && text.chars().all(|c| is_printable(c) || c == '\n')
@@ -395,7 +394,7 @@ mod tests {
             crate::testing::skipped("python3", "not installed");
             return;
         };
-        // That reader refuses U+FFFE even if it is escaped.
+        // That reader rejects U+FFFE even if escaped.
         let texts: Vec<String> = pieces().into_iter().filter(|text| !text.contains('\u{fffe}')).collect();
         let value = json!({"list": texts, "map": texts.iter().map(|text| (text.clone(), json!(1))).collect::<Map<_, _>>()});
         std::io::Write::write_all(&mut python.stdin.take().unwrap(), write(&value).as_bytes()).unwrap();
@@ -413,7 +412,7 @@ mod tests {
         assert_eq!(read, value);
     }
 
-    /// Combinations of two or three pieces that mean something in YAML.
+    /// Combinations of two or three pieces with a meaning in YAML.
     fn pieces() -> Vec<String> {
         let parts = [
             "",

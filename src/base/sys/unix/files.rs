@@ -33,7 +33,7 @@ pub fn dir_builder(mode: u32) -> DirBuilder {
     builder
 }
 
-/// Sets the permissions of what is at `path`.
+/// Sets the permissions of the file at `path`.
 pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
@@ -48,7 +48,7 @@ pub fn owner(about: &Metadata) -> (u64, u64) {
     (about.uid().into(), about.gid().into())
 }
 
-/// Why a file may not be for us alone.
+/// The reason why other users may access a file, if any.
 pub fn exposed(about: &Metadata) -> Option<Exposed> {
     if about.uid() != rustix::process::geteuid().as_raw() {
         return Some(Exposed::Owner);
@@ -56,12 +56,12 @@ pub fn exposed(about: &Metadata) -> Option<Exposed> {
     (about.mode() & 0o077 != 0).then_some(Exposed::Mode)
 }
 
-/// One file, whatever its names.
+/// Identity of a file, independent of its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileId((u64, u64));
 
 impl FileId {
-    /// That of the file at `path`; `None` if there is none (yet).
+    /// The identity of the file at `path`; `None` if it does not exist.
     pub fn of(path: &Path) -> io::Result<Option<Self>> {
         match fs::metadata(path) {
             Ok(about) => Ok(Some(Self((about.dev(), about.ino())))),
@@ -76,7 +76,7 @@ impl FileId {
     }
 }
 
-/// Makes a symbolic link at `path`.
+/// Creates a symbolic link at `path`.
 pub fn symlink(target: &Path, path: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(target, path)
 }
@@ -91,24 +91,24 @@ pub fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     file.write_all_at(bytes, at)
 }
 
-/// Makes sure that the names in a folder survive a crash.
+/// Makes the names in a folder survive a crash.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Bytes that may still be written to the disk of `folder`; endless if the system does not say.
+/// Free bytes on the disk of `folder`; unlimited if the system does not report them.
 pub fn free_bytes(folder: &Path) -> u64 {
     rustix::fs::statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Files and folders that can still be made on the disk of `folder`; endless if the system does not say.
+/// Files and folders that can still be created on the disk of `folder`; unlimited if the system does not report them.
 pub fn free_inodes(folder: &Path) -> u64 {
-    // File systems that make them as they are needed say that they have none.
+    // File systems that allocate inodes on demand report 0.
     let some = |disk: &rustix::fs::StatVfs| disk.f_files > 0;
     rustix::fs::statvfs(folder).ok().filter(some).map_or(u64::MAX, |disk| disk.f_favail)
 }
 
-/// Takes a file for this process alone, for as long as it is open; `false` if another one has it.
+/// Locks a file for this process while it is open; `false` if another process holds the lock.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -122,12 +122,12 @@ pub fn bytes_of(name: &OsStr) -> Cow<'_, [u8]> {
     name.as_bytes().into()
 }
 
-/// One part of a path from elsewhere as a name that this system can have.
+/// One part of a foreign path as a valid name on this system.
 pub fn file_name(part: &[u8]) -> OsString {
     OsString::from_vec(part.to_vec())
 }
 
-/// A path from elsewhere, its parts joined by `/`.
+/// A foreign path with `/` as separator.
 pub fn path(bytes: &[u8]) -> PathBuf {
     file_name(bytes).into()
 }
@@ -137,7 +137,7 @@ pub fn stdin_file() -> io::Result<File> {
     io::stdin().as_fd().try_clone_to_owned().map(File::from)
 }
 
-/// A new file for this process alone that vanishes with it.
+/// A new, exclusive file without a name that is deleted when closed.
 pub fn unnamed(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -146,17 +146,17 @@ pub fn unnamed(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether files can be made in a folder.
+/// Checks that files can be created in a folder.
 pub fn check_writable(folder: &Path) -> io::Result<()> {
     access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
 }
 
-/// Whether a file is a program for us.
+/// Whether a file is executable.
 pub fn is_runnable(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }
 
-/// The files that a program's name may mean.
+/// The files that a program's name may refer to.
 pub(crate) fn program_names(path: &Path) -> Vec<PathBuf> {
     vec![path.to_owned()]
 }

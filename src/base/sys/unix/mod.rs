@@ -1,4 +1,4 @@
-//! What Linux and macOS share.
+//! Code shared by Linux and macOS.
 
 pub(super) mod files;
 #[cfg(feature = "program")]

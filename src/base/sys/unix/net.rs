@@ -1,4 +1,4 @@
-//! Sockets, and how many of them a process may have.
+//! Sockets, and the limit of open files.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More than macOS ever allows a process is refused, not cut.
+/// macOS rejects larger limits instead of capping them.
 const MAX_FILES_ON_MACOS: u64 = 10_240;
 
 /// Makes the system refuse further connections.
@@ -17,13 +17,13 @@ pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
     rustix::net::shutdown(listener, rustix::net::Shutdown::Both).map_err(io::Error::from)
 }
 
-/// Elsewhere a listening socket cannot be shut down: connections wait until it is dropped.
+/// Does nothing: outside Linux a listening socket cannot be shut down, and connections wait until it is dropped.
 #[cfg(not(target_os = "linux"))]
 pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks a silent peer for life after `pause`, so many times as often.
+/// Enables keep-alive: probes a silent peer after `pause`, `times` times.
 pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()> {
     sockopt::set_socket_keepalive(tcp, true)?;
     sockopt::set_tcp_keepidle(tcp, pause)?;
@@ -31,7 +31,7 @@ pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()
     sockopt::set_tcp_keepcnt(tcp, times).map_err(io::Error::from)
 }
 
-/// A socket for that address, not connected yet.
+/// An unconnected socket for that address.
 pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
@@ -39,19 +39,19 @@ pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(TcpStream::from(socket))
 }
 
-/// Listens at a port of all addresses of this machine, whatever its default for IPv4 in a socket of IPv6 is.
+/// Listens on a port of all addresses, IPv4 and IPv6, regardless of the system's default.
 pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     let socket = rustix::net::socket(AddressFamily::INET6, SocketType::STREAM, Some(ipproto::TCP))?;
     fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     sockopt::set_ipv6_v6only(&socket, false)?;
-    // As the standard library does it: a port that a server has just left is free.
+    // As in the standard library: reuses a port that a server has just released.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
     rustix::net::listen(&socket, crate::sys::connect::BACKLOG)?;
     Ok(TcpListener::from(socket))
 }
 
-/// How many files and sockets this process may have open; raised to `needed` if the system lets it.
+/// Maximum open files and sockets of this process; raised to `needed` if the system permits.
 pub fn raise_open_files(needed: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let Some(current) = limit.current.filter(|&current| current < needed) else { return needed };

@@ -1,4 +1,4 @@
-//! Processes in groups, signals, and what the machine says of itself.
+//! Process groups, signals, and host information.
 
 use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
@@ -20,15 +20,15 @@ use super::super::macos::bearing;
 #[cfg(target_os = "macos")]
 pub use super::super::macos::{adopt_strays, end_strays};
 
-/// What of the environment a program needs, whoever starts it.
+/// Environment variables that every program needs.
 pub const INHERITED: &[&str] = &["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
 
-/// A process and what it has started, unless that has left the group; killed when this is dropped.
+/// A process with its descendants, except those that left the group; killed when dropped.
 #[derive(Debug)]
 pub struct Group(Pid);
 
 impl Group {
-    /// Starts `command` as the first of a group.
+    /// Starts `command` as the leader of a group.
     pub fn spawn(command: &mut Command) -> io::Result<(Self, Child)> {
         let child = command.process_group(0).spawn()?;
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -41,13 +41,13 @@ impl Group {
         self.0.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// Asks all of it to end.
+    /// Sends SIGTERM to the group.
     pub fn terminate(&self) {
-        // It may be gone already.
+        // The group may have ended.
         let _ = kill_process_group(self.0, rustix::process::Signal::TERM);
     }
 
-    /// Ends all of it.
+    /// Kills the group.
     pub fn kill(&self) {
         let _ = kill_process_group(self.0, rustix::process::Signal::KILL);
     }
@@ -59,22 +59,22 @@ impl Drop for Group {
     }
 }
 
-/// Ends all of the group of that number.
+/// Kills the group with this number.
 pub fn kill_group(id: u32) {
     if let Some(id) = i32::try_from(id).ok().and_then(Pid::from_raw) {
-        // Most have ended long ago.
+        // Most groups ended long before.
         let _ = kill_process_group(id, rustix::process::Signal::KILL);
     }
 }
 
-/// Ends every other process that has `value` as the value of a variable. Whether there was one that could be.
+/// Kills every other process that has `value` as the value of a variable; returns whether any was killed.
 pub fn kill_bearing(value: &str) -> bool {
-    // One that may not be killed, or is a corpse that nobody has buried, is not tried again.
+    // Processes that may not be killed, and zombies, are not retried.
     let kill = |pid: &Pid| kill_process(*pid, rustix::process::Signal::KILL).is_ok();
     bearing(value).iter().filter(|pid| kill(pid)).count() > 0
 }
 
-/// Makes a write beyond the limit of a file's size (`ulimit -f`) an error instead of the end of this process.
+/// Turns a write beyond the file size limit (`ulimit -f`) into an error instead of killing this process.
 pub fn survive_file_limit() -> io::Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).map(drop)
 }
@@ -84,8 +84,8 @@ pub fn ended_by_signal(status: ExitStatus) -> Option<i32> {
     status.signal()
 }
 
-/// Calls `act` for each signal of `kinds` that arrives until the next call of this. The thread `signals` lives as long as
-/// the process: the last signal cannot be known.
+/// Calls `act` for each signal of `kinds` until called again. The thread `signals` lives as long as the process, since any
+/// signal may be followed by another one.
 pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -109,12 +109,12 @@ pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io
     Ok(())
 }
 
-/// What this machine is called in its network.
+/// This machine's network name.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The folders that may be the user's own, the likeliest first.
+/// Candidates for the user's home folder, most likely first.
 pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from).into_iter().collect()
 }

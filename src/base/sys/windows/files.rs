@@ -1,4 +1,4 @@
-//! Files: what a folder passes on in the place of modes, and names that the system can have.
+//! Files: inherited permissions instead of modes, and valid names.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use super::super::{Exposed, Open, name};
 
-/// `FILE_FLAG_OPEN_REPARSE_POINT`: a link is opened itself, and is not a file then.
+/// `FILE_FLAG_OPEN_REPARSE_POINT`: opens a link itself, which then is not a file.
 const OPEN_LINK: u32 = 0x0020_0000;
 /// `FILE_FLAG_DELETE_ON_CLOSE`.
 const DELETE_ON_CLOSE: u32 = 0x0400_0000;
-/// What programs end in where the system does not say.
+/// Default extensions of programs.
 const ENDINGS: &str = ".COM;.EXE;.BAT;.CMD";
 
 impl Open for OpenOptions {
@@ -27,38 +27,38 @@ impl Open for OpenOptions {
     }
 }
 
-/// Makes folders with the permissions that theirs pass on.
+/// A builder of folders that inherit permissions.
 pub fn dir_builder(_mode: u32) -> DirBuilder {
     DirBuilder::new()
 }
 
-/// There are no modes to set.
+/// Does nothing: Windows has no modes.
 pub fn set_mode(_path: &Path, _mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// What others are told of a file: everybody may read it, its owner write it unless it is read-only.
+/// A mode that describes the file to other systems: readable by all, writable by its owner unless read-only.
 pub fn mode(about: &Metadata) -> u32 {
     let write = if about.permissions().readonly() { 0 } else { 0o200 };
     (if about.is_dir() { 0o555 } else { 0o444 }) | write
 }
 
-/// User and group are numbers elsewhere.
+/// Always 0: Windows has no numbers for user and group.
 pub fn owner(_about: &Metadata) -> (u64, u64) {
     (0, 0)
 }
 
-/// Nothing can be told: who may read a file in a user's own folder is the folder's business.
+/// Always `None`: access is determined by the permissions of the folder.
 pub fn exposed(_about: &Metadata) -> Option<Exposed> {
     None
 }
 
-/// One file, whatever its names.
+/// Identity of a file, independent of its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileId(PathBuf);
 
 impl FileId {
-    /// That of the file at `path`; `None` if there is none (yet).
+    /// The identity of the file at `path`; `None` if it does not exist.
     pub fn of(path: &Path) -> io::Result<Option<Self>> {
         match path.canonicalize() {
             Ok(path) => Ok(Some(Self(path))),
@@ -73,7 +73,7 @@ impl FileId {
     }
 }
 
-/// Makes a symbolic link at `path`. Only some users have the right.
+/// Creates a symbolic link at `path`, which requires a privilege.
 pub fn symlink(target: &Path, path: &Path) -> io::Result<()> {
     let leads_to_folder = path.parent().is_some_and(|parent| parent.join(target).is_dir());
     if leads_to_folder {
@@ -101,22 +101,22 @@ pub fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()
     Ok(())
 }
 
-/// The file system keeps its names by itself.
+/// Does nothing: the file system persists names by itself.
 pub fn sync_folder(_path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that may still be written to the disk of `folder`; endless if the system does not say.
+/// Free bytes on the disk of `folder`; unlimited if the system does not report them.
 pub fn free_bytes(folder: &Path) -> u64 {
     fs4::available_space(folder).unwrap_or(u64::MAX)
 }
 
-/// Files and folders that can still be made on the disk of `folder`: as many as there are bytes for.
+/// Files and folders that can still be created on the disk of `folder`: limited only by bytes.
 pub fn free_inodes(_folder: &Path) -> u64 {
     u64::MAX
 }
 
-/// Takes a file for this process alone, for as long as it is open; `false` if another one has it.
+/// Locks a file for this process while it is open; `false` if another process holds the lock.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     match fs4::FileExt::try_lock(file) {
         Ok(()) => Ok(true),
@@ -125,7 +125,7 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// A name or path as bytes; what is not text is replaced.
+/// A name or path as bytes; invalid text is replaced.
 pub fn bytes_of(name: &OsStr) -> Cow<'_, [u8]> {
     match name.to_string_lossy() {
         Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
@@ -133,12 +133,12 @@ pub fn bytes_of(name: &OsStr) -> Cow<'_, [u8]> {
     }
 }
 
-/// One part of a path from elsewhere as a name that this system can have.
+/// One part of a foreign path as a valid name on this system.
 pub fn file_name(part: &[u8]) -> OsString {
     name::for_windows(part).into()
 }
 
-/// A path from elsewhere, its parts joined by `/`.
+/// A foreign path with `/` as separator.
 pub fn path(bytes: &[u8]) -> PathBuf {
     let mut path = PathBuf::from(if bytes.starts_with(b"/") { "\\" } else { "" });
     for part in bytes.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
@@ -156,24 +156,24 @@ pub fn stdin_file() -> io::Result<File> {
     io::stdin().as_handle().try_clone_to_owned().map(File::from)
 }
 
-/// A new file for this process alone that vanishes with it.
+/// A new, exclusive file that is deleted when closed.
 pub fn unnamed(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).custom_flags(DELETE_ON_CLOSE).open(path)
 }
 
-/// Whether files can be made in a folder: one is.
+/// Checks that files can be created in a folder by creating one.
 pub fn check_writable(folder: &Path) -> io::Result<()> {
     unnamed(&folder.join(format!(".sonobuoy-{}", std::process::id()))).map(drop)
 }
 
-/// Whether a file is a program for us.
+/// Whether a file is executable.
 pub fn is_runnable(file: &Path) -> bool {
     let ending = file.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
     let known = |ending: String| endings().any(|known| known.eq_ignore_ascii_case(&ending));
     file.is_file() && ending.is_some_and(known)
 }
 
-/// The files that a program's name may mean: itself, and it with each ending of programs.
+/// The files that a program's name may refer to: itself, and with each program extension.
 pub(crate) fn program_names(path: &Path) -> Vec<PathBuf> {
     let with = |ending: String| {
         let mut name = path.as_os_str().to_owned();

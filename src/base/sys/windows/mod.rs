@@ -1,4 +1,4 @@
-//! Windows: no modes, no signals but those of the console, jobs in the place of process groups.
+//! Windows: no modes, only the console's signals, jobs instead of process groups.
 
 pub(super) mod files;
 #[cfg(feature = "program")]

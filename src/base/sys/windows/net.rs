@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
-/// A listening socket cannot be shut down here: connections wait until it is dropped.
+/// Does nothing: a listening socket cannot be shut down on Windows, and connections wait until it is dropped.
 pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks a silent peer for life after `pause`, so many times as often.
+/// Enables keep-alive: probes a silent peer after `pause`, `times` times.
 pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()> {
     sockopt::set_socket_keepalive(tcp, true)?;
-    // Versions before 2019 do not know these; the system's own two hours count then.
+    // Versions before 2019 lack these options; the system's default of two hours applies then.
     let _ = sockopt::set_tcp_keepidle(tcp, pause);
     let _ = sockopt::set_tcp_keepintvl(tcp, pause);
     let _ = sockopt::set_tcp_keepcnt(tcp, times);
     Ok(())
 }
 
-/// A socket for that address, not connected yet.
+/// An unconnected socket for that address.
 pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
-    // The standard library does this at its own first socket only.
+    // The standard library initialises the socket library only with its own first socket.
     static STARTED: OnceLock<()> = OnceLock::new();
     if STARTED.get().is_none() {
         rustix::net::wsa_startup()?;
@@ -35,7 +35,7 @@ pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(TcpStream::from(socket))
 }
 
-/// Listens at a port of all addresses of this machine, whatever its default for IPv4 in a socket of IPv6 is.
+/// Listens on a port of all addresses, IPv4 and IPv6, regardless of the system's default.
 pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     let socket = rustix::net::socket(AddressFamily::INET6, SocketType::STREAM, Some(ipproto::TCP))?;
     sockopt::set_ipv6_v6only(&socket, false)?;
@@ -44,7 +44,7 @@ pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-/// There is no limit worth a name.
+/// Returns `needed`: Windows has no relevant limit.
 pub fn raise_open_files(needed: u64) -> u64 {
     needed
 }

@@ -1,4 +1,4 @@
-//! Processes in jobs, the console's events, and what the machine says of itself.
+//! Processes in jobs, the console's events, and host information.
 
 use std::io;
 use std::os::windows::io::AsRawHandle as _;
@@ -10,7 +10,7 @@ use win32job::{ExtendedLimitInfo, Job};
 
 use super::super::Signal;
 
-/// What of the environment a program needs, whoever starts it: without `SystemRoot` not even sockets work.
+/// Environment variables that every program needs: without `SystemRoot` not even sockets work.
 pub const INHERITED: &[&str] = &[
     "COMPUTERNAME",
     "COMSPEC",
@@ -27,22 +27,22 @@ pub const INHERITED: &[&str] = &[
     "windir",
 ];
 
-/// A process and all that it has started; killed when this is dropped.
+/// A process with all its descendants; killed when dropped.
 #[derive(Debug)]
 pub struct Group {
     id: u32,
-    /// Closing it ends all that is in it.
+    /// Closing the job kills all its processes.
     job: Mutex<Option<Job>>,
 }
 
 impl Group {
-    /// Starts `command` as the first of a group.
+    /// Starts `command` as the leader of a group.
     pub fn spawn(command: &mut Command) -> io::Result<(Self, Child)> {
         let job = mortal_job()?;
         let mut child = command.spawn()?;
-        // What it starts before this is still in the job of this process, which ends with it.
+        // Children started before this are still in the job of this process, which ends with it.
         if let Err(error) = job.assign_process(child.as_raw_handle() as isize) {
-            // One that has ended already cannot be assigned.
+            // An ended process cannot be assigned.
             if child.try_wait()?.is_none() {
                 let _ = child.kill();
                 return Err(io::Error::other(error));
@@ -56,12 +56,12 @@ impl Group {
         self.id
     }
 
-    /// There is no way to ask: it is ended.
+    /// Kills the group: Windows cannot request termination.
     pub fn terminate(&self) {
         self.kill();
     }
 
-    /// Ends all of it.
+    /// Kills the group.
     pub fn kill(&self) {
         drop(self.job.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -73,23 +73,23 @@ fn mortal_job() -> io::Result<Job> {
     Job::create_with_limit_info(&limits).map_err(io::Error::other)
 }
 
-/// Puts this process into a job that ends with it, and everything that it starts.
+/// Moves this process and its future descendants into a job that ends with it.
 pub fn adopt_strays() -> io::Result<()> {
     static OWN: OnceLock<Job> = OnceLock::new();
     let job = mortal_job()?;
     job.assign_current_process().map_err(io::Error::other)?;
-    // The system closes it when this process is gone.
+    // The system closes the job with this process.
     let _ = OWN.set(job);
     Ok(())
 }
 
-/// They end with this process, as above.
+/// Does nothing: descendants end with this process.
 pub fn end_strays() {}
 
-/// Nothing is left to do: a group ends with whoever has started it.
+/// Does nothing: a group ends with the process that started it.
 pub fn kill_group(_id: u32) {}
 
-/// As above.
+/// Does nothing, for the same reason.
 pub fn kill_bearing(_value: &str) -> bool {
     false
 }
@@ -99,12 +99,12 @@ pub fn survive_file_limit() -> io::Result<()> {
     Ok(())
 }
 
-/// No process ends by a signal.
+/// Always `None`: Windows has no fatal signals.
 pub fn ended_by_signal(_status: ExitStatus) -> Option<i32> {
     None
 }
 
-/// Calls `act` when Ctrl-C or Ctrl-Break is pressed, the console is closed, or the session ends, until the next call of this.
+/// Calls `act` when Ctrl-C or Ctrl-Break is pressed, the console is closed, or the session ends, until called again.
 pub fn on_signal(_kinds: &[Signal], act: impl FnMut() + Send + 'static) -> io::Result<()> {
     static ACT: Mutex<Option<Box<dyn FnMut() + Send>>> = Mutex::new(None);
     let act_now = || ACT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,12 +114,12 @@ pub fn on_signal(_kinds: &[Signal], act: impl FnMut() + Send + 'static) -> io::R
     ctrlc::set_handler(move || act_now().iter_mut().for_each(|act| act())).map_err(io::Error::other)
 }
 
-/// What this machine is called in its network.
+/// This machine's network name.
 pub fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-/// The folders that may be the user's own, the likeliest first, as Kubernetes' own programs look for them.
+/// Candidates for the user's home folder, most likely first, in the order of Kubernetes' own programs.
 pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let on_drive = variable("HOMEDRIVE").zip(variable("HOMEPATH")).map(|(drive, path)| drive + &path);
     let given = [variable("HOME"), on_drive, variable("USERPROFILE")];
