@@ -1,4 +1,4 @@
-//! The aggregator's address, and the certificates and key that prove who is calling; all checked before use.
+//! The aggregator's address, and the client's certificates and key; all checked before use.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsCo
 use super::Error;
 use crate::{Credentials, env};
 
-/// Where the aggregator is, whom to trust, and who is calling: by a certificate with its key, or by a token with which to
-/// request one. Certificates and keys are PEM text.
+/// Address of the aggregator, its authority, and the client's identity: a certificate with its key, or a token for
+/// requesting one. Certificates and keys are PEM text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// `https://host:port`; a path is ignored.
     pub aggregator_url: String,
-    /// The run's certificate authority, the only one that is trusted.
+    /// The run's certificate authority, the only trusted one.
     pub ca_cert: String,
     /// The certificate that names the plugin; empty to request one.
     pub client_cert: String,
@@ -31,7 +31,7 @@ impl Access {
             .map_err(|missing| Error::Settings(format!("not set in the environment: {}", missing.join(", "))))
     }
 
-    /// Reads the same variables through `lookup`; an empty value counts as missing. `Err` names what is missing.
+    /// Reads the same variables through `lookup`; an empty value counts as missing. `Err` names the missing variable.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<&'static str>> {
         let given = |name: &str| lookup(name).unwrap_or_default();
         let access = Self {
@@ -72,7 +72,7 @@ impl Access {
         if authority.as_str().contains('@') || authority.host().is_empty() {
             return Err(wrong("it must contain a plain host name or IP address"));
         }
-        // The parser takes a port that is not a number for no port at all.
+        // The parser treats an invalid port as a missing one.
         if authority.port_u16().is_none() && authority.host() != authority.as_str() {
             return Err(wrong("its port must be a number up to 65535"));
         }

@@ -1,9 +1,9 @@
 //! The body of a submission: a file, a packed folder or bytes, with name, type, length and digest.
 //!
-//! A file is digested while it is sent, so that it is read only once: the aggregator responds with the SHA-256 of what it
-//! stored, which is compared. A retry announces the digest beforehand, and so do bytes, and folders, which are digested
-//! while they are packed. A change of a file is noticed before its last bytes are sent, so that a mixture of two versions
-//! is never accepted as a result.
+//! A file is digested while it is sent, so that it is read only once: the aggregator responds with the SHA-256 of the stored
+//! bytes, which is compared. Retries announce the digest beforehand, and so do bytes, and folders, which are digested while
+//! packed. A change of a file is detected before its last bytes are sent, so that a mixture of two versions is never
+//! accepted as a result.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
@@ -19,19 +19,19 @@ use base::archive;
 use base::sys::Folder;
 use base::temp;
 
-/// One 64 KiB buffer is as fast as larger ones.
+/// Buffer size; larger buffers are not faster.
 const BUFFER: usize = 64 * 1024;
-/// How a SHA-256 begins in `Repr-Digest`.
+/// Prefix of a SHA-256 in `Repr-Digest`.
 const SHA256_KIND: &str = "sha-256=";
 /// The name of a packed folder.
 const PACKED_NAME: &str = "results.tar.gz";
 
-/// Is told how many bytes are sent, and of how many.
+/// Receives the number of bytes sent, and the total.
 pub(super) type Watch<'a> = &'a dyn Fn(u64, u64);
-/// Tells nobody.
+/// Ignores progress.
 pub(super) const UNWATCHED: Watch<'static> = &|_, _| ();
 
-/// Something to send, which can be read again for each attempt.
+/// A body that can be read again for each attempt.
 pub(super) struct Source<'a> {
     name: String,
     kind: Kind<'a>,
@@ -41,11 +41,11 @@ pub(super) struct Source<'a> {
 
 enum Kind<'a> {
     Bytes(&'a [u8]),
-    /// Opened once: this is what is sent, whatever its name refers to later. A packed folder no longer has a name.
+    /// Opened once, so that later changes of its name have no effect. A packed folder no longer has a name.
     File(PathBuf, File),
 }
 
-/// How a change of a file is noticed.
+/// Properties that change with a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Version {
     length: u64,
@@ -85,9 +85,9 @@ impl<'a> Source<'a> {
         Err(Error::file(path, io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")))
     }
 
-    /// Packs a folder into a file that is unlinked before it is filled: nothing is left behind, whatever happens, and no
-    /// archive ends up inside itself. It is created in the folder, which in a pod is the volume with space, or among
-    /// temporary files if that one is full or read-only.
+    /// Packs a folder into a file that is unlinked before it is filled: nothing is left behind after a crash, and no archive
+    /// contains itself. The file is created in the folder, which in a pod is the volume with space, or in the system's
+    /// folder for temporary files if that one is full or read-only.
     pub(super) fn directory(path: &Path, folder: &Folder) -> Result<Self, Error> {
         let pack = |place: &Path| {
             let inner = BufWriter::with_capacity(BUFFER, temp::file(place)?);
@@ -102,12 +102,12 @@ impl<'a> Source<'a> {
         Ok(source)
     }
 
-    /// The name under which it is sent.
+    /// The file name to send.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Why it is not sent any more after it changed during so many attempts.
+    /// The error after the file changed during this many attempts.
     pub(super) fn unsteady(&self, changes: u32) -> Error {
         let path = if let Kind::File(path, _) = &self.kind { path } else { Path::new(&self.name) };
         let why =
@@ -121,12 +121,12 @@ impl<'a> Source<'a> {
         self.version().is_ok_and(|now| now == *of).then_some(text.as_deref())?
     }
 
-    /// Remembers the digest of what was sent, for a retry.
+    /// Stores the digest of the sent bytes, for a retry.
     pub(super) fn keep(&mut self, sent: Sent) {
         self.digest = Some((sent.version, Some(sent.digest)));
     }
 
-    /// Whether a `Repr-Digest` contradicts what was sent. A missing one, or one of another kind, does not.
+    /// Whether a `Repr-Digest` contradicts the sent bytes. A missing one, or another algorithm, does not.
     pub(super) fn differs(sent: &Sent, stored: &str) -> bool {
         let members = stored.split(',').map(str::trim);
         let is_sha256 = |member: &&str| {
@@ -137,7 +137,7 @@ impl<'a> Source<'a> {
             .any(|member| member[SHA256_KIND.len()..] != sent.digest[SHA256_KIND.len()..])
     }
 
-    /// Whether it has changed since its digest was taken; what is gone has changed, too.
+    /// Whether the file has changed since its digest was taken, or was removed.
     pub(super) fn changed(&self) -> bool {
         self.digest.is_some() && self.digest().is_none()
     }
@@ -160,8 +160,8 @@ impl<'a> Source<'a> {
         Ok(Body { source: self, inner, version, left: version.length, digest, trouble: None, watch })
     }
 
-    /// `Content-Disposition` as the original writes it, unquoted, where the name is a token; quoted or
-    /// percent-encoded where its parser would refuse that.
+    /// `Content-Disposition` as the original writes it, unquoted, if the name is a token; otherwise quoted or
+    /// percent-encoded, as its parser requires.
     pub(super) fn disposition(&self) -> String {
         let name = &self.name;
         let token = |byte: u8| byte.is_ascii_graphic() && !br#"()<>@,;:\"/[]?="#.contains(&byte);
@@ -215,7 +215,7 @@ fn percent_encoded(name: &str) -> String {
         .collect()
 }
 
-/// Passes on what is written and digests it on the way.
+/// Digests written bytes and passes them on.
 struct Digesting<W> {
     inner: W,
     context: Context,
@@ -233,8 +233,8 @@ impl<W: Write> Write for Digesting<W> {
     }
 }
 
-/// The body of one attempt: exactly the announced length, digested on the way. Anything longer is cut off; anything
-/// shorter is an error, because the HTTP client would wait for the rest forever, in a busy loop.
+/// The body of one attempt: exactly the announced length, digested on the way. Excess bytes are cut off; a shortfall is an
+/// error, because the HTTP client would wait for the rest forever, in a busy loop.
 pub(super) struct Body<'s> {
     source: &'s Source<'s>,
     inner: Box<dyn Read + 's>,
@@ -262,17 +262,17 @@ impl Body<'_> {
         self.version.length
     }
 
-    /// Why it ended early, if it did.
+    /// The reason for an early end, if any.
     pub(super) fn trouble(&self) -> Option<&'static str> {
         self.trouble
     }
 
-    /// Whether it ended after some of it was sent, and before all was.
+    /// Whether only a part of it was sent.
     pub(super) fn is_cut(&self) -> bool {
         (1..self.version.length).contains(&self.left)
     }
 
-    /// What was sent, if it is complete.
+    /// The complete body, if all of it was sent.
     pub(super) fn sent(self) -> Option<Sent> {
         (self.left == 0).then(|| Sent {
             version: self.version,
@@ -411,7 +411,7 @@ mod tests {
         check(&|| write("abc"), Some("was truncated while it was sent"));
         check(&|| write("xyzxyz"), Some("changed while it was sent"));
         check(&|| write("longer than before"), Some("changed while it was sent"));
-        // Replacing the file does not change what was opened.
+        // Replacing the file does not affect the open one.
         let replace = || {
             std::fs::remove_file(&path).unwrap();
             std::fs::write(&path, "another").unwrap();

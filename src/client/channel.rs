@@ -1,7 +1,7 @@
-//! Authenticated access to the aggregator: with a given certificate, or with one that is requested, renewed in time, and
-//! requested again when the aggregator no longer accepts it.
+//! Authenticated access to the aggregator: with a given certificate, or with a requested one, which is renewed in time, and
+//! requested again when the aggregator rejects it.
 //!
-//! Shared by all threads of a plugin. Only one requests a certificate at a time; the others wait only if there is none.
+//! Shared by all threads of a plugin. Only one requests a certificate at a time; the others wait only without a valid one.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -17,20 +17,20 @@ use super::retry::{self, Again, Failed, Final, RetryAdvice};
 use super::{Access, Error, answer};
 use crate::protocol::{CERTIFICATE_PATH, RENEW_HEADER};
 
-/// The aggregator consults the API server before it answers.
+/// Timeout of a certificate request; the aggregator consults the API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// After a failed renewal, while the previous certificate is still valid.
+/// Pause after a failed renewal, while the previous certificate is still valid.
 const RENEW_PAUSE: Duration = Duration::from_secs(30);
-/// When a response does not say when to renew.
+/// Renewal interval if the response does not specify one.
 const DEFAULT_RENEWAL: Duration = Duration::from_secs(600);
-/// No certificate is longer than this.
+/// Maximum bytes of a certificate.
 const MAX_CERTIFICATE_BYTES: u64 = 16 << 10;
 
 /// Authenticated access to one aggregator.
 pub(super) enum Channel {
     /// With a given certificate.
     Given(Agent),
-    /// With one that is requested.
+    /// With a requested certificate.
     Requested(Box<Requested>),
 }
 
@@ -53,7 +53,7 @@ struct Held {
 }
 
 impl Channel {
-    /// Checks everything that can be checked without a connection.
+    /// Checks everything that needs no connection.
     pub(super) fn new(access: &Access) -> Result<Self, Error> {
         let base = access.base()?;
         if !access.asks() {
@@ -69,7 +69,7 @@ impl Channel {
         })))
     }
 
-    /// Sends requests with a certificate that the aggregator accepts.
+    /// An agent with a certificate that the aggregator accepts.
     pub(super) fn agent(&self) -> Result<Agent, Failed> {
         match self {
             Self::Given(agent) => Ok(agent.clone()),
@@ -77,7 +77,7 @@ impl Channel {
         }
     }
 
-    /// Drops a certificate that was rejected; false if there will not be another one.
+    /// Drops a rejected certificate; false if no other can be requested.
     pub(super) fn forget(&self) -> bool {
         let Self::Requested(requested) = self else { return false };
         requested.held().agent = None;
@@ -117,7 +117,7 @@ impl Requested {
                 self.requesting.lock().unwrap_or_else(PoisonError::into_inner)
             }
         };
-        // Another thread may have got one in the meantime.
+        // Another thread may have obtained one in the meantime.
         if let Some(agent) = self.held().fresh() {
             return Ok(agent);
         }
@@ -147,7 +147,7 @@ impl Requested {
     /// Requests a certificate once.
     fn request(&self) -> Result<(Agent, Duration), Failed> {
         let path = &self.access.token_file;
-        // Read each time: Kubernetes replaces the token before it expires.
+        // Read each time, since Kubernetes replaces the token before it expires.
         let token = std::fs::read_to_string(path);
         let token =
             token.map_err(|source| Again::new(format!("cannot read the token `{path}`: {source}")))?;
@@ -175,18 +175,18 @@ impl Requested {
 }
 
 impl Held {
-    /// The current one, unless it is time to renew it.
+    /// The current agent, unless its certificate is due for renewal.
     fn fresh(&self) -> Option<Agent> {
         let due = self.renew_at.is_some_and(|renew_at| renew_at <= Instant::now());
         self.agent.clone().filter(|_| !due)
     }
 }
 
-/// Sends requests with these TLS settings, straight to the aggregator.
+/// An agent with these TLS settings, without proxies.
 fn agent(tls: TlsConfig) -> Agent {
     let config = Agent::config_builder()
         .tls_config(tls)
-        // The aggregator is in the same cluster: never go through a proxy from the environment.
+        // The aggregator is in the same cluster: ignore proxies of the environment.
         .proxy(None)
         .http_status_as_error(false)
         .max_redirects(0)

@@ -1,4 +1,4 @@
-//! What a client needs to talk to the aggregator: the authority it trusts, its certificate, its key.
+//! A client's credentials: the trusted authority, its certificate, its key.
 //!
 //! Reads PEM as a worker's environment holds it, keys as SEC1 or PKCS#8. Matching the server's name is up to the TLS
 //! library.

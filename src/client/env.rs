@@ -1,4 +1,4 @@
-//! The environment variables that say where the aggregator is, who is calling, and about which result.
+//! Environment variables with the aggregator's address, the client's identity, and its result.
 
 /// `https://host:port` of the aggregator.
 pub const AGGREGATOR_URL: &str = "AGGREGATOR_URL";
@@ -10,11 +10,11 @@ pub const CLIENT_CERT: &str = "CLIENT_CERT";
 pub const CLIENT_KEY: &str = "CLIENT_KEY";
 /// The name of the plugin.
 pub const RESULT_TYPE: &str = "RESULT_TYPE";
-/// The name of the node that the plugin runs on, whether or not its result belongs to that node.
+/// The name of the plugin's node, even if its result belongs to the cluster.
 pub const NODE_NAME: &str = "NODE_NAME";
 /// The file with the token that authorizes a request for a certificate.
 pub const TOKEN_FILE: &str = "SONOBUOY_TOKEN_FILE";
-/// Where a plugin without a worker puts its result; the path says which result is expected of it.
+/// URL to PUT the result to, for a plugin without a worker; its path identifies the expected result.
 pub const RESULT_URL: &str = "SONOBUOY_RESULT_URL";
-/// Where such a plugin posts its progress.
+/// URL to POST progress to, for such a plugin.
 pub const PROGRESS_URL: &str = "SONOBUOY_PROGRESS_URL";

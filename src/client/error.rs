@@ -1,15 +1,15 @@
-//! What can go wrong between a plugin and its aggregator, distinguished where a caller may act on it.
+//! Failures between a plugin and its aggregator, distinguished where a caller may act on them.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a call of the client failed.
+/// The reason why a call of the client failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The address, certificate or key is unusable; retrying will not help.
     Settings(String),
-    /// What should be sent cannot be read.
+    /// The file or folder to send cannot be read.
     File {
         /// The file or folder.
         path: PathBuf,
@@ -20,12 +20,12 @@ pub enum Error {
     Certificate {
         /// The aggregator's address.
         url: String,
-        /// What is wrong, and with whose certificate.
+        /// The problem, and the certificate concerned.
         why: String,
     },
-    /// The aggregator refused what was sent.
+    /// The aggregator refused a submission.
     Refused {
-        /// What was sent.
+        /// Description of the submission.
         what: String,
         /// The HTTP status.
         status: u16,
@@ -36,10 +36,10 @@ pub enum Error {
     Transport {
         /// The aggregator's address.
         url: String,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
-    /// The aggregator stored different bytes than were sent.
+    /// The aggregator stored different bytes than the client sent.
     Damaged {
         /// The aggregator's address.
         url: String,

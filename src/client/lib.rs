@@ -1,7 +1,7 @@
 //! Reports the results of a Sonobuoy plugin to the aggregator of its run, over mutual TLS.
 //!
 //! A plugin usually leaves its results in a folder, and the worker beside it uploads them. A plugin written in Rust can
-//! report by itself instead:
+//! report directly instead:
 //!
 //! ```no_run
 //! use sonobuoy_client::Client;
@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! Submissions are retried while the aggregator is away or busy, for as long as [`Retry`] allows. Progress and heartbeats
-//! are sent once, since they are worth little when late. The first result that arrives is kept; submitting it again
+//! Submissions are retried while the aggregator is unreachable or busy, for as long as [`Retry`] allows. Progress and
+//! heartbeats are sent once, since late ones are worth little. The first result that arrives is kept; submitting it again
 //! yields [`Submitted::AlreadyThere`]. No call starts a thread.
 //!
 //! [`protocol`] documents paths, headers and bodies for clients in other languages.
@@ -58,27 +58,27 @@ use body::{Source, UNWATCHED, Watch};
 use channel::Channel;
 use retry::{Again, Failed, Final, Whole};
 
-/// Includes waiting in a busy server's queue: a burst of thousands of workers takes seconds.
+/// Includes the queue of a busy server: a burst of thousands of workers takes seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
-/// A peer that accepts no data for this long is gone.
+/// A peer that accepts no data for this long is dead.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// A server may unpack and sync a large result before it answers.
+/// A server may unpack and sync a large result before it responds.
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long to wait for `100 Continue`; after that the body is sent without it.
+/// Timeout for `100 Continue`; after that the body is sent without it.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(30);
-/// A file that changed during so many attempts is still being written.
+/// Maximum attempts for a file that changes while it is sent.
 const MAX_CHANGES: u32 = 5;
-/// Progress and heartbeats are worth little when late.
+/// Timeout of progress and heartbeats, which are worth little when late.
 const SHORT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much of a response's text is kept for messages.
+/// Maximum bytes kept of a response for messages.
 const MAX_ANSWER_BYTES: u64 = 1024;
 
-/// How this machine's clock compares with the aggregator's.
+/// Comparison of this machine's clock with the aggregator's.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Clock {
-    /// How far this machine's clock is ahead; negative when it is behind.
+    /// Seconds that this machine's clock is ahead; negative when it is behind.
     pub offset_seconds: f64,
-    /// The margin of error of that offset.
+    /// The margin of error of the offset.
     pub uncertainty_seconds: f64,
     /// The round trip of the request.
     pub latency_ms: f64,
@@ -93,7 +93,7 @@ pub enum Submitted {
     AlreadyThere,
 }
 
-/// The aggregator's response to progress, as it came.
+/// The aggregator's response to progress, unmodified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
@@ -102,7 +102,7 @@ pub struct Answer {
     pub text: String,
 }
 
-/// Talks to one aggregator about one result. Clones share the certificate and [`shutdown`](Client::shutdown).
+/// Communicates with one aggregator about one result. Clones share the certificate and [`shutdown`](Client::shutdown).
 #[derive(Clone)]
 pub struct Client {
     channel: Arc<Channel>,
@@ -118,13 +118,13 @@ impl Client {
         Self::new(&Access::from_env()?, ResultId::from_env()?)
     }
 
-    /// A client for `id`. Certificates and key are checked here, so no later call fails because of them.
+    /// A client for `id`. Checks certificates and key, so no later call fails because of them.
     pub fn new(access: &Access, id: ResultId) -> Result<Self, Error> {
         let (base, channel) = (access.base()?, Arc::new(Channel::new(access)?));
         Ok(Self { channel, base, id, retry: Retry::default(), stop: Stop::new() })
     }
 
-    /// Changes for how long and how often submissions are retried.
+    /// Sets the time limit and pauses of retries.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
@@ -138,7 +138,7 @@ impl Client {
         self
     }
 
-    /// The result this client speaks for.
+    /// The result of this client.
     pub fn id(&self) -> &ResultId {
         &self.id
     }
@@ -154,14 +154,14 @@ impl Client {
         self.submit_opened(path, Opened::File(file), UNWATCHED)
     }
 
-    /// Submits a folder: it is packed, streamed, and unpacked by the aggregator.
+    /// Submits a folder: packs and streams it; the aggregator unpacks it.
     pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
         let folder = Folder::open(path).map_err(|source| Error::file(path, source))?;
         self.submit(&mut Source::directory(path, &folder)?, false, UNWATCHED)
     }
 
-    /// Submits a file or folder that is open already, under the name at the end of `path`: whatever its name leads to
-    /// meanwhile. `watch` is told how many bytes are sent, and of how many.
+    /// Submits an open file or folder under the last component of `path`, even if the path refers to another file by now.
+    /// `watch` receives the number of bytes sent, and the total.
     #[doc(hidden)]
     pub fn submit_opened(
         &self,
@@ -180,7 +180,7 @@ impl Client {
         self.submit(&mut Source::bytes(name, bytes), false, UNWATCHED)
     }
 
-    /// Reports that there will be no result, and why.
+    /// Reports that the result will not arrive, and the reason.
     pub fn submit_error(&self, message: &str) -> Result<Submitted, Error> {
         let report = base::json::json!({ "error": message }).to_string();
         self.submit(&mut Source::bytes("error.json", report.as_bytes()), true, UNWATCHED)
@@ -194,7 +194,7 @@ impl Client {
         self.expect_success(answer, "progress")
     }
 
-    /// Posts progress that is already JSON, without retrying, and returns the aggregator's response.
+    /// Posts progress given as JSON, without retrying, and returns the aggregator's response.
     pub fn relay_progress(&self, json: &[u8]) -> Result<Answer, Error> {
         let url = self.url(&self.id.progress_path());
         self.send_once(&url, |agent| {
@@ -204,7 +204,7 @@ impl Client {
         .map(|response| answer(response, MAX_ANSWER_BYTES))
     }
 
-    /// Tells the aggregator that the plugin is alive, without retrying.
+    /// Sends a heartbeat to the aggregator, without retrying.
     pub fn heartbeat(&self) -> Result<(), Error> {
         let url = self.url(&self.id.health_path());
         let answer = self.send_once(&url, |agent| get(agent, &url))?;
@@ -214,7 +214,7 @@ impl Client {
     /// Compares this machine's clock with the aggregator's, using the `Date` of its response.
     pub fn clock(&self) -> Result<Clock, Error> {
         let url = self.url(&self.id.health_path());
-        // Get a certificate first: that takes time which must not be measured.
+        // Requesting a certificate takes time that must not be measured.
         self.agent(&url)?;
         let sent = SystemTime::now();
         let answer = self.send_once(&url, |agent| get(agent, &url))?;
@@ -242,7 +242,7 @@ impl Client {
         })
     }
 
-    /// Sends a request once. A certificate that the aggregator rejects is not used again either.
+    /// Sends a request once. Drops a certificate that the aggregator rejects.
     fn send_once(
         &self,
         url: &str,
@@ -274,7 +274,7 @@ impl Client {
             if left.is_zero() {
                 return Err(Error::GaveUp { url, attempts: attempt, limit: self.retry.limit, why });
             }
-            // Clients that a busy server sent away at the same time must not all come back at the same moment.
+            // Clients that a busy server rejected together must not all return at the same moment.
             let pause = after.unwrap_or_default().saturating_add(self.retry.pause(attempt)).min(left);
             log::warn!("attempt {attempt} to submit {} failed, retrying in {pause:.1?}: {why}", self.id);
             if self.stop.wait(pause) {
@@ -294,7 +294,7 @@ impl Client {
         let agent = self.channel.agent()?;
         let mut request = agent
             .put(url)
-            // Without this, a refusal in the middle of a large body shows up as a broken pipe.
+            // Without this, a refusal in the middle of a large body appears as a broken pipe.
             .header(EXPECT, "100-continue")
             .header(CONTENT_LENGTH, body.length().to_string())
             .header(CONTENT_DISPOSITION, source.disposition());
@@ -360,7 +360,7 @@ fn get(agent: &Agent, url: &str) -> Result<Response<ureq::Body>, ureq::Error> {
 fn answer(response: Response<ureq::Body>, limit: u64) -> Answer {
     let status = response.status().as_u16();
     let mut text = Vec::new();
-    // If part of it cannot be read, all that suffers is a message.
+    // A partial read only shortens a message.
     let _ = response.into_body().into_reader().take(limit).read_to_end(&mut text);
     Answer { status, text: String::from_utf8_lossy(&text).trim().to_owned() }
 }

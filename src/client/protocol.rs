@@ -1,30 +1,28 @@
 //! The protocol between worker and aggregator: routes, result ids, progress, error reports.
 //!
-//! Data only, no I/O. `docs/protocol.md` describes the same for people who write a client in another language; the two
-//! change together.
+//! Data only, no I/O. `docs/protocol.md` describes the protocol for authors of clients in other languages; change both
+//! together.
 
 use crate::{Error, env};
 use serde::{Deserialize, Serialize};
 
 /// The node name of a result for the whole cluster.
 pub const GLOBAL: &str = "global";
-/// The file that a plugin writes into its results folder when it has finished; it holds the path of the result.
+/// The file that a plugin writes into its results folder when finished; contains the path of the result.
 pub const DONE_FILE: &str = "done";
 /// The only content type whose body is unpacked; it must match exactly.
 pub const GZIP: &str = "application/gzip";
 /// The name of a result whose sender gives no usable file name.
 pub const DEFAULT_FILE_NAME: &str = "result";
-/// Marks a PUT as a worker's error report instead of a plugin's result; servers that do not know it store the body as a
-/// result.
+/// Marks a PUT as a worker's error report instead of a plugin's result; servers without support store the body as a result.
 pub const ERROR_HEADER: &str = "X-Sonobuoy-Error";
 /// Digest of the body, RFC 9530: `sha-256=:<base64>:`. Sent by workers, verified, and returned.
 pub const DIGEST_HEADER: &str = "Repr-Digest";
-/// In a 5xx response: the bytes themselves are at fault, so sending them again is useless. The status code is that of
-/// older servers.
+/// In a 5xx response: the bytes themselves are invalid, so retrying is useless. The status code is that of older servers.
 pub const FINAL_HEADER: &str = "X-Sonobuoy-Final";
 /// The path to POST a certificate request to.
 pub const CERTIFICATE_PATH: &str = "/api/v1/certificate";
-/// In the response to a certificate request: after how many seconds to request the next one.
+/// In the response to a certificate request: seconds until the next request.
 pub const RENEW_HEADER: &str = "X-Sonobuoy-Renew-After";
 /// The prefix of all routes.
 const API: &str = "/api/v1";
@@ -39,9 +37,9 @@ pub struct ResultId {
 }
 
 impl ResultId {
-    /// Taken from [`RESULT_URL`](env::RESULT_URL) or [`PROGRESS_URL`](env::PROGRESS_URL), since a plugin that runs once
-    /// knows its node, too; else from [`RESULT_TYPE`](env::RESULT_TYPE) and [`NODE_NAME`](env::NODE_NAME), where no node
-    /// means the whole cluster.
+    /// Read from [`RESULT_URL`](env::RESULT_URL) or [`PROGRESS_URL`](env::PROGRESS_URL), since `NODE_NAME` is set for
+    /// plugins that run once, too; else from [`RESULT_TYPE`](env::RESULT_TYPE) and [`NODE_NAME`](env::NODE_NAME), where no
+    /// node means the whole cluster.
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| std::env::var(name).ok())
     }
@@ -107,7 +105,7 @@ impl std::fmt::Display for ResultId {
     }
 }
 
-/// What a request path means, regardless of its method.
+/// Meaning of a request path, regardless of its method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// A result; only PUT.
@@ -143,33 +141,33 @@ impl Route {
     }
 }
 
-/// A result that will not come, as reported to the aggregator by whoever watches the plugin.
+/// A missing result, as reported to the aggregator by the driver or worker of the plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     /// The result that is missing.
     pub id: ResultId,
-    /// The content of `error.json`: an object whose `error` is a sentence for people.
+    /// The content of `error.json`: an object whose `error` is a readable message.
     pub report: serde_json::Map<String, serde_json::Value>,
     /// The kind of failure.
     pub kind: FailureKind,
 }
 
-/// The kinds of failure. In `error.json` the first words of the sentence say which, because its readers look there:
+/// The kinds of failure. In `error.json` the first words of the message identify the kind, because its readers look there:
 /// [`Failure::timed_out`] and [`Failure::skipped`] write these words, [`FailureKind::of`] reads them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// Something went wrong.
+    /// Any other failure.
     #[default]
     Failed,
     /// A time limit was exceeded.
     TimedOut,
-    /// Nothing went wrong, but nothing can send a result: the node is gone, or the plugin may not run there.
+    /// No failure, but no process can send a result: the node is gone, or the plugin may not run there.
     Skipped,
 }
 
 impl FailureKind {
-    /// The kind that an archived sentence stands for; the word `timeout` anywhere means a time limit, as it always has.
+    /// The kind of an archived message; the word `timeout` anywhere means a time limit, for compatibility.
     pub fn of(sentence: &str) -> Self {
         if sentence.starts_with(SKIPPED) {
             Self::Skipped
@@ -181,47 +179,47 @@ impl FailureKind {
     }
 }
 
-/// How the sentence of a skipped result begins, and that of a time limit.
+/// Prefix of messages about skipped results, and about time limits.
 const SKIPPED: &str = "skipped: ";
 const TIMEOUT: &str = "timeout";
 
 impl Failure {
-    /// A failure described only by a sentence.
+    /// A failure described only by a message.
     pub fn new(id: ResultId, error: impl Into<String>) -> Self {
         let mut report = serde_json::Map::new();
         report.insert("error".into(), serde_json::Value::String(error.into()));
         Self { id, report, kind: FailureKind::Failed }
     }
 
-    /// A result that nothing can send.
+    /// A result that no process can send.
     pub fn skipped(id: ResultId, why: &str) -> Self {
         Self { kind: FailureKind::Skipped, ..Self::new(id, format!("{SKIPPED}{why}")) }
     }
 
-    /// A result that did not come in time.
+    /// A result that exceeded its time limit.
     pub fn timed_out(id: ResultId, why: &str) -> Self {
         Self { kind: FailureKind::TimedOut, ..Self::new(id, format!("{TIMEOUT}: {why}")) }
     }
 
-    /// The sentence that describes it.
+    /// The message that describes it.
     pub fn error(&self) -> &str {
         self.report.get("error").and_then(serde_json::Value::as_str).unwrap_or_default()
     }
 }
 
-/// What somebody who watches a plugin has found out about its results.
+/// A driver's or worker's finding about a plugin's results.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finding {
-    /// A result will not come.
+    /// A result will not arrive.
     Failure(Failure),
-    /// A problem that may go away, for the status; `None` when it has.
+    /// A problem that may be temporary, for the status; `None` when it is solved.
     Trouble(ResultId, Option<String>),
-    /// A node has joined, and its result is now expected too.
+    /// A node has joined, and its result is now expected, too.
     Expect(ResultId),
 }
 
 impl Finding {
-    /// Appends to the sentence of a failure or problem.
+    /// Appends to the message of a failure or problem.
     pub fn add(&mut self, words: &str) {
         match self {
             Self::Failure(failure) => {
@@ -234,7 +232,7 @@ impl Finding {
     }
 }
 
-/// Progress of a plugin, as it is posted and as the status document shows it.
+/// Progress of a plugin, as posted and as shown in the status document.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Progress {
@@ -242,14 +240,14 @@ pub struct Progress {
     pub name: String,
     /// The node or [`GLOBAL`]; set by the aggregator.
     pub node: String,
-    /// When it arrived, RFC 3339; set by the aggregator. Left out until then, since readers reject an empty time.
+    /// Time of arrival, RFC 3339; set by the aggregator. Omitted until then, since readers reject an empty time.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub timestamp: String,
-    /// A message for people.
+    /// A readable message.
     pub msg: String,
     /// The number of tests.
     pub total: i64,
-    /// How many of them have passed or were skipped.
+    /// The number of tests that have passed or were skipped.
     pub completed: i64,
     /// Errors so far.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
@@ -257,13 +255,13 @@ pub struct Progress {
     /// Names of failed tests so far.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
     pub failures: Vec<String>,
-    /// Incremental form: add what is appended to the total, too.
+    /// Incremental form: adds the appended counts to the total, too.
     #[serde(rename = "appendtotals", skip_serializing_if = "std::ops::Not::not")]
     pub append_totals: bool,
-    /// Incremental form: how many more have passed.
+    /// Incremental form: the number of additional tests that have passed.
     #[serde(rename = "appendcompleted", skip_serializing_if = "is_zero")]
     pub append_completed: i64,
-    /// Incremental form: names of tests that have failed since.
+    /// Incremental form: names of additional failed tests.
     #[serde(rename = "appendfailing", skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
     pub append_failing: Vec<String>,
 }
@@ -339,7 +337,7 @@ mod tests {
         };
         let [result, progress] =
             ["results/global/q", "progress/global/r"].map(|path| format!("https://[::1]:8080/api/v1/{path}"));
-        // Plugins that run once know their node, too.
+        // `NODE_NAME` is set for plugins that run once, too.
         assert_eq!(told(&result, &progress), Some(ResultId::global("q")));
         assert_eq!(told("", &progress), Some(ResultId::global("r")));
         assert_eq!(told("nonsense", "https://a/api/v1/certificate"), Some(ResultId::on_node("p", "n")));

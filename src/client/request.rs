@@ -1,6 +1,6 @@
-//! A key that is generated here and never leaves, and the request to certify it (PKCS #10).
+//! Generates a key that never leaves this process, and the request to certify it (PKCS #10).
 //!
-//! The request names nobody: the token that comes with it decides whom the certificate is for. ECDSA P-256.
+//! The request contains no name: the accompanying token determines the certificate's subject. ECDSA P-256.
 
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
@@ -48,7 +48,7 @@ impl Key {
     }
 }
 
-/// One DER element. None here is longer than 255 bytes.
+/// Encodes one DER element of at most 255 bytes.
 fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let length = u8::try_from(content.len()).unwrap_or(u8::MAX);

@@ -1,6 +1,6 @@
-//! When to retry, and how long to wait first.
+//! Decides whether and when to retry.
 //!
-//! Owns the verdict on responses and errors; [`base::retry`] decides on the pauses.
+//! Classifies responses and errors; [`base::retry`] computes the pauses.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::protocol::FINAL_HEADER;
 use base::retry::Backoff;
 use base::tls::tls_error;
 
-/// For how long and how often a submission is retried.
+/// Time limit and pauses of a submission's retries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// No attempt starts after this. The default, an hour, is enough for an aggregator to move to another node.
+    /// No attempt starts after this. The default, an hour, lets an aggregator move to another node.
     pub limit: Duration,
     /// The upper bound of the first pause; it doubles with each attempt.
     pub first: Duration,
@@ -40,25 +40,25 @@ impl Retry {
     }
 }
 
-/// Why an attempt did not succeed.
+/// A failed attempt.
 pub(super) enum Failed {
-    /// Another one may.
+    /// Retriable.
     Again(Again),
-    /// None will.
+    /// Final.
     Final(Final),
 }
 
-/// A failure that may pass: everything that ended early, and responses that say so.
+/// A temporary failure: an interrupted exchange, or a response that says so.
 pub(super) struct Again {
-    /// What went wrong.
+    /// The cause.
     pub(super) why: String,
-    /// How long the server wants us to wait.
+    /// The pause that the server requests.
     pub(super) after: Option<Duration>,
-    /// Whether the file changed meanwhile.
+    /// Whether the file changed during the attempt.
     pub(super) is_changed: bool,
 }
 
-/// A failure that lasts: nothing could be sent, or the aggregator refused a [`Whole`] request.
+/// A permanent failure: an unusable request, or a refusal of a [`Whole`] request.
 pub(super) struct Final(pub(super) Error);
 
 impl Again {
@@ -80,7 +80,7 @@ impl From<Final> for Failed {
 }
 
 impl Failed {
-    /// What went wrong, for people.
+    /// The cause, for display.
     pub(super) fn why(&self) -> String {
         match self {
             Self::Again(again) => again.why.clone(),
@@ -89,11 +89,11 @@ impl Failed {
     }
 }
 
-/// The response to a whole request: to its head alone, where the aggregator refused the body, or to all of it.
+/// The response to a whole request: to its head alone, if the aggregator refused the body, or to all of it.
 pub(super) struct Whole(Answer);
 
 impl Whole {
-    /// `is_cut` is whether part of the body was sent, but not all of it.
+    /// `is_cut` tells whether only a part of the body was sent.
     pub(super) fn new(url: &str, answer: Answer, is_cut: bool) -> Result<Self, Again> {
         let Answer { status, text } = &answer;
         if is_cut && *status != 409 {
@@ -103,10 +103,10 @@ impl Whole {
     }
 }
 
-/// A server may not ask for a longer pause.
+/// Maximum pause that a server can request.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// What the headers of a response say about retrying.
+/// The retry advice in the headers of a response.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RetryAdvice {
     /// No earlier than this.
@@ -126,7 +126,7 @@ impl RetryAdvice {
     }
 }
 
-/// Judges a response. `changed` tells whether what was sent has changed since its digest was taken: then a refusal of the
+/// Classifies a response. `changed` tells whether the body has changed since its digest was taken: then a refusal of the
 /// body is worth another attempt.
 pub(super) fn judge_answer(
     url: &str,
@@ -146,7 +146,7 @@ pub(super) fn judge_answer(
     }
 }
 
-/// Judges a response that is not a certificate. After a token that was rejected there may be a newer one.
+/// Classifies a response without a certificate. A rejected token may have been replaced by a newer one.
 pub(super) fn judge_certificate(url: &str, answer: Answer, advice: RetryAdvice) -> Failed {
     match answer.status {
         401 | 408 | 425 | 429 | 500..=599 => again(url, &answer, advice.after),
@@ -162,7 +162,7 @@ fn refused(what: &str, status: u16, text: String) -> Failed {
     Final(Error::Refused { what: what.into(), status, text }).into()
 }
 
-/// Whether the aggregator rejected our certificate, in the handshake or afterwards.
+/// Whether the aggregator rejected the client's certificate, in the handshake or afterwards.
 pub(super) fn distrusted<T>(sent: &Result<ureq::http::Response<T>, ureq::Error>) -> bool {
     match sent {
         Ok(response) => response.status() == 401,
@@ -170,7 +170,7 @@ pub(super) fn distrusted<T>(sent: &Result<ureq::http::Response<T>, ureq::Error>)
     }
 }
 
-/// Judges a request that got no response.
+/// Classifies a request without a response.
 pub(super) fn judge_error(url: &str, error: ureq::Error) -> Failed {
     if let Some(tls) = tls_error(&error)
         && lasting(tls)
@@ -185,8 +185,8 @@ pub(super) fn judge_error(url: &str, error: ureq::Error) -> Failed {
     }
 }
 
-/// Whether a TLS error lasts as long as both sides keep their certificates. One that is expired or not yet valid does
-/// not count: clocks get set. The server's alert does not distinguish the two.
+/// Whether a TLS error persists while both sides keep their certificates. Expired and not yet valid ones do not count, since
+/// clocks get adjusted. The server's alert does not distinguish the two.
 fn lasting(error: &rustls::Error) -> bool {
     match error {
         rustls::Error::InvalidCertificate(error) => !matches!(

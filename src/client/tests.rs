@@ -11,7 +11,7 @@ use super::*;
 use base::http::{Request, Response, Server};
 use sonobuoy::outside::{Authority, server_config};
 
-/// What one request looked like.
+/// Properties of one request.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     line: String,
@@ -41,7 +41,7 @@ fn quick() -> Retry {
     Retry { limit: millis(5_000), first: millis(20), max: millis(100) }
 }
 
-/// Runs `work` with a client of a server that answers with `answer`.
+/// Runs `work` with a client of a server that responds with `answer`.
 fn with_server(answer: impl Fn(&mut Request<'_>) -> Response + Sync, work: impl FnOnce(&Client)) {
     let authority = Authority::new(Duration::from_secs(60)).unwrap();
     let identity = authority.server("127.0.0.1").unwrap();
@@ -52,7 +52,7 @@ fn with_server(answer: impl Fn(&mut Request<'_>) -> Response + Sync, work: impl 
     std::thread::scope(|scope| {
         scope.spawn(|| server.run(&stop, &answer).unwrap());
         let client = Client::new(&access, ResultId::on_node("p", "n")).unwrap().with_retry(quick());
-        // A failed check has to end the server, too.
+        // A failed check must end the server, too.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&client)));
         stop.stop();
         outcome.unwrap();
@@ -163,7 +163,7 @@ fn what_is_there_already_is_fine_and_a_refusal_is_final_before_the_body() {
 #[test]
 fn an_absent_server_is_waited_for_until_the_limit() {
     let authority = Authority::new(Duration::from_secs(60)).unwrap();
-    // Nobody listens on a port that was just given back.
+    // A released port has no listener.
     let address = Server::bind("127.0.0.1:0").unwrap().local_addr().to_string();
     let retry = Retry { limit: Duration::from_millis(300), ..quick() };
     let client = Client::new(&access(&authority, &address), ResultId::global("p")).unwrap().with_retry(retry);
