@@ -1,7 +1,7 @@
-//! The authority of one run: makes itself, the aggregator's certificate and those of workers.
+//! The certificate authority of one run: creates itself, the aggregator's certificate and those of workers.
 //!
-//! All keys are ECDSA P-256. Subjects are distinct and key identifiers are written, so that OpenSSL builds the
-//! chain, too; it refuses leaves whose subject is their issuer's.
+//! All keys are ECDSA P-256. Subjects are distinct and key identifiers are included, so that OpenSSL builds the chain, too;
+//! it rejects leaves whose subject equals their issuer's.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,16 +22,16 @@ use base::hex;
 use base::tls::pem;
 use client::protocol::ResultId;
 
-/// How far certificates are back-dated: clocks of nodes may be behind the aggregator's.
+/// Back-dating of certificates, since clocks of nodes may be behind the aggregator's.
 const BACK_DATED: Duration = Duration::from_secs(24 * 3600);
-/// What certificates outlive the run's time limit by: starting, retries after the end, clocks that are ahead.
+/// Validity of certificates beyond the run's time limit, for startup, retries after the end, and clocks that are ahead.
 const VALIDITY_MARGIN: Duration = Duration::from_secs(48 * 3600);
-/// No run is longer; keeps the arithmetic of dates within what certificates can say.
+/// Maximum validity, above that of any run; keeps dates within the range of certificates.
 const MAX_VALIDITY: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
-/// The longest common name that X.509 allows.
+/// Maximum length of a common name in X.509.
 const COMMON_NAME: usize = 64;
 
-/// The certificate authority of one run. Its key is never written but by [`Authority::to_pem`].
+/// The certificate authority of one run. Only [`Authority::to_pem`] exports its key.
 pub struct Authority {
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
@@ -39,7 +39,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A brand-new authority for a run that may take as long as `valid`.
+    /// A new authority for a run of at most `valid`.
     pub fn new(valid: Duration) -> anyhow::Result<Self> {
         let key =
             KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("cannot create the authority's key")?;
@@ -51,7 +51,7 @@ impl Authority {
         Ok(Self { certificate: certificate.der().clone(), issuer: Issuer::new(params, key), not_after })
     }
 
-    /// Reads what [`Authority::to_pem`] wrote, so that an aggregator that starts again is still believed.
+    /// Reads the output of [`Authority::to_pem`], so that workers still trust a restarted aggregator.
     pub fn from_pem(text: &str) -> anyhow::Result<Self> {
         let certificate = CertificateDer::from_pem_slice(text.as_bytes())
             .context("cannot read the authority's certificate")?
@@ -68,17 +68,17 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Certificate and private key, for a file that nobody else may read.
+    /// Certificate and private key, for a file that only its owner can read.
     pub fn to_pem(&self) -> String {
         self.certificate_pem() + &pem("PRIVATE KEY", self.issuer.key().serialized_der())
     }
 
-    /// The certificate: what workers get as `CA_CERT`.
+    /// The certificate, which workers receive as `CA_CERT`.
     pub fn certificate_pem(&self) -> String {
         pem("CERTIFICATE", &self.certificate)
     }
 
-    /// What it signs with.
+    /// The signing key.
     pub(super) fn key(&self) -> &KeyPair {
         self.issuer.key()
     }
@@ -110,8 +110,8 @@ impl Authority {
         self.sign(&params).with_context(|| format!("cannot create the certificate of plugin `{plugin}`"))
     }
 
-    /// A certificate, PEM, for whoever holds the key of `request` and brings the result `id`. It ends after `valid`, and
-    /// never later than the others of the run.
+    /// A certificate, PEM, for the holder of the key of `request`, which identifies the sender of the result `id`. It
+    /// expires after `valid`, and never later than the others of the run.
     pub fn certify(
         &self,
         id: &ResultId,
@@ -148,7 +148,7 @@ impl Authority {
         })
     }
 
-    /// Signs something and checks it against the certificate.
+    /// Signs a message and verifies it with the certificate.
     fn prove(&self) -> anyhow::Result<()> {
         let proof = self.client("proof")?;
         let leaf = CertificateDer::from_pem_slice(proof.cert_pem.as_bytes())?;
@@ -169,7 +169,7 @@ impl Authority {
     }
 }
 
-/// What of the authority's certificate follows from its key alone: all that signing needs.
+/// The part of the authority's certificate that follows from its key, which is sufficient for signing.
 fn authority_params(key: &KeyPair) -> CertificateParams {
     let digest = ring::digest::digest(&ring::digest::SHA256, key.public_key_raw());
     let mut params = CertificateParams::default();
@@ -186,7 +186,7 @@ fn subject(common_name: &str) -> DistinguishedName {
     name
 }
 
-/// A text as a common name; one that is too long is cut, and kept distinct by its digest.
+/// A text as a common name; a long one is cut, and kept distinct by its digest.
 fn common_name(text: &str) -> String {
     if text.chars().count() <= COMMON_NAME {
         return text.into();
@@ -195,7 +195,7 @@ fn common_name(text: &str) -> String {
     text.chars().take(COMMON_NAME - digest.len() - 1).chain([' ']).chain(digest.chars()).collect()
 }
 
-/// The name of an advertised address, without its port. `[1.2.3.4]:8080` is how old releases wrote one.
+/// The host of an advertised address, without its port. Old releases wrote `[1.2.3.4]:8080`.
 fn host_of(advertised: &str) -> anyhow::Result<SanType> {
     let text = advertised.trim();
     let (host, port) = match text.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
@@ -218,8 +218,8 @@ fn host_of(advertised: &str) -> anyhow::Result<SanType> {
     Ok(SanType::DnsName(name.try_into().context("cannot write the host's name")?))
 }
 
-/// Whether a name can stand as a DNS name: labels of letters, digits, `-` and `_`. Strict readers of
-/// certificates refuse the whole certificate for any other.
+/// Whether a name is a valid DNS name: labels of letters, digits, `-` and `_`. Strict parsers reject the whole certificate
+/// for any other.
 fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -230,7 +230,7 @@ fn is_dns_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// 16 random bytes, positive and never beginning with a zero.
+/// 16 random bytes, positive and without leading zeros.
 fn serial() -> anyhow::Result<SerialNumber> {
     let mut bytes = [0; 16];
     ring::rand::SystemRandom::new()
@@ -240,7 +240,7 @@ fn serial() -> anyhow::Result<SerialNumber> {
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-/// The key as RFC 5915 writes it, with the curve's name, without which readers of SEC1 cannot know the curve.
+/// The key as RFC 5915 defines it, including the curve's name, which SEC1 parsers need.
 fn sec1(key: &KeyPair) -> Option<Vec<u8>> {
     const HEAD: [u8; 7] = [der::SEQUENCE, 0x77, der::INTEGER, 1, 1, der::OCTET_STRING, 32];
     const CURVE: [u8; 12] = [0xa0, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
@@ -267,7 +267,7 @@ pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<Duration> {
     der::next(&mut validity)?;
     let (tag, digits) = der::next(&mut validity)?;
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.is_ascii())?;
-    // UTCTime has two digits of the year, and certificates use it until 2049.
+    // UTCTime, used until 2049, has two digits for the year.
     let digits = if tag == 0x17 { format!("20{digits}") } else { digits.into() };
     let part = |from: usize, to: usize| digits.get(from..to);
     let (date, time) =
@@ -277,11 +277,11 @@ pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<Duration> {
 }
 
 fn since_1970() -> Duration {
-    // A clock before 1970 is as wrong as one that says 1970; the arithmetic needs the day to back-date.
+    // A clock before 1970 is clearly wrong; the arithmetic needs a day for back-dating.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().max(BACK_DATED)
 }
 
-/// Makes a certificate valid from a day ago until then, in whole seconds since 1970.
+/// Makes a certificate valid from a day ago until `not_after`, in whole seconds since 1970.
 fn set_validity(params: &mut CertificateParams, not_after: Duration) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + Duration::from_secs((since_1970() - BACK_DATED).as_secs());

@@ -1,6 +1,6 @@
-//! Just enough DER to find the parts of a key, of a signing request, and the end of a certificate.
+//! Minimal DER parser for keys, signing requests, and the expiry of certificates.
 
-/// One element off the front of `input`: its tag and its content. `None` if it is cut or longer than 64 KiB.
+/// Removes one element from the front of `input`: tag and content. `None` if it is truncated or longer than 64 KiB.
 pub(super) fn next<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (&tag, rest) = input.split_first()?;
     let (&first, mut rest) = rest.split_first()?;

@@ -1,14 +1,14 @@
-//! A certificate with its key, and whose it is.
+//! A certificate with its key, and the identity of its holder.
 
 use client::protocol::ResultId;
 use rustls::pki_types::CertificateDer;
 
-/// What stands before a plugin's name in the URI that identifies it.
+/// Prefix of the URI that identifies a plugin.
 pub(super) const PLUGIN_URI: &str = "sonobuoy://plugin/";
-/// What stands between the plugin's name and its node's, where a certificate is for one node.
+/// Separates the plugin's name from its node's, in certificates for one node.
 const NODE: &str = "node";
 
-/// One certificate and its private key, both PEM; the key is SEC1, which workers written in Go insist on.
+/// One certificate and its private key, both PEM; the key is SEC1, which workers written in Go require.
 #[derive(Clone)]
 pub struct Identity {
     /// The certificate alone, without its authority.
@@ -17,18 +17,18 @@ pub struct Identity {
     pub key_pem: String,
 }
 
-/// As whom a request comes, as its verified certificate says.
+/// The sender of a request, according to its verified certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// Any worker of this plugin: all of them share one certificate.
+    /// Any worker of this plugin, all of which share one certificate.
     Plugin(String),
-    /// The one that brings this result, and nobody else.
+    /// The sender of this result only.
     Result(ResultId),
 }
 
 impl Caller {
-    /// The holder of a certificate: what its one URI says, else its one DNS name, which stands for a plugin. The second
-    /// is for certificates that another program had signed by the same authority.
+    /// The holder of a certificate: identified by its only URI, else by its only DNS name, which is a plugin's. The latter
+    /// supports certificates that another program requested from the same authority.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
         let mut uris = parsed.valid_uri_names();
@@ -47,7 +47,7 @@ impl Caller {
         names.next().is_none().then(|| Self::Plugin(name.to_owned()))
     }
 
-    /// Whether it may speak for this result.
+    /// Whether the holder may send this result.
     pub(crate) fn may(&self, id: &ResultId) -> bool {
         match self {
             Self::Plugin(plugin) => *plugin == id.plugin,
@@ -55,7 +55,7 @@ impl Caller {
         }
     }
 
-    /// How closely it is known: by its plugin or by its node, as status and archive say it.
+    /// Precision of the identification: by plugin or by node, as in status and archive.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Plugin(_) => "plugin",
@@ -73,7 +73,7 @@ impl std::fmt::Display for Caller {
     }
 }
 
-/// The plugin that the holder of a certificate belongs to: what its workers take, they take together.
+/// The plugin of a certificate's holder: quotas apply to all workers of a plugin together.
 pub(crate) fn plugin_of(certificate: &CertificateDer<'static>) -> Option<String> {
     Some(match Caller::of(certificate)? {
         Caller::Plugin(plugin) => plugin,
@@ -81,12 +81,12 @@ pub(crate) fn plugin_of(certificate: &CertificateDer<'static>) -> Option<String>
     })
 }
 
-/// The URI of the one that brings this result.
+/// The URI of the sender of this result.
 pub(super) fn result_uri(id: &ResultId) -> String {
     format!("{PLUGIN_URI}{}/{NODE}/{}", escape(&id.plugin), escape(&id.node))
 }
 
-/// Writes a plugin's name so that it can stand in a URI.
+/// Escapes a plugin's name for a URI.
 pub(super) fn escape(name: &str) -> String {
     name.bytes()
         .map(|byte| match byte {

@@ -1,15 +1,15 @@
 //! Certificates of a run, and the TLS settings of both sides.
 //!
-//! Owns who is who: every run has its own authority, which signs a certificate for the aggregator and those of its
-//! workers, and seals the archive. What a worker's certificate says decides what it may send:
+//! Owns identities: every run has a separate authority, which signs the certificates of the aggregator and its workers, and
+//! seals the archive. A worker's certificate determines the results that it may send:
 //!
 //! | its URI | made | may send |
 //! | --- | --- | --- |
 //! | `sonobuoy://plugin/P/node/N` | for a key that never leaves the worker: it asks over TLS with a [`SigningRequest`] and proves by a token which pod it is; short-lived | the result of plugin P on node N (`global` for the cluster) |
 //! | `sonobuoy://plugin/P` | with its key by the aggregator, where workers cannot ask: they are the original's, or tokens may not be reviewed | all results of plugin P |
 //!
-//! Whoever has none is a guest, let in by [`open_server_config`] only to ask for one. Whose a token is, and whether it
-//! counts, others know. Knows nothing of HTTP and routes. Starts no thread.
+//! A client without a certificate is a guest, admitted by [`open_server_config`] only to request one. Callers review tokens.
+//! Knows nothing about HTTP and routes. Starts no thread.
 
 mod authority;
 mod der;

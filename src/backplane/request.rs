@@ -1,7 +1,7 @@
-//! A request to have a key certified (PKCS #10), as far as it counts: the key, and the proof that its sender holds it.
+//! A certificate request (PKCS #10), reduced to the key and the proof that its sender holds it.
 //!
-//! The names in it are not looked at: what a certificate says follows from who asks, not from what is asked for. Hostile
-//! input; keys other than ECDSA P-256 are refused.
+//! Ignores the names in it: the sender's identity determines the certificate's content. Hostile input; keys other than ECDSA
+//! P-256 are rejected.
 
 use anyhow::{Context as _, ensure};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 
 use super::der;
 
-/// What stands before the 65 bytes of an uncompressed point in the description of a P-256 key.
+/// Prefix of the 65 bytes of an uncompressed point in the description of a P-256 key.
 const P256_KEY: &[u8] = &[
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
     0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -18,10 +18,10 @@ const P256_KEY: &[u8] = &[
 /// ecdsa-with-SHA256.
 const ECDSA_SHA256: &[u8] = &[0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 
-/// A key whose holder asks for a certificate.
+/// A key to be certified.
 #[derive(Debug)]
 pub struct SigningRequest {
-    /// The point, uncompressed.
+    /// The uncompressed point.
     key: Vec<u8>,
 }
 

@@ -1,7 +1,7 @@
-//! The seal of an archive: a statement of what it is, signed by the authority of its run.
+//! The seal of an archive: a statement of its name, size and digest, signed by the authority of its run.
 //!
-//! The statement is a file that `sha256sum -c` takes, the signature one that `openssl dgst -sha256 -verify` takes. Owns
-//! both forms; reads what strangers wrote. Opens no file. Starts no thread.
+//! The statement is a file for `sha256sum -c`, the signature one for `openssl dgst -sha256 -verify`. Owns both formats;
+//! parses untrusted ones. Opens no file. Starts no thread.
 
 use anyhow::{Context as _, bail};
 use rcgen::SigningKey as _;
@@ -12,21 +12,21 @@ use rustls::pki_types::pem::PemObject as _;
 use super::authority::Authority;
 use super::der;
 
-/// No statement is longer.
+/// Maximum bytes of a statement.
 pub(crate) const MAX_STATEMENT_BYTES: u64 = 4 << 10;
-/// No signature is longer, nor would one be that is of another kind of key.
+/// Maximum bytes of a signature, including those of other kinds of keys.
 pub(crate) const MAX_SIGNATURE_BYTES: u64 = 1 << 10;
 
-/// What the lines of a statement begin with.
+/// Prefixes of the lines of a statement.
 const HEAD: &str = "# archive of a Sonobuoy run, sealed by the authority of that run\n# run ";
 const SIZE: &str = "\n# size ";
 
-/// What an archive is.
+/// Identity and digest of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Statement {
-    /// The UUID of its run.
+    /// The UUID of the run.
     pub run: String,
-    /// The name that it was given, without folder.
+    /// The original name of the archive, without folder.
     pub name: String,
     /// Its size in bytes.
     pub size: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Statement {
     pub sha256: String,
 }
 
-/// A statement and its signature, as files hold them.
+/// The contents of the files for a statement and its signature.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seal {
     /// The text of the statement.
@@ -44,13 +44,13 @@ pub(crate) struct Seal {
 }
 
 impl Statement {
-    /// The text that is signed.
+    /// The signed text.
     pub(crate) fn to_text(&self) -> String {
         let Self { run, name, size, sha256 } = self;
         format!("{HEAD}{run}{SIZE}{size}\n{sha256}  {name}\n")
     }
 
-    /// Reads exactly what [`Statement::to_text`] writes: a text that could be read in two ways is none.
+    /// Reads exactly the output of [`Statement::to_text`]; rejects any ambiguous text.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let (run, rest) = text.strip_prefix(HEAD)?.split_once(SIZE)?;
@@ -74,13 +74,13 @@ impl Authority {
 }
 
 impl Seal {
-    /// What it says of its archive, whoever has signed it.
+    /// The statement, without verifying its signature.
     pub(crate) fn statement(&self) -> anyhow::Result<Statement> {
         Statement::parse(&self.statement).context("the seal is damaged: it does not describe an archive")
     }
 
-    /// Checks that the authority with this certificate has signed the statement. How long the certificate is valid says
-    /// nothing about a seal: archives are kept for years.
+    /// Verifies the statement's signature with this authority's certificate. Ignores the certificate's expiry, since
+    /// archives are kept for years.
     pub(crate) fn verify(&self, certificate: &str) -> anyhow::Result<()> {
         let key = public_key(certificate).context("the authority's certificate cannot be read")?;
         if UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
@@ -99,7 +99,7 @@ fn public_key(certificate: &str) -> anyhow::Result<Vec<u8>> {
     let anchor = webpki::anchor_from_trusted_cert(&certificate)?;
     let mut info = anchor.subject_public_key_info.as_ref();
     let point = der::expect(&mut info, der::SEQUENCE).and_then(|_| der::expect(&mut info, der::BIT_STRING));
-    // The first byte counts the bits that are left over.
+    // The first byte is the number of unused bits.
     let point = point.and_then(|bits| bits.strip_prefix(&[0])).context("it contains no key")?;
     Ok(point.to_vec())
 }

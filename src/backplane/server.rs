@@ -1,4 +1,4 @@
-//! TLS settings of a server that believes only certificates of its own authority.
+//! TLS settings of a server that trusts only certificates of the run's authority.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Identity;
 
-/// Settings that demand a client certificate signed by `authority_pem` and show `identity`, with its authority
-/// behind it. TLS 1.2 and 1.3; nothing is kept to resume a session, for every worker comes once.
+/// Settings that require a client certificate signed by `authority_pem` and present `identity`, with its authority in the
+/// chain. TLS 1.2 and 1.3; without session resumption, since every worker connects once.
 pub fn server_config(authority_pem: &str, identity: &Identity) -> anyhow::Result<Arc<rustls::ServerConfig>> {
     config(authority_pem, identity, false)
 }
 
-/// The same for a server that lets guests without a certificate in, too: what they may ask for is its business. A
-/// certificate that is shown is checked all the same.
+/// The same for a server that also admits guests without a certificate, whose requests the caller must restrict.
+/// Certificates are verified if presented.
 pub(crate) fn open_server_config(
     authority_pem: &str,
     identity: &Identity,

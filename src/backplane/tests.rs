@@ -1,4 +1,4 @@
-//! What other programs make of our certificates: OpenSSL, and TLS on both sides.
+//! Certificates of this module as seen by other programs: OpenSSL, and TLS on both sides.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use super::*;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Whose a certificate is, in a word.
+/// The plugin of a certificate's holder.
 fn plugin_of(certificate: &CertificateDer<'_>) -> Option<String> {
     Caller::of(certificate).map(|caller| match caller {
         Caller::Plugin(plugin) => plugin,
@@ -25,7 +25,7 @@ fn plugin_of(certificate: &CertificateDer<'_>) -> Option<String> {
     })
 }
 
-/// A certificate of a key that its holder keeps, and that key.
+/// A certificate for a key that its holder generated, and that key.
 fn certified(authority: &Authority, id: &ResultId, valid: Duration) -> Identity {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let request = rcgen::CertificateParams::new(["somebody.else".into()]).unwrap();
@@ -34,7 +34,7 @@ fn certified(authority: &Authority, id: &ResultId, valid: Duration) -> Identity 
     Identity { cert_pem: authority.certify(id, &request, valid).unwrap(), key_pem: key.serialize_pem() }
 }
 
-/// A clock that is wrong by so much, forwards or backwards.
+/// A clock with an offset, forwards or backwards.
 #[derive(Debug)]
 struct Skewed {
     forwards: Duration,
@@ -48,7 +48,7 @@ impl rustls::time_provider::TimeProvider for Skewed {
     }
 }
 
-/// A client that has no certificate to show.
+/// A client without a certificate.
 #[derive(Debug)]
 struct Nothing;
 
@@ -62,7 +62,7 @@ impl rustls::client::ResolvesClientCert for Nothing {
     }
 }
 
-/// Two sides that are about to shake hands in memory.
+/// Both sides of a handshake in memory.
 struct Handshake {
     server: rustls::ServerConfig,
     client: rustls::ClientConfig,
@@ -81,7 +81,7 @@ impl Handshake {
         self
     }
 
-    /// The plugin that the server sees, or who refused and why.
+    /// The plugin that the server sees, or the side that rejected the handshake and the reason.
     fn shake(self, name: &str) -> Result<Option<String>, String> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let mut client = rustls::ClientConnection::new(Arc::new(self.client), name).unwrap();
@@ -100,7 +100,7 @@ impl Handshake {
     }
 }
 
-/// A folder that is gone at the end.
+/// A folder that is removed on drop.
 struct Folder(base::temp::Folder);
 
 impl Folder {
@@ -115,7 +115,7 @@ impl Folder {
     }
 }
 
-/// What the openssl program says to these words, or `None` where it is not installed.
+/// The output of openssl for these arguments, or `None` if it is not installed.
 fn openssl(words: &[&str], file: &Path) -> Option<Result<String, String>> {
     let output = Command::new("openssl").args(words).arg(file).output();
     let Ok(output) = output else {
