@@ -1,4 +1,4 @@
-//! Calls to the docker program, or podman where there is only that, for its own images.
+//! Calls docker, or podman if docker is missing, for local images.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Pulls an image into the daemon; what docker says of that is shown, unless it shall be `quiet`.
+/// Pulls an image into the daemon; shows docker's output unless `quiet`.
 pub(crate) fn pull(image: &str, quiet: bool) -> Result<()> {
     twice(|| docker(&["pull", image], if quiet { Show::Failure } else { Show::Progress })).map(drop)
 }
 
-/// Removes an image from the daemon; what docker says of that is shown, unless it shall be `quiet`.
+/// Removes an image from the daemon; shows docker's output unless `quiet`.
 pub(crate) fn remove(image: &str, quiet: bool) -> Result<()> {
     twice(|| docker(&["rmi", image], if quiet { Show::Failure } else { Show::Progress })).map(drop)
 }
 
-/// Writes an image that the daemon has to an archive.
+/// Saves an image of the daemon to an archive.
 pub(crate) fn save(image: &str, path: &Path) -> Result<()> {
     docker(&["save", "--output", &path.to_string_lossy(), image], Show::Failure).map(drop)
 }
@@ -26,7 +26,7 @@ pub(crate) fn is_here(image: &str) -> bool {
     docker(&["inspect", "--type=image", image], Show::Nothing).is_ok()
 }
 
-/// The images of its tests, as listed by the conformance image: its program runs without network and privileges.
+/// The images of the tests, as listed by the conformance image, whose program runs without network and privileges.
 pub(crate) fn test_images(conformance: &str, env: &[(String, String)]) -> Result<Vec<String>> {
     const CONFINED: [&str; 9] = [
         "run",
@@ -47,14 +47,14 @@ pub(crate) fn test_images(conformance: &str, env: &[(String, String)]) -> Result
     Ok(listed.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
-/// What to show of docker's output.
+/// Output of docker to show.
 #[derive(PartialEq)]
 enum Show {
     /// Everything, on stderr.
     Progress,
     /// Only its stderr; stdout is returned.
     Errors,
-    /// Only its stderr, as part of the error when it fails.
+    /// Only its stderr, as part of the error on failure.
     Failure,
     Nothing,
 }
@@ -73,7 +73,7 @@ fn docker(words: &[&str], show: Show) -> Result<String> {
         });
         command.output()
     };
-    // Podman takes the same words.
+    // Podman takes the same arguments.
     let output = call("docker").or_else(|error| match error.kind() {
         ErrorKind::NotFound => call("podman").map_err(|_| error),
         _ => Err(error),

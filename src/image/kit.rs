@@ -1,7 +1,7 @@
-//! The kit: all that a version's conformance tests and other plugins need, in one image archive.
+//! The kit: everything that a version's conformance tests and other plugins need, in one image archive.
 //!
-//! Owns what stands in it beside images: what it is for, the lists of images and tests, the plugins, a script that loads it.
-//! They come first, so that nobody has to read gigabytes to know. Knows neither registries nor flags.
+//! Owns the files before the images: the description, the lists of images and tests, the plugins, a script that loads the
+//! kit. They come first, so that reading them does not take reading gigabytes. Knows neither registries nor flags.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -17,7 +17,7 @@ use base::archive::{Kind, Limits, Reader};
 use base::at::At as _;
 use base::oci::Beside;
 
-/// What the kit is for; its first file.
+/// Description of the kit, its first file.
 const ABOUT: &str = "kit.json";
 const IMAGES: &str = "images.txt";
 const TESTS: &str = "tests.txt";
@@ -29,17 +29,17 @@ const SUMS: &str = "SHA256SUMS";
 /// The files before the images: lists of one or two MiB, and a definition of each plugin.
 const MAX_FILES_BYTES: u64 = 64 << 20;
 
-/// Images that tests want to fail with: nobody can pull them, and that is what is tested.
+/// Images that tests expect to be unavailable.
 const NEVER_PULLED: [&str; 3] =
     ["invalid.registry.k8s.io/", "gcr.io/authenticated-image-pulling/", "gcr.io/k8s-authenticated-test/"];
 
-/// What stands beside the images.
+/// The kit's files other than images.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Kit {
     /// The version of Kubernetes, as `v1.33.1`; empty without conformance tests.
     pub kubernetes_version: String,
-    /// Our own image.
+    /// The image of this program.
     pub sonobuoy_image: String,
     /// The plugins that are built into the program.
     pub built_in: Vec<String>,
@@ -57,7 +57,7 @@ pub(crate) struct Kit {
 }
 
 impl Kit {
-    /// Reads what stands beside the images; none if this is an image archive, but no kit.
+    /// Reads a kit's files other than images; `None` if this is an image archive, but not a kit.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
         let broken = || format!("`{}` is not a kit, or it is damaged", path.display());
         let file = File::open(path).at("cannot read", path)?;
@@ -65,7 +65,7 @@ impl Kit {
         let (mut kit, mut names, mut left) = (None::<Self>, BTreeSet::new(), MAX_FILES_BYTES);
         loop {
             let entry = match reader.next_entry() {
-                // Something else that is looked for need not be a tar.
+                // Other inputs need not be a tar.
                 Ok(None) | Err(_) if kit.is_none() => return Ok(None),
                 entry => entry.with_context(broken)?.with_context(broken)?,
             };
@@ -94,7 +94,7 @@ impl Kit {
         }
     }
 
-    /// The files beside the images.
+    /// The files of the kit other than images.
     pub(crate) fn files(&self) -> Result<Vec<Beside>> {
         let lines = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let load = include_str!("../../scripts/load-kit").replace("@IMAGE@", &self.sonobuoy_image);
@@ -114,13 +114,13 @@ impl Kit {
     }
 }
 
-/// Whether an image is meant not to be pulled.
+/// Whether tests expect an image to be unavailable.
 pub(crate) fn is_never_pulled(image: &str) -> bool {
     NEVER_PULLED.iter().any(|place| image.starts_with(place))
 }
 
-/// Where the images of a kit are in a registry: the tests' own ones under what follows the part of their name that a file for
-/// `--e2e-repo-config` replaces, all others under the last part.
+/// Places of a kit's images in a registry: the tests' images under the rest of their name after the part that a file for
+/// `--e2e-repo-config` replaces, all others under the last component.
 pub(crate) struct Places<'a> {
     registry: &'a str,
     known: Vec<String>,
@@ -131,7 +131,7 @@ impl<'a> Places<'a> {
     pub(crate) fn new(registry: &'a str) -> Self {
         let known = translation::all_registries();
         let mut known: Vec<String> = known.values().filter_map(|v| v.as_str().map(str::to_owned)).collect();
-        // The longest that fits is the one that is replaced.
+        // Replace the longest matching prefix.
         known.sort_by_key(|place| std::cmp::Reverse(place.len()));
         Self { registry: registry.trim_end_matches('/'), known }
     }
@@ -146,7 +146,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The file for `--e2e-repo-config` by which the tests find their images in `registry`.
+/// The file for `--e2e-repo-config` that makes the tests use `registry`.
 pub(crate) fn repositories(registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
     let keys = translation::all_registries();
@@ -210,7 +210,7 @@ mod tests {
         for twice in &files[..3] {
             assert!(check(&[files[0], files[1], files[2], *twice, files[3]]).is_err(), "{} twice", twice.0);
         }
-        // The archive of four files, each of a header and a block, is cut before the checksums.
+        // The archive of four files, each with a header and a block, is cut before the checksums.
         let whole = pack(&files);
         for end in 1..whole.len().min(6 * 512) {
             assert!(

@@ -14,12 +14,12 @@ use base::at::At as _;
 use base::fetch::{Refused, fetch};
 use base::small;
 
-/// Unpacked; a real list has about 1 MiB.
+/// Maximum unpacked bytes of a list; a real one has about 1 MiB.
 const MAX_LIST_BYTES: u64 = 64 << 20;
-/// How many lists may refer to each other in a chain.
+/// Maximum length of a chain of references between lists.
 const MAX_REFERENCES: usize = 32;
 
-/// Each `[...]` in the names, with the number of tests that have it.
+/// Each `[...]` in the names, with the number of its tests.
 pub(crate) fn tags(names: &[String]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
     for name in names {
@@ -33,13 +33,13 @@ pub(crate) fn tags(names: &[String]) -> BTreeMap<&str, usize> {
     counts
 }
 
-/// The name in a line that the tests' own program prints, which begins with where the test stands.
+/// The name in a line of the test program's output, which begins with the test's location.
 pub(crate) fn listed(line: &str) -> Option<&str> {
     let (place, name) = line.trim().split_once(": ")?;
     place.contains(".go:").then_some(name.trim())
 }
 
-/// Where lists come from.
+/// Source of lists.
 pub(crate) enum Source<'a> {
     Stdin,
     File(&'a Path),
@@ -47,7 +47,7 @@ pub(crate) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// The complete list, sorted, including everything it refers to.
+    /// The complete list, sorted, with all its references resolved.
     pub(crate) fn whole(&self, name: &str, url: Option<&str>) -> anyhow::Result<Vec<String>> {
         let mut changes = Vec::new();
         let mut text = self.read(name)?;
@@ -58,7 +58,7 @@ impl Source<'_> {
             if seen > MAX_REFERENCES {
                 bail!("the list {name} leads to a chain of more than {MAX_REFERENCES} lists");
             }
-            // It becomes part of a path, so it must be a version.
+            // The reference becomes part of a path, so it must be a version.
             let other =
                 release::parse(&other).map_err(|why| anyhow!("the list {name} refers to another: {why}"))?;
             let base = match (self, url) {
@@ -70,11 +70,11 @@ impl Source<'_> {
             };
             changes.push(std::mem::replace(&mut text, base));
         }
-        // Lines are kept as they are: trailing blanks belong to the names.
+        // Lines are kept verbatim: trailing blanks belong to the names.
         let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
         for change in changes.iter().rev() {
             for line in change.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-                // Some tests share a name, and each of them has its own line.
+                // Some tests share a name; each has a separate line.
                 if let Some(name) = line.strip_prefix('-') {
                     names.iter().position(|known| known == name).map(|at| names.swap_remove(at));
                 } else {
@@ -82,7 +82,7 @@ impl Source<'_> {
                 }
             }
         }
-        // A list that refers to no other keeps its order.
+        // A list without references keeps its order.
         if !changes.is_empty() {
             names.sort();
         }
@@ -108,7 +108,7 @@ impl Source<'_> {
             Source::Online(base) => {
                 let url = format!("{base}/{name}.gz");
                 let bytes = fetch(&url, MAX_LIST_BYTES).map_err(|error| {
-                    // If the server cannot be reached, the list may still exist.
+                    // An unreachable server may have the list.
                     let missing = error.downcast_ref::<Refused>().is_some_and(Refused::is_not_found);
                     let what = if missing { "there is no list" } else { "failed to get the list" };
                     error.context(format!("{what} for Kubernetes {name}; use your own with `--input FILE`"))

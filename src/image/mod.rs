@@ -1,4 +1,4 @@
-//! The images that plugins need, and what depends on a Kubernetes version: tags, lists of tests.
+//! The images that plugins need, and the data that depends on a Kubernetes version: tags, lists of tests.
 //!
 //! Owns the names of images in other registries, calls to docker, and the combination of test lists. `base::oci` handles
 //! registries. Knows neither clusters nor flags.

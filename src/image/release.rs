@@ -12,7 +12,7 @@ pub(crate) fn of_server(version: &str) -> Option<String> {
     }
 }
 
-/// What a user means by `version`: it starts with `v`, and missing numbers are 0. It becomes the tag of an image.
+/// Normalises a user's `version`: starts with `v`, and missing numbers are 0. It becomes the tag of an image.
 pub(crate) fn parse(version: &str) -> Result<String, String> {
     let wrong = || format!("`{version}` is not a Kubernetes version; write it as v1.31.2");
     let (numbers, rest) = version.strip_prefix('v').and_then(numbers).ok_or_else(wrong)?;
@@ -26,7 +26,7 @@ pub(crate) fn parse(version: &str) -> Result<String, String> {
     Ok(format!("v{numbers}{rest}"))
 }
 
-/// Three numbers at the start of `text`, and what follows them.
+/// Three numbers at the start of `text`, and the rest.
 fn numbers(text: &str) -> Option<(String, &str)> {
     let end = text.find(['-', '+']).unwrap_or(text.len());
     let (head, rest) = text.split_at(end);

@@ -1,4 +1,4 @@
-//! The names of images if a cluster has its own registries.
+//! Image names in clusters with private registries.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 use crate::plugin;
 use base::json::json;
 
-/// Where images should come from or go to.
+/// Replacement of registries.
 pub(crate) enum Translation {
-    /// All in one registry, under the last part of their name.
+    /// All images in one registry, under the last component of their name.
     Registry(String),
-    /// From one registry to another.
+    /// Each registry replaced by another one.
     Registries(BTreeMap<String, String>),
 }
 
@@ -39,7 +39,7 @@ impl Translation {
     }
 }
 
-/// Where the images of the e2e tests come from, with the keys of a file for `--e2e-repo-config`.
+/// The registries of the e2e tests' images, with the keys of a file for `--e2e-repo-config`.
 pub(crate) fn registries() -> serde_json::Value {
     json!({
         "buildImageRegistry": "registry.k8s.io/build-image",
@@ -54,7 +54,7 @@ pub(crate) fn registries() -> serde_json::Value {
     })
 }
 
-/// The same, with those that only newer versions know.
+/// The same, including registries of newer versions.
 pub(super) fn all_registries() -> Map<String, Value> {
     let mut all = registries().as_object().cloned().unwrap_or_default();
     all.insert("cloudProviderGcpRegistry".into(), "registry.k8s.io/cloud-provider-gcp".into());

@@ -1,25 +1,25 @@
-//! Whether an image is where it would be pulled from, and for the architectures of the nodes.
+//! Verifies that an image is available in its registry, and for the architectures of the nodes.
 //!
-//! Asks registries, or looks into an archive. Starts no thread.
+//! Queries registries, or reads an archive. Starts no thread.
 
 use std::collections::BTreeSet;
 
 use base::oci::{self, Look, Reference};
 
-/// What is known of an image.
+/// Availability of an image.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Found {
-    /// It is there.
+    /// Available.
     Here(Look),
-    /// It is not.
+    /// Missing.
     Missing,
-    /// The registry does not let us see it.
+    /// The registry denies access.
     Refused(String),
-    /// Nobody answered, which says nothing about the nodes.
+    /// The registry did not respond, which says nothing about the nodes.
     Unknown(String),
 }
 
-/// Asks the registry of an image.
+/// Queries the registry of an image.
 pub(crate) fn ask(client: &oci::Client, image: &str) -> Found {
     match Reference::parse(image).and_then(|name| client.look(&name)) {
         Ok(Some(look)) => Found::Here(look),
@@ -30,7 +30,7 @@ pub(crate) fn ask(client: &oci::Client, image: &str) -> Found {
 }
 
 impl Found {
-    /// What keeps nodes of these architectures from running it, if anything does.
+    /// The reason why nodes of these architectures cannot run it, if any.
     pub(crate) fn trouble(&self, image: &str, architectures: &BTreeSet<String>) -> Option<String> {
         match self {
             Self::Unknown(_) => None,

@@ -9,12 +9,12 @@ use crate::names::{OWN_IMAGE, VERSION_PLACEHOLDER};
 use crate::plugin::{self, Definition, builtin};
 use base::oci::Reference;
 
-/// Where the images of the conformance tests are.
+/// Repository of the conformance image.
 pub(crate) const CONFORMANCE: &str = "registry.k8s.io/conformance";
-/// Where those of builds between releases are.
+/// Repository of its builds between releases.
 pub(crate) const CONFORMANCE_LATEST: &str = "gcr.io/k8s-staging-ci-images/conformance";
 
-/// What a set of plugins needs.
+/// The images of a set of plugins.
 pub(crate) struct Wanted {
     images: BTreeSet<String>,
     conformance: Option<String>,
@@ -28,8 +28,8 @@ impl Wanted {
         Self { images: BTreeSet::from([own.to_owned()]), conformance: None, version: None }
     }
 
-    /// Adds what a plugin needs, where `own` is the image of this program. The version of the cluster is only queried if an
-    /// image depends on it.
+    /// Adds the images of a plugin; `own` is the image of this program. Queries the version of the cluster only if an image
+    /// depends on it.
     pub(crate) fn add(
         &mut self,
         found: plugin::Found,
@@ -48,7 +48,7 @@ impl Wanted {
                 image = image.replace(VERSION_PLACEHOLDER, &version);
                 self.version = Some(version);
             }
-            // A definition of somebody's own may run other tests under that name.
+            // A user's definition of the same name may run other tests.
             if e2e && (built_in || Reference::parse(&image).is_ok_and(|name| is_conformance(&name))) {
                 self.conformance = Some(image.clone());
             }
@@ -62,7 +62,7 @@ impl Wanted {
         self.conformance.as_deref()
     }
 
-    /// Without the images that only the conformance image knows.
+    /// Without the images that only the conformance image can list.
     pub(crate) fn without_tests(self) -> BTreeSet<String> {
         self.images
     }
