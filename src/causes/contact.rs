@@ -1,26 +1,26 @@
-//! What a worker writes into its log when it cannot reach its aggregator, and what is read out of that log again.
+//! A worker's log message about an unreachable aggregator, written and parsed.
 
 const UNREACHED: &str = "cannot reach the aggregator: ";
 
-/// The words for it.
+/// Formats the message.
 pub(crate) fn unreached(why: &str) -> String {
     format!("{UNREACHED}{why}")
 }
 
-/// The last reason that a log gives in these words; as the logger writes texts, in quotes or without.
+/// The last reason in a log with this message, with or without the logger's quotes.
 pub(crate) fn why_unreached(log: &str) -> Option<String> {
     let line = log.lines().rev().find_map(|line| Some(line.split_once(UNREACHED)?.1))?;
     let why = unquoted(line);
     (!why.is_empty()).then_some(why)
 }
 
-/// What the last line of a log says: its message alone, if it is one of the logger's.
+/// The last line of a log; only the message if the logger wrote it.
 pub(crate) fn message(log: &str) -> String {
     let line = log.lines().last().unwrap_or_default();
     line.split_once(" msg=\"").map_or_else(|| line.to_owned(), |(_, rest)| unquoted(rest))
 }
 
-/// The text up to the quote that ends it.
+/// The text up to the closing quote.
 fn unquoted(line: &str) -> String {
     let mut why = String::new();
     let mut letters = line.chars();

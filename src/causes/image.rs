@@ -1,7 +1,7 @@
-//! Why an image does not come to a node, and the commands that bring it: the conformance image, which only the internet
-//! has, and images that are in no registry, such as this program's own before anybody has pushed it.
+//! Remedies for images that nodes cannot pull: the conformance image without internet access, and images in no registry,
+//! such as this program's own before it is pushed.
 
-/// What tells that its registry cannot be reached; waiting does not change that.
+/// Texts that indicate an unreachable registry, which is not temporary.
 const UNREACHABLE: &[&str] = &[
     "no such host",
     "server misbehaving",
@@ -13,10 +13,10 @@ const UNREACHABLE: &[&str] = &[
     "deadline exceeded",
     "timed out",
 ];
-/// What tells that the registry was reached, and has no such image.
+/// Texts that indicate a reachable registry without the image.
 const UNKNOWN: &[&str] = &["not found", "manifest unknown"];
 
-/// Where images belong that are loaded into nodes and pulled from nowhere.
+/// Prefix of images that are loaded into nodes and never pulled.
 const LOCAL: &str = "localhost/";
 
 /// Whether an image is in no registry.
@@ -24,7 +24,7 @@ pub(crate) fn is_local_image(image: &str) -> bool {
     image.starts_with(LOCAL)
 }
 
-/// The commands that bring an image to nodes that is in no registry, a line each.
+/// The commands that load an image without a registry into nodes, one per line.
 pub(crate) fn load_commands(image: &str) -> String {
     let name = image.strip_prefix(LOCAL).unwrap_or(image);
     format!(
@@ -36,7 +36,7 @@ pub(crate) fn load_commands(image: &str) -> String {
     )
 }
 
-/// What helps if an image is one that this program knows, and what the node says of it will hardly pass.
+/// The remedy for a missing image known to this program, unless the node's error is likely temporary.
 pub(crate) fn missing_image(image: &str, said: &str) -> Option<String> {
     if is_local_image(image) {
         let lines = load_commands(image).lines().map(str::trim).collect::<Vec<_>>().join("; ");

@@ -1,19 +1,19 @@
-//! The causes that everybody meets, and what helps.
+//! Common causes of failures, and their remedies.
 
 use super::{LOOKED_AT, head};
 
-/// A cause that is known, and what helps.
+/// A known cause and its remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    /// What it is.
+    /// The cause.
     pub title: &'static str,
-    /// What to do.
+    /// The remedy.
     pub remedy: &'static str,
-    /// Parts of texts that tell it, in small letters; `a&b` needs both.
+    /// Lower-case texts that indicate it; `a&b` needs both.
     needles: &'static [&'static str],
 }
 
-/// The known causes; the first that fits counts, so the special stand before the general.
+/// The known causes; the first match counts, so specific ones precede general ones.
 const KNOWN: &[Known] = &[
     Known {
         title: "a result cannot be read",
@@ -194,7 +194,7 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// The known cause that a text tells of.
+/// The known cause that a text indicates.
 pub(super) fn find(text: &str) -> Option<&'static Known> {
     let text = head(text, LOOKED_AT).to_lowercase();
     let tells = |needle: &&str| needle.split('&').all(|part| text.contains(part));

@@ -1,13 +1,13 @@
-//! What differs from one failure to the next of its kind, masked: numbers, addresses, identifiers, times, names of nodes.
+//! Masks the variable parts of failures: numbers, addresses, identifiers, times, names of nodes.
 
 use std::collections::HashSet;
 
 use super::frame;
 
-/// A port from here on was given by the system and says nothing.
+/// Ports from here on are assigned by the system, and masked.
 const EPHEMERAL: u32 = 10_000;
 
-/// A line with everything that differs from one failure to the next of its kind masked.
+/// A line with its variable parts masked.
 pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
     let mut out = String::with_capacity(line.len());
     let mut token = String::new();
@@ -30,7 +30,7 @@ pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
     out
 }
 
-/// Words after which a number says what happened.
+/// Words after which a number is significant.
 const TELLING: [&str; 7] = ["code", "status", "http", "answered", "signal", "port", "exit"];
 
 fn one(token: &str, before: &str, nodes: &HashSet<String>, out: &mut String) {
@@ -56,7 +56,7 @@ fn piece(part: &str, before: &str, nodes: &HashSet<String>, out: &mut String) {
     if part.parse::<std::net::Ipv6Addr>().is_ok() && part != "::" {
         return out.push_str("<ip>");
     }
-    // The end of an address of the newer kind stands before this token.
+    // An IPv6 address precedes this token.
     let mut host = out.ends_with("<ip>]");
     for (at, word) in part.split(':').enumerate() {
         if at > 0 {
@@ -80,7 +80,7 @@ fn piece(part: &str, before: &str, nodes: &HashSet<String>, out: &mut String) {
     }
 }
 
-/// Masks what stands between colons; tells whether it may be followed by a port.
+/// Masks the text between colons; returns whether a port may follow.
 fn piece_of(word: &str, before: &str, nodes: &HashSet<String>, out: &mut String) -> bool {
     let telling = TELLING.contains(&before.trim_end_matches(':').to_ascii_lowercase().as_str());
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
@@ -114,7 +114,7 @@ fn piece_of(word: &str, before: &str, nodes: &HashSet<String>, out: &mut String)
     false
 }
 
-/// What is left of a name: runs of digits and what Kubernetes makes up at the ends of names are masked.
+/// Masks runs of digits and Kubernetes' random suffixes in a name.
 fn segments(word: &str, out: &mut String) {
     let all: Vec<&str> = word.split('-').collect();
     for (at, segment) in all.iter().enumerate() {
@@ -146,7 +146,7 @@ fn segments(word: &str, out: &mut String) {
     }
 }
 
-/// The letters and digits of which Kubernetes makes up the ends of names.
+/// Whether Kubernetes uses a character in random suffixes.
 fn random(byte: u8) -> bool {
     b"bcdfghjklmnpqrstvwxz2456789".contains(&byte)
 }

@@ -1,7 +1,7 @@
-//! Why things fail: texts that mean the same become one cause, and the causes that everybody meets have a remedy.
+//! Groups failures by cause, and knows the remedies of common ones.
 //!
-//! Pure: texts in, values out. Owns what is masked (numbers, addresses, identifiers, times, names of nodes), which
-//! line of a failure speaks for it, and the table of remedies. Does not know where texts come from or how they are shown.
+//! Pure: texts in, values out. Owns the masking (numbers, addresses, identifiers, times, names of nodes), the choice of a
+//! failure's significant line, and the table of remedies. Does not know the origin or the display of texts.
 
 mod contact;
 mod image;
@@ -20,22 +20,22 @@ pub(crate) use image::{is_local_image, load_commands, missing_image};
 use mask::mask;
 pub(crate) use why::{Event, Why};
 
-/// How long the text of a cause may be.
+/// Maximum length of a cause.
 const CAUSE: usize = 200;
-/// How many lines of an example are kept, and how long each may be.
+/// Maximum lines of an example, and their maximum length.
 const LINES: usize = 6;
 const LINE: usize = 300;
-/// How many causes are told apart; what comes beyond is one more.
+/// Maximum distinct causes; further ones are combined.
 const CAUSES: usize = 2_000;
-/// How much of a failure is looked at for the line that speaks for it.
+/// Maximum bytes of a failure searched for its significant line.
 const LOOKED_AT: usize = 64 << 10;
 
-/// What helps against the cause that a text tells of, where that is known.
+/// The remedy for the cause that a text indicates, if known.
 pub(crate) fn remedy(text: &str) -> Option<&'static str> {
     known::find(text).map(|known| known.remedy)
 }
 
-/// A text with what helps, unless it says that itself: it does after a semicolon.
+/// Appends the remedy to a text, unless the text has one, which follows a semicolon.
 pub(crate) fn advised(text: &str) -> String {
     match remedy(text).filter(|_| !text.contains("; ")) {
         Some(remedy) => format!("{text}; {remedy}"),
@@ -48,39 +48,39 @@ pub(crate) fn advised(text: &str) -> String {
 pub(crate) struct Failure<'a> {
     /// The plugin.
     pub plugin: &'a str,
-    /// The node, if it belongs to one.
+    /// The node, if the failure is specific to one.
     pub node: Option<&'a str>,
     /// The name of the test.
     pub test: &'a str,
-    /// Everything that is said about it; empty if nothing is.
+    /// The whole message; empty without one.
     pub text: &'a str,
-    /// What its plugin says helps.
+    /// The plugin's remedy.
     pub remedy: Option<&'a str>,
-    /// Where its plugin says more stands.
+    /// The plugin's link to more information.
     pub link: Option<&'a str>,
 }
 
-/// Failures that have one cause.
+/// Failures with a common cause.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cause {
-    /// What they have in common.
+    /// Their common text.
     pub cause: String,
-    /// How many there are.
+    /// The number of failures.
     pub count: u64,
-    /// Of how many tests, by name.
+    /// The number of distinct tests, by name.
     pub tests: usize,
-    /// On how many nodes; 0 where none is known.
+    /// The number of nodes; 0 if unknown.
     pub nodes: usize,
-    /// Of which plugins.
+    /// The plugins concerned.
     pub plugins: Vec<String>,
-    /// One of them.
+    /// One of the failures.
     pub example: Example,
-    /// What helps.
+    /// The remedy.
     pub remedy: Option<String>,
-    /// Where more stands.
+    /// Link to more information.
     pub link: Option<String>,
-    /// Its number, in the order in which causes were met.
+    /// Its number, in order of first occurrence.
     #[serde(skip)]
     pub place: usize,
     #[serde(skip)]
@@ -90,13 +90,13 @@ pub(crate) struct Cause {
 /// One failure of a cause.
 #[derive(Debug, Serialize)]
 pub(crate) struct Example {
-    /// Its plugin.
+    /// The plugin.
     pub plugin: String,
-    /// Its node.
+    /// The node.
     pub node: Option<String>,
-    /// Its test.
+    /// The test.
     pub test: String,
-    /// Its first lines, from the one that speaks for it.
+    /// The first lines, starting with the significant one.
     pub lines: Vec<String>,
 }
 
@@ -109,17 +109,17 @@ pub(crate) struct Causes {
 }
 
 impl Causes {
-    /// Begins; `nodes` are names that are masked.
+    /// An empty collection; `nodes` are the names to mask.
     pub(crate) fn new<'n>(nodes: impl IntoIterator<Item = &'n str>) -> Self {
         Self { nodes: nodes.into_iter().map(str::to_owned).collect(), ..Self::default() }
     }
 
-    /// The cause of a text, as it groups.
+    /// The cause of a text, as used for grouping.
     pub(crate) fn name(&self, failure: &Failure<'_>) -> String {
         let text = head(failure.text, LOOKED_AT);
         let mut lines = text.lines().skip(speaking(text));
         let line = lines.next().unwrap_or_default().trim_end();
-        // It announces what it is about.
+        // A line that ends in a colon announces the next one.
         let next = lines.find(|line| !line.trim().is_empty()).filter(|_| line.ends_with(':'));
         let line = &next.map_or_else(|| line.to_owned(), |next| format!("{line} {}", next.trim()));
         if line.trim().is_empty() {
@@ -128,7 +128,7 @@ impl Causes {
         cut(&mask(once(line), &self.nodes), CAUSE).into_owned()
     }
 
-    /// Takes a failure in; returns the place of its cause.
+    /// Adds a failure; returns the index of its cause.
     pub(crate) fn add(&mut self, failure: &Failure<'_>) -> usize {
         let mut name = self.name(failure);
         if self.list.len() >= CAUSES && !self.of.contains_key(&name) {
@@ -143,7 +143,7 @@ impl Causes {
         place
     }
 
-    /// The causes, those of most failures first.
+    /// The causes, by descending number of failures.
     pub(crate) fn list(mut self) -> Vec<Cause> {
         self.list.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.cause.cmp(&b.cause)));
         self.list
@@ -189,7 +189,7 @@ impl Cause {
         }
     }
 
-    /// How many tests on how many nodes, for people.
+    /// The numbers of tests and nodes, for display.
     pub(crate) fn extent(&self) -> String {
         let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         match self.nodes {
@@ -205,7 +205,7 @@ fn digest(value: &impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-/// A line that says one thing twice, as files do that give a message beside the text that begins with it, says it once.
+/// Removes a repetition from a line, as in files with a message beside the text that begins with it.
 fn once(line: &str) -> &str {
     let doubled = ["", "[FAILED] ", "Error: "].iter().find_map(|between| {
         let half = line.len().checked_sub(between.len() + 1)? / 2;
@@ -217,14 +217,14 @@ fn once(line: &str) -> &str {
     line.strip_prefix("[FAILED] ").unwrap_or(line)
 }
 
-/// Which line of a failure speaks for it: the first that tells a known cause, else the first that is no frame around it.
+/// Index of the significant line of a failure: the first with a known cause, else the first that is not a bare location.
 fn speaking(text: &str) -> usize {
     let lines = || text.lines().enumerate().take(400);
     let told = lines().find(|(_, line)| !frame(line) && known::find(line).is_some());
     told.or_else(|| lines().find(|(_, line)| !frame(line))).map_or(0, |(at, _)| at)
 }
 
-/// Whether a line says where something happened and not what.
+/// Whether a line contains only a location.
 fn frame(line: &str) -> bool {
     let line = line.trim().trim_end_matches([':', '{', '}', ',']).trim();
     let place = |word: &str| {
@@ -275,7 +275,7 @@ mod tests {
                 "timed out waiting for the condition",
             ),
             ("[FAILED] something odd\nIn [It] at: test/e2e/a.go:12 @ 01/02/26", "something odd"),
-            // A message, and the text that begins with it.
+            // A message, followed by the text that begins with it.
             ("something odd [FAILED] something odd\nIn [It] at: test/e2e/a.go:12", "something odd"),
             ("odd: 1 odd: 1\nmore", "odd: <n>"),
             (

@@ -1,55 +1,55 @@
-//! Why a run failed as a whole: the document that its archive keeps, and the sentences that reports begin with.
+//! Why a run failed as a whole: the document in its archive, and the introduction of reports.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Causes, Failure};
 
-/// So many causes are kept; those of most results first.
+/// Maximum causes kept, by descending number of results.
 const MAX_CAUSES: usize = 20;
-/// So many of them are told in a report.
+/// Maximum causes in a report.
 const MAX_TOLD: usize = 3;
 
 /// An error in the place of a result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Event {
-    /// When it was noted, RFC 3339.
+    /// Time of the error, RFC 3339.
     pub time: String,
     /// The plugin.
     pub plugin: String,
     /// The node, `global` for a plugin that runs once.
     pub node: String,
-    /// What it says.
+    /// The error message.
     pub error: String,
 }
 
-/// What several errors have in common.
+/// The common cause of several errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Reason {
-    /// The first line that tells it, with what differs masked.
+    /// The first significant line, masked.
     cause: String,
-    /// Of how many results.
+    /// The number of results.
     count: u64,
-    /// On how many nodes; 0 for plugins that run once.
+    /// The number of nodes; 0 for plugins that run once.
     nodes: usize,
-    /// What helps.
+    /// The remedy.
     remedy: Option<String>,
 }
 
-/// Why a run brought nothing.
+/// Why a run has no results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Why {
-    /// How many results were expected.
+    /// The number of expected results.
     results: u64,
-    /// What happened first.
+    /// The first error.
     first: Event,
     causes: Vec<Reason>,
 }
 
 impl Why {
-    /// From all errors of a run, of which there is at least one.
+    /// Summarises all errors of a run, which must not be empty.
     pub(crate) fn new(mut errors: Vec<Event>) -> Self {
         errors.sort_by(|a, b| a.time.cmp(&b.time));
         let mut causes = Causes::new(errors.iter().map(|error| error.node.as_str()));
@@ -70,7 +70,7 @@ impl Why {
         }
     }
 
-    /// For people: what happened, the causes by count, each with what helps, and the first event.
+    /// Formats for display: the outcome, the causes by count, each with its remedy, and the first event.
     pub(crate) fn sentences(&self) -> Vec<String> {
         let mut told = vec![match self.results {
             1 => "The run failed as a whole: its only result did not arrive.".to_owned(),
