@@ -1,4 +1,4 @@
-//! The configuration as the aggregator finds it: which file, what missing keys mean, and its own address.
+//! Loads the aggregator's configuration: candidate files, the meaning of missing keys, and the advertised address.
 //!
 //! As in the original, a missing key means zero, except where zero would only break the run (no port, no results folder,
 //! no search path): those get the default.
@@ -12,12 +12,12 @@ use super::Run;
 use crate::names::{VERSION, env};
 use base::at::At as _;
 
-/// The system's file, which comes second.
+/// The system's file, the second candidate.
 const SYSTEM: &str = "/etc/sonobuoy/config.json";
 /// The file in the working directory.
 const LOCAL: &str = "config.json";
 
-/// What the aggregator learns from its environment.
+/// The aggregator's environment.
 pub(crate) struct Environment<'e> {
     /// An environment variable's value, if it is set.
     pub variable: &'e dyn Fn(&str) -> Option<String>,
@@ -51,7 +51,7 @@ fn first(candidates: &[PathBuf]) -> Result<(&Path, String)> {
     anyhow::bail!("no configuration: there is no {}; set SONOBUOY_CONFIG to one", names.join(" and no "))
 }
 
-/// Fills in what must not be empty, and what only this machine knows.
+/// Fills in required values, and those that only this machine knows.
 fn complete(run: &mut Run, environment: &Environment) {
     let default = Run::default();
     run.version = VERSION.into();
@@ -89,12 +89,12 @@ fn complete(run: &mut Run, environment: &Environment) {
     if told.is_empty() {
         run.server.advertise_address = advertised(run.server.bind_port, environment);
     } else if told.parse::<Ipv6Addr>().is_ok() {
-        // It becomes part of URLs.
+        // The address becomes part of URLs.
         run.server.advertise_address = format!("[{told}]");
     }
 }
 
-/// How workers reach the aggregator: the pod's address, else the machine's name. Only IPv6 gets brackets.
+/// The address for workers: the pod's, else the machine's name. Only IPv6 gets brackets.
 fn advertised(port: i64, environment: &Environment) -> String {
     match (environment.variable)(env::ADVERTISE_IP).filter(|ip| !ip.is_empty()) {
         Some(ip) if ip.parse::<Ipv6Addr>().is_ok() => format!("[{ip}]:{port}"),
@@ -106,7 +106,7 @@ fn advertised(port: i64, environment: &Environment) -> String {
     }
 }
 
-/// Whether a text can be the ID of a run, which becomes part of the names of files and objects.
+/// Whether a text is a valid ID of a run, which becomes part of the names of files and objects.
 pub(crate) fn is_run(id: &str) -> bool {
     (1..=128).contains(&id.len())
         && !id.starts_with('.')

@@ -1,4 +1,4 @@
-//! How long plugin pods may be in trouble: every value with its reason and its default.
+//! Time limits for temporary problems of plugin pods: every value with its reason and its default.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use serde::{Serialize, Serializer};
 
 use base::clock;
 
-/// How long trouble may last before it counts as a failure.
+/// Duration after which a problem counts as a failure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Grace {
     /// A pod that no node accepts: an autoscaler needs minutes to add one.
     #[serde(serialize_with = "span")]
     pub unschedulable: Duration,
-    /// An image that cannot be pulled: registries come back.
+    /// An image that cannot be pulled: registries may recover.
     #[serde(serialize_with = "span")]
     pub image_pull: Duration,
     /// A container that cannot be created, usually because of a missing config map or secret.
@@ -22,22 +22,22 @@ pub(crate) struct Grace {
     /// A container that has exited while the result is outstanding: a sidecar may still be working on it.
     #[serde(serialize_with = "span")]
     pub terminated: Duration,
-    /// How often a container may be restarted.
+    /// Maximum restarts of a container.
     pub restarts: u64,
-    /// A pod whose containers all succeeded without a result: it may be on its way.
+    /// A pod whose containers all succeeded without a result, which may be in transit.
     #[serde(serialize_with = "span")]
     pub ended: Duration,
     /// An expected node without a pod, counted from the last pod of the plugin that appeared on any node: in a large cluster
     /// the controller takes minutes to create them all.
     #[serde(serialize_with = "span")]
     pub no_pod: Duration,
-    /// A running worker that was never heard from: the network blocks it, or its clock is wrong.
+    /// A running worker without any contact: the network blocks it, or its clock is wrong.
     #[serde(serialize_with = "span")]
     pub silence: Duration,
-    /// A worker that was heard from and sends no more heartbeats: its node may be rebooting.
+    /// A worker whose heartbeats stopped: its node may be rebooting.
     #[serde(serialize_with = "span")]
     pub silent: Duration,
-    /// A node that is not ready: it may be rebooting, as some tests make it do.
+    /// A node that is not ready: it may be rebooting, which some tests cause.
     #[serde(serialize_with = "span")]
     pub node_lost: Duration,
 }

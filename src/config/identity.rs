@@ -1,15 +1,15 @@
-//! How workers prove who they are.
+//! Authentication of workers.
 
 use serde::Serialize;
 
-/// A run's setting for it.
+/// The mode of authentication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Identity {
-    /// Each with its own certificate if possible, else with the plugin's.
+    /// Each worker with a separate certificate if possible, else with the plugin's.
     #[default]
     Auto,
-    /// Each with its own certificate.
+    /// Each worker with a separate certificate.
     Node,
     /// All workers of a plugin with one certificate.
     Plugin,

@@ -1,6 +1,6 @@
-//! Limits of what a run may use, section by section: every key with its default. 0 means no limit where it says so.
+//! Limits of a run's resources, section by section: every key with its default. 0 means unlimited where documented.
 //!
-//! The table in `aggregator::limits` says to whom each of them applies, and what happens beyond it.
+//! The table in `aggregator::limits` defines the subject of each limit, and the effect of exceeding it.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) struct Limits {
     pub snapshot: Snapshot,
 }
 
-/// How much one worker may send, and how much of the disk stays free.
+/// Maximum data of one worker, and the reserved disk space.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Results {
@@ -48,9 +48,9 @@ pub(crate) struct Results {
     pub unpacked_bytes: u64,
     /// Entries of that archive.
     pub entries: u64,
-    /// Bytes that stay free on the aggregator's disk, so that status, logs and errors can still be written.
+    /// Bytes reserved on the aggregator's disk for status, logs and errors.
     pub free_bytes: u64,
-    /// Files and folders that can still be created there, for the same reason.
+    /// Files and folders reserved there, for the same reason.
     pub free_inodes: u64,
 }
 
@@ -66,7 +66,7 @@ impl Default for Results {
     }
 }
 
-/// How much of the disk all results of a plugin may use. 0 means an equal share, plus whatever no other plugin can need.
+/// Maximum disk usage of all results of a plugin. 0 means an equal share, plus space that no other plugin can need.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Share {
@@ -76,11 +76,11 @@ pub(crate) struct Share {
     pub inodes: u64,
 }
 
-/// How much of the disk a run may use.
+/// Maximum disk usage of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Whole {
-    /// Bytes of the volume: half for results, half for the archive made from them. 0 means no limit.
+    /// Bytes of the volume: half for results, half for the archive made from them. 0 means unlimited.
     pub bytes: u64,
 }
 
@@ -90,7 +90,7 @@ impl Default for Whole {
     }
 }
 
-/// How much of the aggregator's memory progress updates may use.
+/// Maximum memory of the aggregator for progress updates.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Progress {
@@ -112,7 +112,7 @@ impl Default for Progress {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Connections {
-    /// Threads, each of which serves one connection at a time; more connections wait.
+    /// Threads, each of which serves one connection at a time; further connections wait.
     pub threads: u64,
 }
 
@@ -122,14 +122,14 @@ impl Default for Connections {
     }
 }
 
-/// Former keys of `Connections`, which are accepted and have no effect.
+/// Former keys of `Connections`, accepted without effect.
 pub(super) const UNUSED_CONNECTIONS: [&str; 5] = ["strangers", "known", "small", "uploads", "waiting"];
 
-/// What processing the results of one plugin may use.
+/// Limits for processing the results of one plugin.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Processing {
-    /// How long: a GiB of results takes a minute.
+    /// Timeout; a GiB of results takes a minute.
     #[serde(serialize_with = "grace::span")]
     pub time: Duration,
 }
@@ -140,12 +140,12 @@ impl Default for Processing {
     }
 }
 
-/// How long the snapshot and the logs may take after the plugins have ended.
+/// Time limit of the snapshot and the logs after the plugins have ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Snapshot {
-    /// After this long, nodes that have not answered are not queried any more; a tenth of the run's own limit later
-    /// everything ends. 0 means no limit.
+    /// After this long, stops querying nodes that have not responded; a tenth of the run's time limit later everything ends.
+    /// 0 means unlimited.
     #[serde(serialize_with = "grace::span")]
     pub time: Duration,
 }
@@ -157,7 +157,7 @@ impl Default for Snapshot {
 }
 
 impl Limits {
-    /// The keys of a section, which is named in lower case; `None` if there is no such section.
+    /// The keys of a section, given in lower case; `None` for an unknown section.
     pub(super) fn section(&mut self, name: &str) -> Option<Vec<(&'static str, &mut dyn Overlay)>> {
         Some(match name {
             "results" => vec![

@@ -31,7 +31,7 @@ pub(crate) use redaction::{Field, Redaction};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Run {
-    /// For people.
+    /// A free-text description.
     pub description: String,
     /// Identifies this run; the aggregator generates one if it is empty.
     #[serde(rename = "UUID")]
@@ -40,26 +40,26 @@ pub(crate) struct Run {
     pub version: String,
     /// The folder inside plugin pods for results.
     pub results_dir: String,
-    /// Where `query` writes.
+    /// Output folder of `query`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub query_dir: String,
-    /// What to query, by plural name; `None` means everything but secrets.
+    /// Resources to query, by plural name; `None` means everything but secrets.
     pub resources: Option<Vec<String>>,
-    /// Which namespaces and objects to query.
+    /// Namespaces and objects to query.
     pub filters: Filters,
-    /// Which logs to take, and how much of them.
+    /// Limits, including the selection of pod logs.
     pub limits: Limits,
-    /// Requests per second while querying; 0 leaves it to the client.
+    /// Requests per second while querying; 0 means the client's default.
     #[serde(rename = "QPS", skip_serializing_if = "is_zero", serialize_with = "short_float")]
     pub qps: f64,
-    /// Requests that may come at once while querying.
+    /// Maximum burst of requests while querying.
     #[serde(skip_serializing_if = "is_zero")]
     pub burst: i64,
-    /// Where the aggregator listens.
+    /// Addresses and ports of the aggregator.
     pub server: Server,
-    /// Which of the definitions to run; `None` means all.
+    /// Selected definitions; `None` means all.
     pub plugins: Option<Vec<Selection>>,
-    /// Where the aggregator looks for definitions.
+    /// Folders with definitions.
     pub plugin_search_path: Option<Vec<String>>,
     /// The namespace of the run.
     pub namespace: String,
@@ -68,9 +68,9 @@ pub(crate) struct Run {
     pub skip_plugins: bool,
     /// The image of aggregator and workers.
     pub worker_image: String,
-    /// When to pull our own images.
+    /// Pull policy of the aggregator's and workers' image.
     pub image_pull_policy: String,
-    /// Whether that policy applies to plugins' images too.
+    /// Whether that policy applies to plugins' images, too.
     #[serde(skip_serializing_if = "is_zero")]
     pub force_image_pull_policy: bool,
     /// The name of one pull secret for all pods.
@@ -85,7 +85,7 @@ pub(crate) struct Run {
     pub aggregator_tolerations: Vec<BTreeMap<String, String>>,
     /// The service account of the run.
     pub service_account_name: String,
-    /// That account already exists.
+    /// Whether that account already exists.
     #[serde(skip_serializing_if = "is_zero")]
     pub existing_service_account: bool,
     /// A file with registry credentials for the e2e tests.
@@ -99,33 +99,33 @@ pub(crate) struct Run {
     pub progress_updates_port: String,
     /// The aggregator's user: `nonroot` or `none`.
     pub security_context_mode: String,
-    /// How long plugin pods may be in trouble.
+    /// Time limits for temporary problems of plugin pods.
     #[serde(skip_serializing_if = "is_zero")]
     pub graces: Grace,
-    /// How long individual plugins may take, by name, overriding their definition and `Server`; 0 means forever.
+    /// Time limits of plugins by name, overriding their definition and `Server`; 0 means unlimited.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "grace::spans")]
     pub plugin_timeouts: BTreeMap<String, Duration>,
-    /// What to hide in the snapshot.
+    /// Redaction of the snapshot.
     #[serde(skip_serializing_if = "is_zero")]
     pub redaction: Redaction,
-    /// How workers prove who they are.
+    /// Authentication of workers.
     #[serde(skip_serializing_if = "is_zero")]
     pub identity: Identity,
-    /// How many times the failed tests of a plugin are started again.
+    /// Maximum repetitions of a plugin's failed tests.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_failed: i64,
     /// The interrupted run whose remaining tests this one runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resumes: String,
-    /// The tests that run has run: why each failed, nothing for those that passed.
+    /// The finished tests of that run, with the error of each failed one; empty for each passed one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resumed_tests: BTreeMap<String, String>,
 }
 
-/// More attempts than this hide what is broken.
+/// Maximum repetitions; more would hide defects.
 pub(crate) const MAX_ATTEMPTS: i64 = 10;
 
-/// Which namespaces and objects to query.
+/// Namespaces and objects to query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Filters {
@@ -135,7 +135,7 @@ pub(crate) struct Filters {
     pub label_selector: String,
 }
 
-/// Which pod logs to take, and how much of them.
+/// Selection of pod logs, and limits for each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct PodLogs {
@@ -149,11 +149,11 @@ pub(crate) struct PodLogs {
     pub label_selector: String,
     /// The logs of the container before the last restart.
     pub previous: bool,
-    /// How far back, in seconds.
+    /// Maximum age in seconds.
     pub since_seconds: Option<i64>,
-    /// How far back, as a time in RFC 3339.
+    /// Earliest time, RFC 3339.
     pub since_time: Option<String>,
-    /// With a time before each line.
+    /// Whether to prefix each line with a timestamp.
     pub timestamps: bool,
     /// At most this many last lines.
     pub tail_lines: Option<i64>,
@@ -161,7 +161,7 @@ pub(crate) struct PodLogs {
     pub limit_bytes: Option<i64>,
 }
 
-/// Where the aggregator listens.
+/// Addresses and ports of the aggregator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Server {
     /// The address to listen on.
@@ -170,13 +170,13 @@ pub(crate) struct Server {
     /// The port to listen on; 0 for any.
     #[serde(rename = "bindport")]
     pub bind_port: i64,
-    /// How workers reach it.
+    /// The address for workers.
     #[serde(rename = "advertiseaddress")]
     pub advertise_address: String,
-    /// How long plugins may take; 0 means forever.
+    /// Time limit of plugins; 0 means unlimited.
     #[serde(rename = "timeoutseconds")]
     pub timeout_seconds: i64,
-    /// The port where it serves its status to the outside; 0 for none.
+    /// Port of the external status service; 0 means none.
     #[serde(rename = "statusport", skip_serializing_if = "is_zero")]
     pub status_port: i64,
 }
@@ -271,7 +271,7 @@ impl Run {
         }
     }
 
-    /// Applies a configuration file to these settings: what it does not name is unchanged.
+    /// Applies a configuration file to these settings; values that it lacks are unchanged.
     pub(crate) fn overlay(&mut self, text: &str) -> Result<(), Error> {
         read::overlay(self, text)
     }
@@ -282,7 +282,7 @@ impl Run {
     }
 }
 
-/// The image of aggregator and workers: loaded into nodes, never pulled by accident.
+/// The default image of aggregator and workers: loaded into nodes, never pulled by accident.
 pub(crate) fn default_image() -> String {
     let registry = sys::variable("SONOBUOY_DEV_REPO");
     format!("{}/sonobuoy:{}", registry.as_deref().unwrap_or("localhost"), names::VERSION)

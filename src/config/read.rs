@@ -1,4 +1,4 @@
-//! Applies configuration files to settings, as Go does: case does not matter in keys, unknown keys are ignored, lists are
+//! Applies configuration files to settings, as Go does: keys are case-insensitive, unknown keys are ignored, lists are
 //! replaced, maps are merged; null clears lists and optional values and leaves everything else alone.
 
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ fn limits(limits: &mut Limits, section: &str, path: &str, node: &Node) -> Result
         }
         match fields.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(key)) {
             Some((_, limit)) => limit.overlay(path, node),
-            // Version 0.60.0 had it; memory is bounded without.
+            // A key of version 0.60.0; memory is now bounded without it.
             None if path.eq_ignore_ascii_case("Limits.Processing.MemoryBytes") => Ok(()),
             // Ignoring an unknown limit would mean having no limit.
             None => {

@@ -1,15 +1,15 @@
-//! What to hide in a snapshot beyond the built-in rules: from a run's configuration or a file of rules.
+//! Redaction rules in addition to the built-in ones: from a run's configuration or a file of rules.
 
 use serde::Serialize;
 
 use super::{is_zero, read};
 use base::yaml::Error;
 
-/// Rules in addition to the built-in ones, or none at all.
+/// Additional rules, or no redaction at all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Redaction {
-    /// Hides nothing at all.
+    /// Disables redaction.
     #[serde(skip_serializing_if = "is_zero")]
     pub off: bool,
     /// Patterns for names of environment variables.
@@ -34,7 +34,7 @@ pub(crate) struct Field {
 }
 
 impl Redaction {
-    /// Adds the rules of a YAML or JSON file. Giving rules means that something should be hidden.
+    /// Adds the rules of a YAML or JSON file, and enables redaction.
     pub(crate) fn add(&mut self, file: &str) -> Result<(), Error> {
         let more = read::rules(file)?;
         self.off = false;
