@@ -1,7 +1,6 @@
-//! What the JUnit file of a conformance run says, one test after the other: which required tests passed, which did not,
-//! and how the suite was started.
+//! Reads the JUnit file of a conformance run: required tests by outcome, and the options of the suite.
 //!
-//! Judges nothing by itself, and knows nothing of the log beside it.
+//! Does not judge, and knows nothing of the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
@@ -10,30 +9,30 @@ use crate::item::plain;
 use crate::report::is_suite_node;
 use base::xml::{Lexer, Token};
 
-/// What marks a required test in its name.
+/// Marks a required test in its name.
 const REQUIRED: &str = "[Conformance]";
-/// A JUnit file, read.
+/// The relevant content of a JUnit file.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Junit {
-    /// How the suite was started, as Ginkgo notes since its second version.
+    /// The options of the suite, which Ginkgo records since version 2.
     pub properties: BTreeMap<String, String>,
-    /// How many tests it lists.
+    /// The number of tests.
     pub tests: usize,
-    /// How many of them ran.
+    /// The number of tests that ran.
     pub ran: usize,
-    /// Required tests that passed, once each and at once.
+    /// Required tests that passed exactly once, at the first attempt.
     pub passed: BTreeSet<String>,
     /// Required tests that did not run.
     pub skipped: BTreeSet<String>,
     /// Required tests that failed.
     pub failed: BTreeSet<String>,
-    /// Required tests that passed after they had failed.
+    /// Required tests that passed after a failure.
     pub flaky: BTreeSet<String>,
     /// Required tests that are listed more than once.
     pub repeated: BTreeSet<String>,
 }
 
-/// What became of one test.
+/// Outcome of one test.
 #[derive(Default)]
 struct Outcome {
     skipped: bool,
@@ -42,7 +41,7 @@ struct Outcome {
 }
 
 impl Junit {
-    /// Reads a file to its end.
+    /// Reads a whole file.
     pub(super) fn read(input: impl BufRead) -> anyhow::Result<Self> {
         let mut lexer = Lexer::new(input);
         let mut junit = Self::default();
@@ -71,12 +70,12 @@ impl Junit {
         Ok(junit)
     }
 
-    /// The names of the required tests that it lists.
+    /// The number of required tests.
     pub(super) fn required(&self) -> usize {
         [&self.passed, &self.skipped, &self.failed, &self.flaky].iter().map(|set| set.len()).sum()
     }
 
-    /// Whether it lists a required test of this name, with or without what Ginkgo puts before it.
+    /// Whether it lists a required test of this name, with or without Ginkgo's prefix.
     pub(super) fn lists(&self, name: &str) -> bool {
         let name = plain(name);
         [&self.passed, &self.skipped, &self.failed, &self.flaky].iter().any(|set| set.contains(name))
@@ -105,7 +104,7 @@ impl Junit {
     }
 }
 
-/// What the elements inside the test say that was just opened.
+/// Outcome of the current test, from the elements inside it.
 fn outcome(lexer: &mut Lexer<impl BufRead>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     loop {

@@ -1,35 +1,35 @@
-//! What the log of a conformance run says: the suite's last words, its seed, and the versions of tests and server if it is verbose.
+//! Reads the log of a conformance run: the suite's final result, its seed, and the versions of tests and server if verbose.
 //!
-//! Lines are cut, never kept: a line of dots may be long, a log has gigabytes.
+//! Long lines are cut and none are stored: a line of dots may be long, and a log has gigabytes.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Read as _};
 
 use super::minor;
 
-/// No line that counts is longer.
+/// Maximum bytes of a relevant line.
 const MAX_LINE_BYTES: u64 = 4 << 10;
 
-/// How a verbose log names the versions of tests and server.
+/// Prefixes of the versions of tests and server in a verbose log.
 const VERSIONS: [(&str, &str); 2] = [("tests", "e2e test version: "), ("server", "kube-apiserver version: ")];
 
-/// A log, read.
+/// The relevant content of a log.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Log {
-    /// The minor versions of `tests` and `server`, if it is verbose.
+    /// The minor versions of `tests` and `server`, if the log is verbose.
     pub versions: BTreeSet<(&'static str, String)>,
     /// The seeds of the order of tests.
     pub seeds: BTreeSet<String>,
-    /// How many tests ran, of how many, for each time that a suite ended.
+    /// The numbers of tests that ran and of all tests, for each end of a suite.
     pub ends: Vec<(usize, usize)>,
-    /// The counts behind `Passed`, `Failed`, `Pending` and `Flaked` of the last one.
+    /// The counts of `Passed`, `Failed`, `Pending` and `Flaked` of the last suite.
     pub counts: [usize; 4],
-    /// Whether its last word is that the suite passed.
+    /// Whether the last result is that the suite passed.
     pub passed: bool,
 }
 
 impl Log {
-    /// Reads a log to its end.
+    /// Reads a whole log.
     pub(super) fn read(mut input: impl BufRead) -> std::io::Result<Self> {
         let mut log = Self::default();
         let mut line = Vec::new();
@@ -74,7 +74,7 @@ impl Log {
     }
 }
 
-/// A line without the colours of a terminal.
+/// A line without terminal colours.
 fn plain(line: &str) -> String {
     let mut parts = line.split("\x1b[");
     let first = parts.next().unwrap_or_default().to_owned();

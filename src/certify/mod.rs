@@ -1,8 +1,8 @@
-//! Whether the archive of a conformance run is what the certification programme asks for, and its submission.
+//! Checks whether the archive of a conformance run meets the certification programme, and writes its submission.
 //!
-//! Owns the programme's rules as far as files can tell: it asks no network, so it does not know which versions are still
-//! accepted or whether a product's pages answer. What is wrong becomes findings, all of them at once; only what cannot be
-//! read at all is an error.
+//! Owns the programme's rules as far as files can prove them: without network access, it does not know which versions are
+//! still accepted or whether a product's pages are reachable. Reports all problems as findings; only unreadable input is an
+//! error.
 
 mod junit;
 mod log;
@@ -29,21 +29,21 @@ use log::Log;
 
 /// The plugin that runs the tests.
 const E2E: &str = "e2e";
-/// What a certified run focuses on.
+/// Focus of a certified run.
 const FOCUS: &str = r"\[Conformance\]";
 /// The log of the tests.
 const LOG: &str = "e2e.log";
-/// The maximum number of tests that a finding names.
+/// Maximum tests named in a finding.
 const MAX_NAMES: usize = 10;
 
-/// What keeps an archive from being certified.
+/// A problem that prevents certification.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Finding {
-    /// The file that shows it.
+    /// The file with the evidence.
     pub file: String,
-    /// What it is.
+    /// Description of the problem.
     pub what: String,
-    /// The tests that it is about.
+    /// The tests concerned.
     pub tests: Vec<String>,
 }
 
@@ -60,20 +60,20 @@ impl fmt::Display for Finding {
     }
 }
 
-/// An archive that was looked at.
+/// An examined archive.
 pub(crate) struct Candidate {
-    /// The version of Kubernetes, as `v1.33`; empty if nothing tells.
+    /// The version of Kubernetes, as `v1.33`; empty if unknown.
     pub version: String,
     /// The number of required tests, and of those that passed.
     pub required: (usize, usize),
-    /// What is wrong.
+    /// The problems.
     pub findings: Vec<Finding>,
     files: Files,
     log: String,
     junit: String,
 }
 
-/// Looks at the archive, and at the tests that must be in it if `names` lists them.
+/// Examines the archive; compares its tests with `names`, if given.
 pub(crate) fn examine(archive: &str, names: Option<&str>) -> anyhow::Result<Candidate> {
     let source = Source::open(archive)?;
     let folder = format!("{}/{}/{GLOBAL}/", layout::plugin(E2E), layout::RESULTS);
@@ -133,7 +133,7 @@ impl Candidate {
         })
     }
 
-    /// What else ran tests whose results count as the plugin's.
+    /// Examines other parts whose results count as the plugin's.
     fn parts(&mut self) -> anyhow::Result<()> {
         if self.json(layout::CONFIG)?["Resumes"].as_str().is_some_and(|run| !run.is_empty()) {
             let what = "the run continued another one, but all tests must run in one: run without `--resume`";
@@ -155,7 +155,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// What became of the tests.
+    /// Examines the outcomes of tests.
     fn junit(&mut self, all: &[String], names: Option<&str>) -> anyhow::Result<Option<Junit>> {
         let [path] = all else {
             let what = match all.len() {
@@ -227,7 +227,7 @@ impl Candidate {
         Ok(Some(junit))
     }
 
-    /// What the log says of the end, and whether it is of the same run as the JUnit file.
+    /// Examines the end of the log, and whether it belongs to the same run as the JUnit file.
     fn log(&mut self, junit: Option<&Junit>) -> anyhow::Result<Log> {
         let path = self.log.clone();
         let Some(content) = self.files.open(&path)? else {
@@ -247,7 +247,7 @@ impl Candidate {
         Ok(log)
     }
 
-    /// Whether the tests are of the server's minor version. Their image has it in its tag, a verbose log names both.
+    /// Checks that the tests match the server's minor version, which is in the image's tag and in a verbose log.
     fn versions(&mut self, log: &Log) -> anyhow::Result<()> {
         self.version =
             self.json(layout::SERVER_VERSION)?["gitVersion"].as_str().and_then(minor).unwrap_or_default();

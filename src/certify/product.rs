@@ -1,10 +1,10 @@
-//! The description of the product that is certified: the keys that are needed, and what they may say.
+//! The description of the certified product: its keys and their valid values.
 //!
-//! The text goes into the submission as it is; nothing is asked over the network.
+//! The text becomes part of the submission unmodified; no network access.
 
 use base::yaml::{self, Content, Error, Node, typed};
 
-/// What must be there and not empty.
+/// Required keys, which must not be empty.
 const NEEDED: [&str; 8] = [
     "vendor",
     "name",
@@ -15,24 +15,24 @@ const NEEDED: [&str; 8] = [
     "documentation_url",
     "contact_email_address",
 ];
-/// What may be there.
+/// Optional keys.
 const OPTIONAL: [&str; 2] = ["repo_url", "product_logo_url"];
-/// What a product can be.
+/// Valid types of a product.
 const TYPES: [&str; 3] = ["distribution", "hosted platform", "installer"];
-/// How a logo's address ends.
+/// File extensions of logos.
 const LOGOS: [&str; 3] = [".svg", ".ai", ".eps"];
 
-/// A description, read.
+/// A valid description.
 #[derive(Debug)]
 pub(crate) struct Product {
     /// The product's name.
     pub name: String,
-    /// The text as it was given.
+    /// The unmodified text.
     pub text: String,
 }
 
 impl Product {
-    /// Reads a description; an error names every problem with it.
+    /// Reads a description; an error names all problems.
     pub(crate) fn read(text: String) -> Result<Self, Vec<String>> {
         let node = yaml::document(&text).map_err(|error| vec![error.to_string()])?;
         let entries = typed::entries("the description", &node).map_err(|error| vec![error.to_string()])?;
@@ -62,7 +62,7 @@ impl Product {
     }
 }
 
-/// A value as it is written: `1.0` is as good as `"1.0"`.
+/// The text of a scalar: `1.0` is equivalent to `"1.0"`.
 fn plain(key: &str, value: &Node) -> Result<String, Error> {
     match &value.content {
         Content::Null => Ok(String::new()),
@@ -72,7 +72,7 @@ fn plain(key: &str, value: &Node) -> Result<String, Error> {
     }
 }
 
-/// What is wrong with the value of a key.
+/// The problem with the value of a key, if any.
 fn problem(key: &str, value: &str) -> Option<String> {
     if value.is_empty() {
         return None;
@@ -94,7 +94,7 @@ fn problem(key: &str, value: &str) -> Option<String> {
         }
         "product_logo_url" => {
             let path = value.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase();
-            // A link without an ending, such as that of a shared drive, may lead to one.
+            // A link without an extension, such as that of a shared drive, may lead to one.
             let file = path.rsplit('/').next().unwrap_or_default();
             let fits = !file.contains('.') || LOGOS.iter().any(|ending| file.ends_with(ending));
             (!fits).then(|| format!("`{key}`: `{value}` is not an SVG, AI or EPS file"))

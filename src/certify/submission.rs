@@ -1,6 +1,6 @@
-//! The folder that is submitted: the run's log and JUnit file, the product, and how to do it again.
+//! Writes the folder to submit: the run's log and JUnit file, the product, and how to reproduce the run.
 //!
-//! Whole or not at all: it is made beside its place and renamed. Overwrites nothing.
+//! Atomic: created under a temporary name and renamed. Overwrites nothing.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,13 +11,13 @@ use anyhow::{Context as _, bail};
 use super::{Candidate, Product};
 use base::at::At as _;
 
-/// What the files of a submission are called.
+/// File names of a submission.
 const JUNIT: &str = "junit_01.xml";
 const LOG: &str = "e2e.log";
 const PRODUCT: &str = "PRODUCT.yaml";
 const README: &str = "README.md";
 
-/// Writes the submission into the folder `into`, which must not exist or be empty; the paths of its files.
+/// Writes the submission into the folder `into`, which must not exist or be empty; returns the paths of its files.
 pub(crate) fn write(candidate: &Candidate, product: &Product, into: &Path) -> anyhow::Result<Vec<PathBuf>> {
     check(into)?;
     let shown = || format!("cannot write `{}`", into.display());
@@ -40,7 +40,7 @@ pub(crate) fn write(candidate: &Candidate, product: &Product, into: &Path) -> an
     Ok([README, LOG, JUNIT, PRODUCT].map(|name| into.join(name)).to_vec())
 }
 
-/// An error if there is something at `into` that would be overwritten.
+/// Fails if `into` has content that would be overwritten.
 pub(crate) fn check(into: &Path) -> anyhow::Result<()> {
     match fs::read_dir(into) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
