@@ -1,7 +1,7 @@
-//! Where everything is inside an archive, and inside the folder of a run, which becomes one.
+//! Paths inside an archive, and inside the folder of a run, which becomes one.
 //!
-//! Every path that two modules must agree on is defined here once; `tests/tidy.rs` finds it anywhere else. Paths in an
-//! archive use `/` on every system. Reads and writes nothing, and does not check names: callers must have made them safe.
+//! Every path that two modules must agree on is defined here once; `tests/tidy.rs` rejects it anywhere else. Paths in an
+//! archive use `/` on every system. Performs no I/O, and does not validate names: callers must.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +13,17 @@ pub(crate) const INFO: &str = "meta/info.json";
 pub(crate) const CONFIG: &str = "meta/config.json";
 /// The aggregator's log.
 pub(crate) const RUN_LOG: &str = "meta/run.log";
-/// How long each query of the snapshot took.
+/// Duration of each query of the snapshot.
 pub(crate) const QUERY_TIMES: &str = "meta/query-time.json";
-/// Which of them failed.
+/// Failed queries.
 pub(crate) const QUERY_ERRORS: &str = "meta/query-errors.json";
 /// The health of the cluster.
 pub(crate) const HEALTH: &str = "meta/clusterhealth.json";
-/// How many values were hidden.
+/// Number of redacted values.
 pub(crate) const REDACTIONS: &str = "meta/redactions.json";
-/// Which results arrived when, how large, and from whom.
+/// Time, size and sender of each result.
 pub(crate) const RECEIVED: &str = "meta/results.json";
-/// Why a run failed that brought nothing but errors.
+/// Why a run failed that has errors instead of all results.
 pub(crate) const WHY: &str = "meta/why.json";
 /// The version of the API server.
 pub(crate) const SERVER_VERSION: &str = "serverversion.json";
@@ -36,7 +36,7 @@ pub(crate) const RESOURCES: &str = "resources";
 pub(crate) const HOSTS: &str = "hosts";
 /// Logs of pods, by namespace and pod.
 pub(crate) const POD_LOGS: &str = "podlogs";
-/// What plugins delivered.
+/// Files of plugins.
 pub(crate) const PLUGINS: &str = "plugins";
 
 /// A plugin's results, by node, inside its folder.
@@ -47,7 +47,7 @@ pub(crate) const ERRORS: &str = "errors";
 pub(crate) const DEFINITIONS: [&str; 2] = ["definition.json", "defintion.json"];
 /// A plugin's tree of results, inside its folder.
 pub(crate) const TREE: &str = "sonobuoy_results.yaml";
-/// What our own plugins call what they found: facts of a node, what it reaches, what its log counts.
+/// Results of the built-in plugins: facts of a node, connectivity, log summary.
 pub(crate) const HOST_FACTS: &str = "host-facts.json";
 /// See [`HOST_FACTS`].
 pub(crate) const NETWORK: &str = "network.yaml";
@@ -58,7 +58,7 @@ pub(crate) const ERROR_FILE: &str = "error.json";
 
 /// A kubelet's settings, inside the folder of its node.
 pub(crate) const KUBELET_CONFIG: &str = "configz.json";
-/// Whether it reports itself healthy.
+/// The kubelet's health report.
 pub(crate) const KUBELET_HEALTH: &str = "healthz.json";
 /// Its metrics.
 pub(crate) const KUBELET_METRICS: &str = "metrics-resource.txt";
@@ -69,7 +69,7 @@ pub(crate) const JOURNAL: &str = "journal";
 pub(crate) const INCOMING: &str = "incoming";
 /// The run's authority with its key, inside the same folder.
 pub(crate) const AUTHORITY: &str = "authority.pem";
-/// What the cluster assigned to the run, inside the same folder: a pod that has the same resumes the run.
+/// The cluster's identifier of the run, inside the same folder: a pod with the same one resumes the run.
 pub(crate) const IDENTITY: &str = "identity";
 /// Next to the folders of runs: the uid of the pod whose run is complete.
 pub(crate) const COMPLETE: &str = "complete";
@@ -78,11 +78,11 @@ pub(crate) const LAST_STATUS: &str = "status.json";
 /// Next to them: archives of earlier runs.
 pub(crate) const EARLIER: &str = "earlier";
 
-/// The folder with the tests that have run.
+/// The folder with the finished tests.
 const RAN: &str = "ran";
 /// The suffix of the folder for state, after the name of the run's folder.
 const STATE: &str = ".state";
-/// Objects that belong to a namespace, and the others; the second had another spelling in old archives.
+/// Objects that belong to a namespace, and the others; old archives misspell the second.
 const NAMESPACED: &str = "ns";
 const CLUSTER: [&str; 2] = ["cluster", "non-ns"];
 
@@ -91,18 +91,18 @@ pub(crate) fn plugin(name: &str) -> String {
     format!("{PLUGINS}/{name}")
 }
 
-/// The name under which a plugin's failed tests are started again for the `number`th time, which is also that of the folder.
+/// The name of a plugin's repeated attempt with this number, which is also that of its folder.
 pub(crate) fn attempt(plugin: &str, number: u32) -> String {
     format!("{plugin}-retry-{number}")
 }
 
-/// Whether this is the name of a further attempt at a plugin's failed tests.
+/// Whether a name is that of a repeated attempt of a plugin.
 pub(crate) fn is_attempt(name: &str, plugin: &str) -> bool {
     let number = name.strip_prefix(plugin).and_then(|rest| rest.strip_prefix("-retry-"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// The name of a part of a plugin that was split: the first has the plugin's own, `0` stands for what runs after the others.
+/// The name of a part of a split plugin: the first has the plugin's name, `0` is the part that runs after the others.
 pub(crate) fn part(plugin: &str, number: usize) -> String {
     match number {
         0 => format!("{plugin}-serial"),
@@ -111,13 +111,13 @@ pub(crate) fn part(plugin: &str, number: usize) -> String {
     }
 }
 
-/// Whether this is the name of a part of a plugin that was split, and not of its first.
+/// Whether a name is that of a part of a split plugin other than its first.
 pub(crate) fn is_other_part(name: &str, plugin: &str) -> bool {
     let suffix = name.strip_prefix(plugin).unwrap_or_default();
     suffix == "-serial" || suffix.strip_prefix("-part-").is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// The tests of a plugin that have run, as its progress told, a line each.
+/// The finished tests of a plugin according to its progress, one per line.
 pub(crate) fn ran(plugin: &str) -> String {
     format!("{META}/{RAN}/{plugin}.txt")
 }
@@ -127,15 +127,15 @@ pub(crate) fn plugin_of_ran(path: &str) -> Option<&str> {
     path.strip_prefix(META)?.strip_prefix('/')?.strip_prefix(RAN)?.strip_prefix('/')?.strip_suffix(".txt")
 }
 
-/// How a line of such a file begins whose test failed.
+/// Prefix of a line of such a file whose test failed.
 pub(crate) const FAILED_TEST: &str = "FAILED ";
 
-/// The test in a line of such a file, or in a message of progress; none if it says something else.
+/// The test in a line of such a file, or in a progress message; `None` for other content.
 pub(crate) fn ran_test(line: &str) -> Option<&str> {
     ["PASSED ", FAILED_TEST].iter().find_map(|word| line.strip_prefix(word)).map(str::trim)
 }
 
-/// What leads from the folder of a plugin to that of another one.
+/// Relative path from a plugin's folder to that of another one.
 pub(crate) fn beside(other: &str) -> String {
     format!("../{other}/")
 }
@@ -150,7 +150,7 @@ pub(crate) fn tree(plugin: &str) -> String {
     format!("{PLUGINS}/{plugin}/{TREE}")
 }
 
-/// Whether a path leads to a tree.
+/// Whether a path is that of a tree.
 pub(crate) fn is_tree(path: &str) -> bool {
     matches!(path.split('/').collect::<Vec<_>>()[..], [PLUGINS, _, TREE])
 }
@@ -187,7 +187,7 @@ pub(crate) fn pod_log(namespace: &str, pod: &str, container: &str) -> String {
     format!("{}/{container}.txt", pod_logs(namespace, pod))
 }
 
-/// A path relative to [`POD_LOGS`].
+/// The path below [`POD_LOGS`].
 pub(crate) fn below_pod_logs(path: &str) -> Option<&str> {
     path.strip_prefix(POD_LOGS)?.strip_prefix('/')
 }
@@ -197,11 +197,11 @@ pub(crate) fn below_pod_logs(path: &str) -> Option<&str> {
 pub(crate) struct Delivered<'p> {
     /// The plugin.
     pub plugin: &'p str,
-    /// The node, or the word for the whole cluster.
+    /// The node, or `global`.
     pub node: &'p str,
     /// The path of the file inside the plugin's folder.
     pub file: &'p str,
-    /// Whether it is a result, and not an error in place of one.
+    /// Whether it is a result, as opposed to an error.
     pub is_result: bool,
 }
 
@@ -223,16 +223,16 @@ pub(crate) fn state_dir(run_dir: &Path) -> PathBuf {
     run_dir.with_file_name(name)
 }
 
-/// The run whose state is in the folder with this name.
+/// The run whose state folder has this name.
 pub(crate) fn run_of_state(name: &str) -> Option<&str> {
     name.strip_suffix(STATE)
 }
 
-/// The ending of an archive's name.
+/// File extension of an archive.
 pub(crate) const ARCHIVE: &str = ".tar.gz";
-/// What is appended to an archive's name for the two files of its seal, the statement and the signature.
+/// Suffixes of the two files of an archive's seal, the statement and the signature.
 pub(crate) const SEAL: [&str; 2] = [".sha256", ".sig"];
-/// What separates the time from the run in an archive's name.
+/// Separates the time from the run in an archive's name.
 const RUN: &str = "_sonobuoy_";
 
 /// The run whose archive has this name.
@@ -249,7 +249,7 @@ pub(crate) fn seal(archive: &Path) -> [PathBuf; 2] {
     })
 }
 
-/// If a file of this name is part of a seal: the archive's name, and which part.
+/// The archive's name and the part's index, if a file of this name is part of a seal.
 pub(crate) fn sealed(name: &str) -> Option<(&str, usize)> {
     SEAL.iter().enumerate().find_map(|(part, ending)| Some((name.strip_suffix(ending)?, part)))
 }

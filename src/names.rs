@@ -1,7 +1,7 @@
-//! The names of things in a cluster: objects, labels, annotations, ports, folders inside pods, variables.
+//! Names in a cluster: objects, labels, annotations, ports, folders inside pods, variables.
 //!
-//! Every name that two modules must agree on is defined here once; `tests/tidy.rs` finds it anywhere else. Most are the
-//! original's, so that its commands find our objects and vice versa. Does not know what objects look like.
+//! Every name that two modules must agree on is defined here once; `tests/tidy.rs` rejects it anywhere else. Most are the
+//! original's, so that both programs find each other's objects. Does not know the structure of objects.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub(crate) const PLUGINS_MAP: &str = "sonobuoy-plugins-cm";
 pub(crate) const AUTHORITY_MAP: &str = "sonobuoy-authority";
 pub(crate) const AUTHORITY_KEY: &str = "authority.crt";
 pub(crate) const RUN_KEY: &str = "run";
-/// The role of a run's account in its namespace, whatever both are called.
+/// The role of a run's account in its namespace, regardless of their names.
 pub(crate) const RUN_ROLE: &str = "sonobuoy-serviceaccount-sonobuoy";
 /// The service account of the aggregator, if it has its own.
 pub(crate) const AGGREGATOR_ACCOUNT: &str = "sonobuoy-aggregator";
@@ -40,41 +40,41 @@ pub(crate) const WORKER_CONTAINER: &str = "sonobuoy-worker";
 pub(crate) const RESULTS_VOLUME: &str = "results";
 /// The folder with a pod's token, inside the container that requests a certificate.
 pub(crate) const TOKEN_DIR: &str = "/var/run/secrets/sonobuoy";
-/// The placeholder for our own image in a definition.
+/// The placeholder for this program's image in a definition.
 pub(crate) const OWN_IMAGE: &str = "$SONOBUOY_IMAGE";
 /// The placeholder for the version of the cluster in the name of an image.
 pub(crate) const VERSION_PLACEHOLDER: &str = "$SONOBUOY_K8S_VERSION";
 /// The version of this program, as printed by `version --short` and recorded in archives.
 pub(crate) const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
-/// How this program calls itself to registries.
+/// The user agent of requests to registries.
 pub(crate) const USER_AGENT: &str = concat!("sonobuoy/v", env!("CARGO_PKG_VERSION"));
 
-/// Where Kubernetes looks for the last words of a container.
+/// Kubernetes' path of a container's termination message.
 pub(crate) const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// The port of the aggregator.
 pub(crate) const AGGREGATOR_PORT: u16 = 8080;
 /// The port for progress reports inside a plugin's pod.
 pub(crate) const PROGRESS_PORT: u16 = 8099;
-/// The ports for progress reports of plugins in the network of their node, which they share with the plugins of other runs:
-/// below those of services and of connections.
+/// The ports for progress reports of plugins on their node's network, which they share with the plugins of other runs: below
+/// those of services and of connections.
 pub(crate) const HOST_PROGRESS_PORTS: std::ops::Range<u16> = 20_000..30_000;
 /// The port of the status service.
 pub(crate) const STATUS_PORT: u16 = 8443;
 
-/// Where the aggregator's pod keeps its runs and their archives.
+/// Folder of runs and their archives in the aggregator's pod.
 pub(crate) const RUNS_DIR: &str = "/tmp/sonobuoy";
-/// Where a plugin's pod writes its results.
+/// Folder of results in a plugin's pod.
 pub(crate) const RESULTS_DIR: &str = "/tmp/sonobuoy/results";
-/// Where it finds its definition's files.
+/// Folder of the definition's files in a plugin's pod.
 pub(crate) const PLUGIN_CONFIG_DIR: &str = "/tmp/sonobuoy/config";
-/// Where the e2e tests find the credentials of registries.
+/// Folder of registry credentials for the e2e tests.
 pub(crate) const CREDENTIALS_DIR: &str = "/tmp/sonobuoy/credentials";
-/// Where the aggregator finds its settings; its plugins; the certificates of the status service.
+/// Folders of the aggregator's settings, of its plugins, and of the status service's certificates.
 pub(crate) const CONFIG_DIR: &str = "/etc/sonobuoy";
 pub(crate) const PLUGINS_DIR: &str = "/plugins.d";
 pub(crate) const STATUS_DIR: &str = "/etc/sonobuoy-status";
-/// Where the aggregator's container finds the upload's secret.
+/// Folder of the upload's secret in the aggregator's container.
 pub(crate) const UPLOAD_DIR: &str = "/etc/sonobuoy-upload";
 
 /// The label of every object of a run; its value is [`SONOBUOY`].
@@ -86,9 +86,9 @@ pub(crate) const AGGREGATOR: &str = "aggregator";
 pub(crate) const PLUGIN: &str = "plugin";
 /// The label, and annotation, that names the plugin.
 pub(crate) const LABEL_PLUGIN: &str = "sonobuoy-plugin";
-/// The part of a run that only tries whether there could be one, and the beginning of its objects' names.
+/// The part of diagnostic checks, and the prefix of their objects' names.
 pub(crate) const DOCTOR: &str = "sonobuoy-doctor";
-/// The label with the session, by which a driver finds its own objects.
+/// The label with the session, which identifies a driver's objects.
 pub(crate) const LABEL_SESSION: &str = "sonobuoy-run";
 /// The annotation with the driver.
 pub(crate) const ANNOTATION_DRIVER: &str = "sonobuoy-driver";
@@ -123,7 +123,7 @@ pub(crate) fn worker_secret(plugin: &str, session: &str) -> String {
     format!("sonobuoy-plugin-{plugin}-{session}")
 }
 
-/// The service account of a plugin whose definition says what it needs.
+/// The service account of a plugin whose definition declares permissions.
 pub(crate) fn plugin_account(plugin: &str) -> String {
     format!("sonobuoy-plugin-{plugin}")
 }
@@ -139,7 +139,7 @@ pub(crate) fn is_own_log(log: &str) -> bool {
     [Some(AGGREGATOR_CONTAINER), Some(WORKER_CONTAINER)].contains(&container)
 }
 
-/// Variables that one part of a run sets and another reads. Those of the client are in `client::env`.
+/// Variables shared between parts of a run. Those of the client are in `client::env`.
 pub(crate) mod env {
     /// The address that the aggregator gives to workers.
     pub(crate) const ADVERTISE_IP: &str = "SONOBUOY_ADVERTISE_IP";
@@ -149,35 +149,35 @@ pub(crate) mod env {
     pub(crate) const ECHO_PORT: &str = "SONOBUOY_ECHO_PORT";
     /// The address of the aggregator, for plugins on this machine.
     pub(crate) const AGGREGATOR_URL: &str = "SONOBUOY_AGGREGATOR_URL";
-    /// Where a plugin finds its definition's files.
+    /// Folder of the definition's files.
     pub(crate) const CONFIG_DIR: &str = "SONOBUOY_CONFIG_DIR";
-    /// How long to wait after a done file appears.
+    /// Delay after a done file appears.
     pub(crate) const DONE_FILE_DELAY: &str = "SONOBUOY_DONE_FILE_DELAY";
     /// The version of the cluster.
     pub(crate) const K8S_VERSION: &str = "SONOBUOY_K8S_VERSION";
-    /// What a worker's lifetime depends on.
+    /// The mode that determines the end of a worker.
     pub(crate) const LIFELINE: &str = "SONOBUOY_LIFELINE";
     /// The namespace of a worker.
     pub(crate) const NAMESPACE: &str = "SONOBUOY_NS";
-    /// Where the results are, under the variable's old name.
+    /// Folder of results, under the variable's old name.
     pub(crate) const OLD_RESULTS_DIR: &str = "RESULTS_DIR";
-    /// The file that says that the other containers have succeeded.
+    /// The file that signals the success of the other containers.
     pub(crate) const OTHERS_ENDED_FILE: &str = "SONOBUOY_OTHERS_ENDED_FILE";
     /// The pod of a worker.
     pub(crate) const PLUGIN_POD: &str = "SONOBUOY_PLUGIN_POD";
-    /// Where a plugin reports its progress to the worker beside it.
+    /// Port for progress reports to the worker beside a plugin.
     pub(crate) const PROGRESS_PORT: &str = "SONOBUOY_PROGRESS_PORT";
     /// Whether a done file may name something outside the results folder: `true`.
     pub(crate) const RESULTS_ANYWHERE: &str = "SONOBUOY_RESULTS_ANYWHERE";
-    /// Where a plugin writes its results.
+    /// Folder for a plugin's results.
     pub(crate) const RESULTS_DIR: &str = "SONOBUOY_RESULTS_DIR";
-    /// Where the plugin's container mounts the results, too: the way a definition of before calls them.
+    /// Additional mount of the results in the plugin's container, for definitions of earlier versions.
     pub(crate) const RESULTS_MOUNT: &str = "SONOBUOY_RESULTS_MOUNT";
-    /// How long a worker carries on after it was told to end.
+    /// Time that a worker continues after a termination signal.
     pub(crate) const SHUTDOWN_GRACE: &str = "SONOBUOY_SHUTDOWN_GRACE";
-    /// Where the aggregator uploads the archive to.
+    /// Destination of the aggregator's upload of the archive.
     pub(crate) const UPLOAD_URL: &str = "SONOBUOY_UPLOAD_URL";
-    /// How long an upload is retried.
+    /// Time limit for retrying an upload.
     pub(crate) const UPLOAD_LIMIT: &str = "SONOBUOY_UPLOAD_LIMIT";
     /// The container of a worker.
     pub(crate) const WORKER_CONTAINER: &str = "SONOBUOY_WORKER_CONTAINER";

@@ -1,7 +1,7 @@
 //! The status document of a run: the annotation `sonobuoy.hept.io/status`, `status --json`, `GET /status`.
 //!
-//! Owns its structure. `aggregator` fills it, `cli` shows it. Scripts rely on the names and presence of fields; our own
-//! fields are left out if they have nothing to say.
+//! Owns its structure. `aggregator` fills it, `cli` shows it. Scripts rely on the names and presence of fields; fields that
+//! the original lacks are omitted when empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use client::protocol::Progress;
 
 /// Still running.
 pub(crate) const RUNNING: &str = "running";
-/// All results are in, and are being processed and packed.
+/// All results have arrived, and are being processed and packed.
 pub(crate) const POST_PROCESSING: &str = "post-processing";
-/// Done: for a run, the archive exists; for a plugin on a node, its result does.
+/// Done: a run has its archive, a plugin on a node its result.
 pub(crate) const COMPLETE: &str = "complete";
 /// Done without a result.
 pub(crate) const FAILED: &str = "failed";
 
-/// How a message of progress begins that names the test which runs, and what stands before the time at which it began.
+/// Prefix of a progress message that names the running test, and the separator before its start time.
 const RUNNING_TEST: &str = "RUNNING ";
 const SINCE: &str = " since ";
 
-/// The message of progress that names the test which runs; `since` where that was not just now.
+/// The progress message that names the running test; `since` unless the test has just started.
 pub(crate) fn running_test(name: &str, since: Option<SystemTime>) -> String {
     let since = since.map(|since| format!("{SINCE}{}", clock::rfc3339(since)));
     format!("{RUNNING_TEST}{name}{}", since.unwrap_or_default())
 }
 
-/// The test that runs, as progress told it last, and since when.
+/// The running test according to the latest progress, and its start time.
 pub(crate) fn running_of(progress: &Progress) -> Option<(&str, Option<SystemTime>)> {
     let name = progress.msg.strip_prefix(RUNNING_TEST)?;
     let told = name.rsplit_once(SINCE).and_then(|(name, since)| Some((name, clock::parse_rfc3339(since)?)));
@@ -42,13 +42,13 @@ pub(crate) fn running_of(progress: &Progress) -> Option<(&str, Option<SystemTime
     })
 }
 
-/// No count is larger, so that no sum of them overflows.
+/// Maximum value of a count, so that sums do not overflow.
 const MAX_COUNT: u64 = 1 << 40;
 
 /// The document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// One entry for each expected result; null before they are known.
+    /// One entry for each expected result; null until they are known.
     #[serde(default)]
     pub plugins: Option<Vec<Entry>>,
     /// [`RUNNING`], [`POST_PROCESSING`], [`COMPLETE`] or [`FAILED`].
@@ -63,47 +63,47 @@ pub(crate) struct Run {
     /// True if entries were shortened or folded to fit into an annotation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    /// How the upload of the archive stands, if the aggregator does it: [`RUNNING`], [`COMPLETE`] or [`FAILED`].
+    /// State of the archive's upload by the aggregator: [`RUNNING`], [`COMPLETE`] or [`FAILED`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload: Option<String>,
-    /// Why a run, or the upload of its archive, has [`FAILED`].
+    /// The reason why a run, or the upload of its archive, has [`FAILED`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What prevents a run from starting; only known from outside.
+    /// The problem that prevents a run from starting; only known outside the aggregator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When the aggregator's pod was created; only known from outside, and told in no document.
+    /// Creation time of the aggregator's pod; only known outside the aggregator, and never serialized.
     #[serde(skip)]
     pub started: Option<SystemTime>,
 }
 
 impl Run {
-    /// Whether nothing will change any more.
+    /// Whether the status is final.
     pub(crate) fn is_over(&self) -> bool {
         self.status == FAILED || self.status == COMPLETE && self.upload.as_deref() != Some(RUNNING)
     }
 
-    /// Why the aggregator could not upload the archive.
+    /// The reason why the aggregator could not upload the archive.
     pub(crate) fn not_uploaded(&self) -> Option<&str> {
         let failed = self.upload.as_deref() == Some(FAILED);
         failed.then(|| self.error.as_deref().unwrap_or("it does not say why"))
     }
 
-    /// Whether the run is over and an error stands in the place of every result.
+    /// Whether the run is over and has an error instead of every result.
     pub(crate) fn brought_nothing(&self) -> bool {
         let entries = self.plugins.as_deref().unwrap_or_default();
         self.status == COMPLETE && !entries.is_empty() && entries.iter().all(|entry| entry.status == FAILED)
     }
 
-    /// The document without the ages of heartbeats, which are different each time.
+    /// The document without the ages of heartbeats, which change constantly.
     pub(crate) fn without_ages(&self) -> Self {
         let mut run = self.clone();
         run.plugins.iter_mut().flatten().for_each(|entry| entry.last_heartbeat = None);
         run
     }
 
-    /// Parses the text of an annotation or of the status service, as its other readers do: case does not matter in keys, and
-    /// absent is the same as null.
+    /// Parses the text of an annotation or of the status service, as its other readers do: keys are case-insensitive, and
+    /// absent equals null.
     pub(crate) fn parse(text: &str) -> serde_json::Result<Self> {
         let mut run = base::json::from_slice(text.as_bytes())?;
         let fields = plain(&mut run)?;
@@ -117,14 +117,14 @@ impl Run {
                 for texts in progress.values_mut().filter_map(Value::as_array_mut) {
                     texts.iter_mut().filter(|text| text.is_null()).for_each(|text| *text = "".into());
                 }
-                // Its readers require a time.
+                // Readers require a time.
                 progress.entry("timestamp").or_insert_with(|| clock::ZERO.into());
             }
         }
         if let Some(archive) = fields.get_mut("tar-info") {
             plain(archive)?;
         }
-        // By way of a value, like every reader of it: one copy of the machine code is enough.
+        // Deserializes from a value, as other readers do, so that the machine code exists once.
         let mut run: Self = serde_json::from_value(run)?;
         for entry in run.plugins.iter_mut().flatten() {
             let counts = entry.result_counts.iter_mut().flat_map(BTreeMap::values_mut);
@@ -134,7 +134,7 @@ impl Run {
     }
 }
 
-/// The fields of an object, with names in lower case, except those that are null. Null itself has none.
+/// The non-null fields of an object, with lower-case names; null has no fields.
 fn plain(value: &mut Value) -> serde_json::Result<&mut Map<String, Value>> {
     if value.is_null() {
         *value = Value::Object(Map::new());
@@ -160,26 +160,26 @@ pub(crate) struct Entry {
     /// The status of the processed result; empty until then.
     #[serde(rename = "result-status")]
     pub result_status: String,
-    /// Leaves of the processed result by status; null until then.
+    /// Items of the processed result by status; null until then.
     #[serde(rename = "result-counts")]
     pub result_counts: Option<BTreeMap<String, u64>>,
     /// The latest progress of the plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Arc<Progress>>,
-    /// Seconds since the worker was last heard from.
+    /// Seconds since the worker's last contact.
     #[serde(rename = "last-heartbeat", skip_serializing_if = "Option::is_none")]
     pub last_heartbeat: Option<u64>,
-    /// True if it hit its time limit.
+    /// Whether it exceeded its time limit.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
-    /// How many nodes this entry stands for if entries were folded; absent means one.
+    /// The number of nodes in a folded entry; absent means one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// How precisely the sender of the result was identified: `node` by its own certificate, `plugin` by one that all nodes of
-    /// the plugin share.
+    /// Precision of the sender's identification: `node` by a separate certificate, `plugin` by one shared by all nodes of
+    /// the plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// What is wrong, in a sentence, and what to check.
+    /// The problem, in a sentence, and its remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -190,7 +190,7 @@ pub(crate) struct Entry {
 pub(crate) struct Archive {
     /// Its file name, without the folder.
     pub name: String,
-    /// When it was finished, RFC 3339.
+    /// Completion time, RFC 3339.
     pub created: String,
     /// Its SHA-256 in hexadecimal.
     pub sha256: String,
