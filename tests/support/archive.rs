@@ -1,4 +1,4 @@
-//! The files of an archive that a run left in a folder.
+//! Reads the files of a run's archive in a folder.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -43,7 +43,7 @@ impl Archive {
         self.0.keys().map(String::as_str)
     }
 
-    /// The one name that has this in it.
+    /// The only name that contains `part`.
     #[track_caller]
     pub fn named(&self, part: &str) -> String {
         let names: Vec<_> = self.names().filter(|name| name.contains(part)).collect();

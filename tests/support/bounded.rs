@@ -1,4 +1,4 @@
-//! The program in little memory: what takes more ends it by a signal, which no test expects.
+//! Runs the program with little memory: excessive use kills it by a signal, which fails the test.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,19 +6,19 @@ use std::process::{Command, Stdio};
 
 use super::watchdog::Watchdog;
 
-/// All address space there is, in KiB: threads' stacks and arenas take most of it, and a debug build more than another.
+/// Address space in KiB: threads' stacks and arenas take most of it, and debug builds more than others.
 const SPACE: u32 = 1_500_000;
 
-/// What came of it.
+/// Result of a bounded run.
 #[derive(Debug)]
 pub struct Ended {
-    /// `None` if a signal ended it.
+    /// The exit code; `None` after a signal.
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// The program behind what bounds it; other systems than Linux know no such limit, and all else is looked at there, too.
+/// The program under a wrapper that limits its memory; only Linux supports the limit, other systems run it without.
 fn within_space() -> Command {
     if cfg!(not(target_os = "linux")) {
         return Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
@@ -31,7 +31,7 @@ fn within_space() -> Command {
     command
 }
 
-/// Runs the program in `folder`, which is its home, too.
+/// Runs the program in `folder`, which is also its home.
 pub fn bounded(args: &[&OsStr], folder: &Path) -> Ended {
     let child = within_space()
         .args(args)

@@ -1,5 +1,5 @@
-//! A whole run around the fake API server: the aggregator's own process, a controller of DaemonSets, and workers that
-//! write every byte by hand.
+//! A whole run around the fake API server: the aggregator's own process, a controller of DaemonSets, and workers with
+//! handwritten requests.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,12 +15,12 @@ use super::peer::Peer;
 use super::watchdog::Watchdog;
 use super::{Archive, Folder, Sonobuoy};
 
-/// Where the pod of a run's aggregator is.
+/// Path of the aggregator's pod.
 pub const AGGREGATOR: &str = "/api/v1/namespaces/sonobuoy/pods/sonobuoy";
-/// What its pod is annotated with: how the run stands.
+/// Annotation of its pod with the status of the run.
 pub const STATUS: &str = "sonobuoy.hept.io/status";
 
-/// An API server in which nothing has been done yet, and the path of its kubeconfig, which is in the folder.
+/// A fresh API server, and the path of its kubeconfig, which is in the folder.
 pub fn untouched() -> (ApiServer, Folder, String) {
     let (api, folder) = (ApiServer::start(), Folder::new());
     let config = api.kubeconfig(folder.path()).display().to_string();
@@ -32,7 +32,7 @@ pub fn namespace(api: &ApiServer) {
     api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
 }
 
-/// The pod of a run's aggregator in this state, and what it says of the run.
+/// The pod of a run's aggregator in this state, with the status of the run.
 pub fn aggregator_pod(api: &ApiServer, state: Value, says: Option<&str>) {
     let mut metadata = json!({"labels": {"component": "sonobuoy", "sonobuoy-component": "aggregator"}});
     if let Some(text) = says {
@@ -41,21 +41,21 @@ pub fn aggregator_pod(api: &ApiServer, state: Value, says: Option<&str>) {
     api.put(AGGREGATOR, json!({"metadata": metadata, "status": state}));
 }
 
-/// How a run stands that has no archive yet, as its aggregator says it.
+/// The status of a run without an archive, as its aggregator writes it.
 pub fn status(status: &str, plugins: &Value) -> String {
     let info = json!({"name": "", "created": "0001-01-01T00:00:00Z", "sha256": "", "size": 0});
     json!({"plugins": plugins, "status": status, "tar-info": info}).to_string()
 }
 
-/// What the aggregator of a complete run says, whose archive is this.
+/// The status of a complete run with this archive, as its aggregator writes it.
 pub fn complete(name: &str, digest: &[u8], size: usize) -> String {
     let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let info = json!({"name": name, "created": "2024-01-01T00:00:00Z", "sha256": sha256, "size": size});
     json!({"plugins": [], "status": "complete", "tar-info": info}).to_string()
 }
 
-/// An address of this machine that no other test listens at, where the system has more than one: so nobody takes a port of
-/// it between looking for a free one and the start of the aggregator.
+/// A loopback address that no other test uses, where the system has more than one: no other process can take a port of it
+/// between the search for a free one and the start of the aggregator.
 fn own_address() -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = (std::process::id() << 8) | (NEXT.fetch_add(1, Ordering::Relaxed) & 0x7f);
@@ -63,13 +63,13 @@ fn own_address() -> Ipv4Addr {
     if cfg!(target_os = "linux") { [127, b | 1, c, d].into() } else { [127, 0, 0, 1].into() }
 }
 
-/// A cluster with the aggregator's own pod in it, and what the aggregator reads.
+/// A cluster with the aggregator's pod and the aggregator's input files.
 pub struct Cluster {
     pub api: ApiServer,
     pub folder: Folder,
     pub namespace: String,
     pub settings: Value,
-    /// Variables of the aggregator, beyond those that each has.
+    /// Additional variables of the aggregator.
     pub env: BTreeMap<String, String>,
 }
 
@@ -98,7 +98,7 @@ impl Cluster {
         cluster
     }
 
-    /// Lets the aggregator listen there, at a port that is free.
+    /// Makes the aggregator listen on this address, on a free port.
     pub fn listens_at(&mut self, address: Ipv4Addr) {
         let address = std::net::TcpListener::bind((address, 0)).unwrap().local_addr().unwrap();
         let server = &mut self.settings["Server"];
@@ -114,7 +114,7 @@ impl Cluster {
         );
     }
 
-    /// Lets the aggregator run from the image that workers have, so that they get a certificate each.
+    /// Gives the aggregator the workers' image, so that each worker gets a certificate.
     pub fn by_node(self) -> Self {
         let spec = json!({"containers": [{"name": "kube-sonobuoy", "image": "worker:1"}]});
         self.api.merge(&self.path("sonobuoy"), &json!({"spec": spec}));
@@ -125,7 +125,7 @@ impl Cluster {
         format!("/api/v1/namespaces/{}/pods/{pod}", self.namespace)
     }
 
-    /// Lets a controller make the pods of DaemonSets, one on each node.
+    /// Starts a controller that creates the pods of DaemonSets, one on each node.
     pub fn daemon_sets(self) -> Self {
         self.api.controller(daemon_set_controller);
         self
@@ -162,13 +162,13 @@ impl Cluster {
         Aggregator { child, log, _held: held }
     }
 
-    /// The pods that a plugin has.
+    /// The pods of a plugin.
     pub fn pods(&self, plugin: &str) -> Vec<Value> {
         let list = self.api.list(&format!("/api/v1/namespaces/{}/pods", self.namespace));
         list.into_iter().filter(|pod| pod["metadata"]["labels"]["sonobuoy-plugin"] == plugin).collect()
     }
 
-    /// The environment that a kubelet gives to the worker of a pod: values, and what secrets hold.
+    /// The environment that a kubelet gives to the worker of a pod: values, and the content of secrets.
     pub fn environment(&self, pod: &Value) -> BTreeMap<String, String> {
         let containers = pod["spec"]["containers"].as_array().unwrap();
         let worker = containers.iter().find(|container| container["name"] == "sonobuoy-worker").unwrap();
@@ -188,7 +188,7 @@ impl Cluster {
         entries.filter_map(|entry| Some((entry["name"].as_str()?.to_owned(), value(entry)?))).collect()
     }
 
-    /// Waits for the pods of a plugin, and speaks as its workers do.
+    /// Waits for the pods of a plugin; returns a peer with their workers' certificate.
     pub fn worker(&self, plugin: &str) -> Worker {
         let pod = self.pod_on(plugin, "global");
         let env = self.environment(&pod);
@@ -210,7 +210,7 @@ impl Cluster {
         self.pods(plugin).into_iter().find(fits).unwrap()
     }
 
-    /// What a container is told, and somebody without a certificate who knows it.
+    /// The client of a container's environment that has no certificate yet.
     pub fn asker(&self, pod: &Value, container: &str) -> Asker {
         let containers = pod["spec"]["containers"].as_array().unwrap();
         let env = containers.iter().find(|found| found["name"] == container).unwrap()["env"].clone();
@@ -230,7 +230,7 @@ impl Cluster {
         }
     }
 
-    /// Waits for the pod of a plugin on a node, and speaks as its worker does that has got a certificate.
+    /// Waits for the pod of a plugin on a node; returns a peer with a certificate for its worker.
     pub fn certified(&self, plugin: &str, node: &str) -> Worker {
         let pod = self.pod_on(plugin, node);
         let asker = self.asker(&pod, "sonobuoy-worker");
@@ -280,7 +280,7 @@ pub fn daemon_set_controller(api: &ApiServer, change: &Change) {
     }
 }
 
-/// A process; its end is awaited.
+/// The aggregator's process; tests wait for its end.
 pub struct Aggregator {
     pub child: Child,
     pub log: std::path::PathBuf,
@@ -288,7 +288,7 @@ pub struct Aggregator {
 }
 
 impl Aggregator {
-    /// Its exit code and all it said.
+    /// Its exit code and output.
     pub fn end(mut self) -> (i32, String) {
         let watchdog = Watchdog::over(&self.child);
         let status = self.child.wait().unwrap();
@@ -321,7 +321,7 @@ impl Drop for Aggregator {
     }
 }
 
-/// Somebody who asks for a certificate.
+/// A client that requests a certificate.
 pub struct Asker {
     pub url: String,
     pub authority: String,
@@ -331,7 +331,8 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Asks with a key and a request of another implementation; the code, the answer, and the key.
+    /// Requests a certificate with a key and a request of another implementation; the status code, the response, and the
+    /// key.
     pub fn ask(&self, token: &str) -> (u16, String, String) {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let request = rcgen::CertificateParams::new(["another".to_owned()]).unwrap();
@@ -345,7 +346,7 @@ impl Asker {
         (code, answer, key.serialize_pem())
     }
 
-    /// Asks, and speaks with the certificate that comes.
+    /// Requests a certificate; returns a peer with it.
     pub fn worker(&self, token: &str) -> Worker {
         let (code, answer, key) = self.ask(token);
         assert_eq!(code, 200, "{answer}");
@@ -365,12 +366,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Sends a result and gives the code of the answer.
+    /// Sends a result; returns the status code of the response.
     pub fn send(&self, node: &str) -> u16 {
         self.send_file(node, "r.txt", &format!("of {node}\n"))
     }
 
-    /// The same with a file of this name.
+    /// Sends a result as a file of this name.
     pub fn send_file(&self, node: &str, name: &str, body: &str) -> u16 {
         let plugin = &self.plugin;
         let place =

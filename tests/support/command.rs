@@ -1,9 +1,9 @@
-//! Runs the program: a chain that says what goes in and what must come out.
+//! Runs the program: a builder for its input and the expected output.
 //!
-//! The program gets a folder of its own as working directory and HOME, and no other environment than PATH and what its
-//! system demands. One that does not end within the limit is killed and fails the test. `SONOBUOY_TEST_PROGRAM` names
-//! another build of it, behind what runs it here: `qemu-s390x-static /path/sonobuoy`; `SONOBUOY_TEST_AGGREGATOR` and
-//! `SONOBUOY_TEST_WORKER` do so for one command.
+//! The program gets a new folder as working directory and HOME, and no environment except PATH and variables that its system
+//! requires. A program that exceeds the time limit is killed and fails the test. `SONOBUOY_TEST_PROGRAM` names another
+//! build, with its runner: `qemu-s390x-static /path/sonobuoy`; `SONOBUOY_TEST_AGGREGATOR` and `SONOBUOY_TEST_WORKER` do so
+//! for one command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -14,7 +14,7 @@ use super::diff::{assert_golden, assert_same};
 use super::folder::Folder;
 use super::watchdog::{LIMIT, Watchdog};
 
-/// What wine and qemu are told by, and what no program of Windows can do without.
+/// Settings of wine and qemu, and variables that every program on Windows requires.
 const ALWAYS: &[&str] =
     &["WINEPREFIX", "WINEDEBUG", "QEMU_LD_PREFIX", "SystemRoot", "SystemDrive", "TEMP", "TMP", "COMSPEC"];
 
@@ -37,7 +37,7 @@ enum Check {
     StderrHas(String),
 }
 
-/// What came of a call.
+/// Result of a call.
 pub struct Done {
     pub stdout: String,
     pub stderr: String,
@@ -100,12 +100,12 @@ impl Sonobuoy {
         self.folder.path().to_owned()
     }
 
-    /// All of stdout; without any check of stdout it must be empty, unless `.run_any()` is used.
+    /// Expects this stdout. Without any check stdout must be empty, unless `.run_any()` is used.
     pub fn stdout(self, expected: &str) -> Self {
         self.check(Check::Stdout(expected.into()))
     }
 
-    /// All of stdout, in a file below tests/fixtures.
+    /// Expects the stdout in a file below tests/fixtures.
     pub fn stdout_golden(self, name: &str) -> Self {
         self.check(Check::StdoutGolden(name.into()))
     }
@@ -115,7 +115,7 @@ impl Sonobuoy {
         self.check(Check::StdoutHas(part.into()))
     }
 
-    /// All of stderr; without any check of stderr it must be empty, unless `.run_any()` is used.
+    /// Expects this stderr. Without any check stderr must be empty, unless `.run_any()` is used.
     pub fn stderr(self, expected: &str) -> Self {
         self.check(Check::Stderr(expected.into()))
     }
@@ -125,7 +125,7 @@ impl Sonobuoy {
         self.check(Check::StderrHas(part.into()))
     }
 
-    /// The exit code, 0 if not given.
+    /// Expects this exit code instead of 0.
     pub fn status(mut self, code: i32) -> Self {
         self.status = code;
         self
@@ -136,7 +136,7 @@ impl Sonobuoy {
         self
     }
 
-    /// The plain command, for tests that need the process itself; the folder must be kept as long as it runs.
+    /// The plain command, for tests that need the process itself; keep the folder while it runs.
     pub fn command(self) -> (Command, Folder) {
         let role = self.args.first().map(|arg| arg.to_string_lossy().to_uppercase()).unwrap_or_default();
         let other = std::env::var(format!("SONOBUOY_TEST_{role}"))
@@ -146,7 +146,7 @@ impl Sonobuoy {
         let mut command = Command::new(words.next().unwrap_or(env!("CARGO_BIN_EXE_sonobuoy")));
         command.args(words).args(&self.args).current_dir(self.folder.path()).env_clear();
         command.env("HOME", self.folder.path());
-        // Another run may have left credentials in the usual place.
+        // Another run may have left credentials in the default place.
         command.env("SONOBUOY_CREDENTIALS", "sonobuoy.json");
         for name in ALWAYS {
             command.envs(std::env::var_os(name).map(|value| (*name, value)));
@@ -163,7 +163,7 @@ impl Sonobuoy {
         (command, self.folder)
     }
 
-    /// Runs it, whatever its exit code is: that, stdout and stderr.
+    /// Runs it without checking the exit code; returns the code, stdout and stderr.
     #[track_caller]
     pub fn run_any_status(self) -> (i32, String, String) {
         let (mut command, _folder) = self.command();
@@ -176,7 +176,7 @@ impl Sonobuoy {
         (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
     }
 
-    /// Runs it and checks everything, also that a stream nobody asked about is empty.
+    /// Runs it and checks everything, including that unchecked streams are empty.
     #[track_caller]
     pub fn run(mut self) -> Done {
         let mentions = |wanted: fn(&Check) -> bool| self.checks.iter().any(wanted);
@@ -192,7 +192,7 @@ impl Sonobuoy {
         self.run_any()
     }
 
-    /// Runs it and checks only what was asked.
+    /// Runs it and checks only the given expectations.
     #[track_caller]
     pub fn run_any(mut self) -> Done {
         let words = self.args.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -209,7 +209,7 @@ impl Sonobuoy {
         let watchdog = Watchdog::over(&child);
         let mut input = child.stdin.take().unwrap();
         let writer = std::thread::spawn(move || {
-            // A program that does not read all of it is free to end.
+            // The program may end without reading all of its input.
             let _ = input.write_all(&stdin);
         });
         let output = child.wait_with_output().unwrap();
@@ -220,7 +220,7 @@ impl Sonobuoy {
         let story = format!("`sonobuoy {words}`\n--- stdout\n{stdout}--- stderr\n{stderr}---");
         assert!(!hung, "still running after {LIMIT:?}: {story}");
         assert!(!stderr.contains("this is a bug"), "a panic: {story}");
-        // Windows has other signs between folders; which ones is not what these tests are about.
+        // Windows has other path separators, which these tests do not check.
         let paths = |text: &str| if cfg!(windows) { text.replace('\\', "/") } else { text.to_owned() };
         for check in &checks {
             match check {

@@ -1,4 +1,4 @@
-//! Differences between two texts, line by line, for people who read a failed test.
+//! Differences between two texts, line by line, for messages of failed tests.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ fn lines(expected: &str, actual: &str) -> String {
     text
 }
 
-/// The longest common lines stay, the others are taken out or put in.
+/// Keeps the longest common lines; the others are removed or inserted.
 fn common<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
     if old.len().saturating_mul(new.len()) > 4_000_000 {
         return old.iter().map(|line| ('-', *line)).chain(new.iter().map(|line| ('+', *line))).collect();

@@ -54,7 +54,7 @@ impl Folder {
     }
 }
 
-/// Without the mark by which Windows tells a path that nothing may be made of: its own shell does not take it.
+/// Without the prefix of verbatim paths on Windows, which its own shell rejects.
 fn plain(path: PathBuf) -> PathBuf {
     match path.to_str().and_then(|path| path.strip_prefix(r"\\?\")) {
         Some(plain) => plain.into(),
@@ -64,7 +64,7 @@ fn plain(path: PathBuf) -> PathBuf {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A test that left something unreadable behind has other worries.
+        // Failing to remove an unreadable folder must not hide the test's own failure.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! A peer of the aggregator that writes every byte by hand: it may be honest, clumsy or hostile.
+//! A peer of the aggregator with handwritten requests: honest, faulty or hostile.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -9,10 +9,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// Only a hang lasts so long.
+/// Timeout that only a hang exceeds.
 const HANG: Duration = Duration::from_secs(60);
 
-/// What a peer knows and shows.
+/// Address, trust and certificate of a peer.
 #[derive(Clone)]
 pub struct Peer {
     address: String,
@@ -20,7 +20,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// One that trusts `authority`, and shows this certificate if it has any.
+    /// A peer that trusts `authority`, with an optional certificate.
     pub fn new(url: &str, authority: &str, certificate_and_key: Option<(&str, &str)>) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
@@ -39,14 +39,14 @@ impl Peer {
         Self { address: url.trim_start_matches("https://").into(), config: Arc::new(config) }
     }
 
-    /// A connection without a word said.
+    /// A TCP connection without any data sent.
     pub fn plain(&self) -> TcpStream {
         let socket = TcpStream::connect(&self.address).unwrap();
         socket.set_read_timeout(Some(HANG)).unwrap();
         socket
     }
 
-    /// A connection of TLS; hands are shaken with the first byte.
+    /// A TLS connection; the handshake starts with the first byte.
     pub fn connect(&self) -> Talk {
         let host = self.address.rsplit_once(':').unwrap().0.to_owned();
         let name = ServerName::try_from(host).unwrap();
@@ -54,7 +54,7 @@ impl Peer {
         Talk(StreamOwned::new(connection, self.plain()))
     }
 
-    /// Says all of it on a new connection and returns all that comes.
+    /// Sends the bytes on a new connection and returns the whole response.
     pub fn say(&self, bytes: impl AsRef<[u8]>) -> String {
         self.connect().say(bytes)
     }
@@ -64,24 +64,24 @@ impl Peer {
 pub struct Talk(StreamOwned<ClientConnection, TcpStream>);
 
 impl Talk {
-    /// Says it and waits for nothing; whether it could be said.
+    /// Sends the bytes without waiting for a response; returns whether sending succeeded.
     pub fn begin(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.write_all(bytes.as_ref()).and_then(|()| self.0.flush()).is_ok()
     }
 
-    /// Whether an answer begins so.
+    /// Whether the response starts with `start`.
     pub fn hears(&mut self, start: &str) -> bool {
         let mut heard = vec![0; start.len()];
         self.0.read_exact(&mut heard).is_ok() && heard == start.as_bytes()
     }
 
-    /// Says it and returns all that comes, or why nothing came.
+    /// Sends the bytes and returns the whole response, or the error.
     pub fn say(mut self, bytes: impl AsRef<[u8]>) -> String {
         self.begin(bytes);
         self.rest()
     }
 
-    /// Goes away in the middle, with or without a good-bye, and returns what still comes.
+    /// Disconnects in the middle, with or without `close_notify`, and returns the remaining data.
     pub fn leave(mut self, politely: bool) -> String {
         if politely {
             self.0.conn.send_close_notify();

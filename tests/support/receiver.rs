@@ -1,5 +1,5 @@
-//! An aggregator as a worker sees it: HTTPS that demands a certificate, made of rustls and rcgen alone, so that both
-//! ends cannot be wrong together. It keeps what it gets and answers as it is told.
+//! An aggregator as a worker sees it: HTTPS with client certificates, built on rustls and rcgen alone, so that both ends
+//! cannot share a mistake. Stores requests and gives predefined responses.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// A request whose body came whole.
+/// A request with a complete body.
 #[derive(Debug)]
 pub struct Got {
     pub line: String,
@@ -21,18 +21,18 @@ pub struct Got {
     pub body: Vec<u8>,
 }
 
-/// What to do with a request.
+/// Reaction to a request.
 #[derive(Clone, Copy)]
 pub enum Reply {
-    /// Take the body and answer so.
+    /// Accept the body and respond with this status.
     Status(u16),
-    /// Answer so before the body.
+    /// Respond with this status before the body.
     Refuse(u16),
-    /// Cut the connection in the middle of the body.
+    /// Close the connection in the middle of the body.
     Cut,
 }
 
-/// The certificates of a run, and what a worker is told about them.
+/// The certificates of a run, and a worker's environment.
 pub struct Certificates {
     config: Arc<rustls::ServerConfig>,
     env: Vec<(&'static str, String)>,
@@ -89,13 +89,13 @@ impl Certificates {
         env
     }
 
-    /// Serves at `address`; the n-th request is treated as the n-th of `replies` says, the rest is taken with 200.
+    /// Serves at `address`; the n-th of `replies` applies to the n-th request, and 200 to the rest.
     pub fn serve(&self, address: SocketAddr, replies: &[Reply]) -> Aggregator {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, got) = channel();
         let (config, replies) = (Arc::clone(&self.config), Arc::new(Mutex::new(replies.to_vec())));
-        // It ends with the test program: nobody connects any more, and there is nothing to lose.
+        // The thread ends with the test program: no client connects any more, and no data can be lost.
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
                 let (config, replies, sender) = (Arc::clone(&config), Arc::clone(&replies), sender.clone());
@@ -113,26 +113,26 @@ impl Certificates {
     }
 }
 
-/// A receiver at work.
+/// A running receiver.
 pub struct Aggregator {
     pub address: SocketAddr,
     got: Receiver<Got>,
 }
 
 impl Aggregator {
-    /// The next request; it has to come soon.
+    /// The next request; fails if it does not arrive in time.
     #[track_caller]
     pub fn next(&self) -> Got {
         self.got.recv_timeout(Duration::from_secs(60)).expect("a request arrives")
     }
 
-    /// Whether nothing else has come.
+    /// Whether no further request has arrived.
     pub fn is_empty(&self) -> bool {
         self.got.try_recv().is_err()
     }
 }
 
-/// Answers one request; false if it was cut instead.
+/// Responds to one request; false if the connection was closed instead.
 fn answer(
     stream: &mut (impl Read + Write),
     replies: &Mutex<Vec<Reply>>,
@@ -151,7 +151,7 @@ fn answer(
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
-    // Heartbeats come at moments that nobody can foresee.
+    // The times of heartbeats are unpredictable.
     if line.starts_with("GET /api/v1/health/") {
         write!(stream, "HTTP/1.1 200 X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")?;
         return Ok(true);
@@ -170,7 +170,7 @@ fn answer(
             let mut body = vec![0; length];
             if let Reply::Status(status) = reply {
                 stream.read_exact(&mut body)?;
-                // The test may be over.
+                // The test may have ended.
                 let _ = sender.send(Got { line, headers, body });
                 status
             } else {

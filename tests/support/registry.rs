@@ -1,5 +1,5 @@
-//! A container registry in memory, on an HTTP implementation that is not ours. It can want tokens, cut downloads short, and
-//! lose pieces of uploads.
+//! A container registry in memory, on a separate HTTP implementation. It can require tokens, cut downloads short, and lose
+//! pieces of uploads.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex};
 
 use tiny_http::{Header, Method, Request, Response, Server};
 
-/// What a registry does wrong.
+/// Faults of a registry.
 #[derive(Clone, Default)]
 pub struct Habits {
-    /// Name and password that a token costs.
+    /// Name and password required for a token.
     pub login: Option<(String, String)>,
-    /// Only who writes has to say who it is.
+    /// Only writing requires authentication.
     pub open: bool,
-    /// A download ends after so many bytes, each time.
+    /// Cuts each download after this many bytes.
     pub cut_after: Option<usize>,
-    /// So many pieces of uploads are answered with an error after they were half taken.
+    /// Number of pieces of uploads that fail with an error after half of each was received.
     pub lose_pieces: usize,
-    /// Blobs come with a wrong byte.
+    /// Corrupts a byte of each blob.
     pub spoil: bool,
 }
 
@@ -31,7 +31,7 @@ struct Content {
     habits: Habits,
 }
 
-/// The registry; its thread ends with it.
+/// The registry; dropping it ends its thread.
 pub struct Registry {
     server: Arc<Server>,
     content: Arc<Mutex<Content>>,
@@ -61,7 +61,7 @@ impl Registry {
         digest
     }
 
-    /// A manifest under its digest, and under a tag of `repository` if there is one.
+    /// Stores a manifest under its digest, and under a tag of `repository` if given.
     pub fn put_manifest(&self, repository: &str, tag: &str, kind: &str, bytes: &[u8]) -> String {
         let digest = digest(bytes);
         let mut content = self.content.lock().unwrap();
@@ -99,7 +99,7 @@ impl Drop for Registry {
     }
 }
 
-/// As registries write it.
+/// The digest of bytes in the registries' notation.
 pub fn digest(bytes: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -157,7 +157,7 @@ fn answer(request: Request, content: &mut Content, host: &str) {
     let range = format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len());
     let headers = if from > 0 { vec![header("Content-Range", &range)] } else { Vec::new() };
     let status = if from > 0 { 206 } else { 200 };
-    // More is declared than comes: the connection ends too early.
+    // The declared length exceeds the data: the connection ends too early.
     let _ = request.respond(Response::new(status.into(), headers, Cursor::new(part), Some(whole), None));
 }
 

@@ -1,14 +1,14 @@
-//! Tests that need what a machine may lack: who says so, and where that is not accepted.
+//! Skips tests whose requirements this machine lacks, and fails them where skipping is not allowed.
 //!
-//! A skip names what is missing by one word: a program (`kubectl`) or an ability of the machine (`root`). It is always
-//! printed. Under `SONOBUOY_TESTS=strict` it fails the test, unless `SONOBUOY_TESTS_MISSING` has that word among others
-//! parted by blanks. `.ci/run` sets both: what it could not install may be missing, nothing else.
+//! A skip names the missing requirement by one word: a program (`kubectl`) or an ability of the machine (`root`). It is
+//! always printed. Under `SONOBUOY_TESTS=strict` it fails the test, unless `SONOBUOY_TESTS_MISSING`, a list separated by
+//! blanks, contains that word. `.ci/run` sets both, and lists only programs that it could not install.
 
 use std::path::PathBuf;
 
-/// Says that a test, or a part of it, does not run here since `missing` is missing, and why that is known.
+/// Reports that a test, or a part of it, is skipped since `missing` is missing, and the evidence.
 ///
-/// Where everybody sees it: what goes through `eprintln!` is shown of failed tests only.
+/// Writes to stderr directly: output of `eprintln!` is shown only for failed tests.
 #[track_caller]
 pub fn skipped(missing: &str, why: &str) {
     use std::io::Write as _;
@@ -25,13 +25,13 @@ fn accepted(missing: &str, mode: &str, known: &str) -> bool {
     mode != "strict" || known.split_whitespace().any(|word| word == missing)
 }
 
-/// Where a program is; without it the test is skipped.
+/// The path of a program; skips the test without it.
 #[track_caller]
 pub fn program(name: &str) -> Option<PathBuf> {
     any_program(&[name])
 }
 
-/// Where one of several programs is that are equally good; without all of them the test is skipped for want of the first.
+/// The path of one of several equivalent programs; without all of them the test is skipped, naming the first.
 #[track_caller]
 pub fn any_program(names: &[&str]) -> Option<PathBuf> {
     let folders: Vec<_> =

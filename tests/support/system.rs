@@ -1,9 +1,9 @@
-//! What tests ask of the system, and each family of systems answers in its own way.
+//! System functions for tests, implemented per family of operating systems.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Ends a process at once, whoever waits for it.
+/// Kills a process at once; its parent still waits for it.
 #[cfg(unix)]
 pub fn kill(id: u32) {
     let id = rustix::process::Pid::from_raw(id.try_into().unwrap()).unwrap();
@@ -15,7 +15,7 @@ pub fn kill(id: u32) {
     let _ = std::process::Command::new("taskkill").args(["/F", "/T", "/PID", &id.to_string()]).output();
 }
 
-/// The permissions of a file as Unix counts them; `wanted` where those of its folder count instead.
+/// The permissions of a file in Unix notation; `wanted` where those of its folder apply instead.
 #[cfg(unix)]
 pub fn mode(path: &Path, _wanted: u32) -> u32 {
     use std::os::unix::fs::PermissionsExt as _;
@@ -28,7 +28,7 @@ pub fn mode(path: &Path, wanted: u32) -> u32 {
     wanted
 }
 
-/// Lets a file be started.
+/// Makes a file executable.
 #[cfg(unix)]
 pub fn make_runnable(path: &Path) {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -38,7 +38,7 @@ pub fn make_runnable(path: &Path) {
 #[cfg(windows)]
 pub fn make_runnable(_path: &Path) {}
 
-/// Makes a symbolic link to a file; where this user may not, the rest of the test is skipped.
+/// Creates a symbolic link to a file; skips the rest of the test if this user may not.
 #[cfg(unix)]
 pub fn symlink(target: impl AsRef<Path>, path: impl AsRef<Path>) -> bool {
     std::os::unix::fs::symlink(target, path).unwrap();
@@ -49,7 +49,7 @@ pub fn symlink(target: impl AsRef<Path>, path: impl AsRef<Path>) -> bool {
 #[track_caller]
 pub fn symlink(target: impl AsRef<Path>, path: impl AsRef<Path>) -> bool {
     let made = std::os::windows::fs::symlink_file(target, &path);
-    // Wine says that it has made one.
+    // Wine claims success without creating one.
     let made = made.is_ok() && path.as_ref().symlink_metadata().is_ok();
     if !made {
         super::skipped("links", "this user may not make them");
@@ -57,7 +57,7 @@ pub fn symlink(target: impl AsRef<Path>, path: impl AsRef<Path>) -> bool {
     made
 }
 
-/// A word that is not text, between two parts that are.
+/// A word that is not valid text, between two valid parts.
 #[cfg(unix)]
 pub fn no_text(before: &str, after: &str) -> OsString {
     use std::os::unix::ffi::OsStringExt as _;

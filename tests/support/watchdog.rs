@@ -1,4 +1,4 @@
-//! Kills a program that a test waits for in vain.
+//! Kills a program that exceeds the time limit of a test.
 
 use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -10,7 +10,7 @@ use super::system::kill;
 /// Long enough for a busy machine, short enough to find a hang.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Watches over one process until it is told that it has ended, or dropped.
+/// Watches one process until its end is reported, or until dropped.
 pub struct Watchdog {
     ended: SyncSender<()>,
     thread: JoinHandle<bool>,

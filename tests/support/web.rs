@@ -1,8 +1,8 @@
-//! A web server for what the program fetches by URL, on an HTTP implementation that is not ours.
+//! A web server for downloads of the program, on a separate HTTP implementation.
 
 use tiny_http::{Response, Server};
 
-/// Serves, while `test` runs with the server's URL, what `answer` gives for a path: status code and content.
+/// Serves the status code and content that `answer` returns for a path, while `test` runs with the server's URL.
 pub fn serve(answer: impl Fn(&str) -> (u16, String) + Sync, test: impl FnOnce(&str)) {
     let server = Server::http("127.0.0.1:0").unwrap();
     let url = format!("http://{}", server.server_addr());
@@ -10,7 +10,7 @@ pub fn serve(answer: impl Fn(&str) -> (u16, String) + Sync, test: impl FnOnce(&s
         scope.spawn(|| {
             for request in server.incoming_requests() {
                 let (code, content) = answer(request.url());
-                // A client that has seen enough hangs up.
+                // A client may disconnect early.
                 let _ = request.respond(Response::from_string(content).with_status_code(code));
             }
         });

@@ -1,4 +1,4 @@
-//! From a request to its answer.
+//! Responds to requests.
 
 use std::io::Cursor;
 
@@ -8,13 +8,13 @@ use tiny_http::{Header, Method, Request, Response};
 use super::store::{Kind, Place, parse, selected};
 use super::{ApiServer, fault, stream};
 
-/// A request taken apart.
+/// A parsed request.
 pub(super) struct Call {
     pub(super) method: String,
     pub(super) path: String,
     pub(super) query: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
-    /// The answer's body is to be cut here.
+    /// Number of bytes after which to cut the response's body.
     pub(super) cut: Option<usize>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn answer(api: &ApiServer, mut request: Request) {
         body: Vec::new(),
         cut: None,
     };
-    // The body of a request to upgrade never ends.
+    // The body of an upgrade request never ends.
     if call.method != "GET" && request.as_reader().read_to_end(&mut call.body).is_err() {
         return;
     }
@@ -67,12 +67,12 @@ pub(super) fn answer(api: &ApiServer, mut request: Request) {
             }
             fault::Kind::Drop => {
                 let peer = request.remote_addr().copied();
-                // Held open until the wire is cut: tiny_http answers 500 for a request that is dropped.
+                // Held open until the connection is cut: tiny_http responds with 500 to a dropped request.
                 peer.into_iter().for_each(|peer| api.shared.wire.cut(&peer));
                 return;
             }
             fault::Kind::Slow(by) => {
-                // Not a wait for something to happen: slowness is what is wanted.
+                // Not a wait for an event: the slowness is intended.
                 let (_held, never) = std::sync::mpsc::channel::<()>();
                 let _ = never.recv_timeout(by);
             }
@@ -157,7 +157,7 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
     };
     let absent = || no(404, "NotFound", format!("{} \"{}\" not found", place.plural, place.name));
     let single = !place.name.is_empty();
-    // As a real server: the options of a deletion stand in its body, and only without one in the query.
+    // As in a real server: the options of a deletion are in its body, and in the query only without a body.
     let dry = match serde_json::from_slice::<Value>(&call.body) {
         Ok(options) if call.method == "DELETE" => options["dryRun"] == json!(["All"]),
         _ => call.get("dryRun") == "All",
@@ -282,7 +282,7 @@ fn delete(api: &ApiServer, call: &Call, place: &Place, dry: bool) -> Option<Valu
     Some(json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
 }
 
-/// What stands before a `continue` token's key is the version that it was made at.
+/// The prefix of a `continue` token's key is the version at its creation.
 fn position(token: &str) -> &str {
     token.split_once('.').map(|(_, key)| key).unwrap_or_default()
 }
@@ -310,7 +310,7 @@ fn list(api: &ApiServer, call: &Call, place: &Place, kind: &Kind) -> Result<Valu
     if chosen.next().is_some() {
         meta["continue"] = format!("{version}.{}", items.last().map(key).unwrap_or_default()).into();
     }
-    // Servers name kind and version once, not with each item.
+    // Servers send kind and version once, not with each item.
     let items: Vec<Value> = items
         .into_iter()
         .map(|mut item| {

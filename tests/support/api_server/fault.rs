@@ -1,8 +1,8 @@
-//! Misbehaviour on demand.
+//! Injected faults.
 
 use std::time::Duration;
 
-/// What goes wrong, with which requests, how often. The first that fits is taken.
+/// A fault, the requests that it applies to, and its repetitions. The first match applies.
 #[derive(Clone, Debug)]
 pub struct Fault {
     beginning: String,
@@ -15,40 +15,40 @@ pub struct Fault {
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     Status(u16, String, String),
-    /// The connection is closed without an answer.
+    /// Closes the connection without a response.
     Drop,
-    /// The answer comes after this time.
+    /// Delays the response.
     Slow(Duration),
-    /// The connection is closed after so many bytes of the answer's body.
+    /// Closes the connection after this many bytes of the response's body.
     Cut(usize),
-    /// The answer's body is this line, for ever.
+    /// Repeats this line forever as the response's body.
     Endless(String),
-    /// 410, with a token to go on inconsistently.
+    /// 410, with a token for an inconsistent continuation.
     Gone,
-    /// The answer is this text.
+    /// Responds with this text.
     Garbage(String),
 }
 
 impl Fault {
-    /// For requests that begin so: `GET /api/v1/nodes`.
+    /// For requests with this prefix: `GET /api/v1/nodes`.
     pub fn on(beginning: &str) -> Self {
         let kind = Kind::Status(500, "InternalError".into(), "internal error".into());
         Self { beginning: beginning.into(), left: 1, skip: 0, kind, retry_after: None }
     }
 
-    /// So often; once by default.
+    /// Number of repetitions; once by default.
     pub fn times(mut self, times: usize) -> Self {
         self.left = times;
         self
     }
 
-    /// Lets so many pass first.
+    /// Skips this many requests first.
     pub fn after(mut self, skip: usize) -> Self {
         self.skip = skip;
         self
     }
 
-    /// Answers with a `Status`.
+    /// Responds with a `Status`.
     pub fn status(mut self, code: u16, reason: &str, message: &str) -> Self {
         self.kind = Kind::Status(code, reason.into(), message.into());
         self
@@ -60,43 +60,43 @@ impl Fault {
         self
     }
 
-    /// Closes the connection without an answer.
+    /// Closes the connection without a response.
     pub fn dropped(mut self) -> Self {
         self.kind = Kind::Drop;
         self
     }
 
-    /// Answers late.
+    /// Delays the response.
     pub fn slow(mut self, by: Duration) -> Self {
         self.kind = Kind::Slow(by);
         self
     }
 
-    /// Closes the connection within the answer's body.
+    /// Closes the connection within the response's body.
     pub fn cut(mut self, after: usize) -> Self {
         self.kind = Kind::Cut(after);
         self
     }
 
-    /// Answers 200 and does not end: the line comes again and again.
+    /// Responds with 200 and repeats the line forever.
     pub fn endless(mut self, line: &str) -> Self {
         self.kind = Kind::Endless(line.into());
         self
     }
 
-    /// 410 in the middle of paging, with a token of the present.
+    /// Responds with 410 in the middle of paging, with a current token.
     pub fn gone(mut self) -> Self {
         self.kind = Kind::Gone;
         self
     }
 
-    /// Answers 200 with this text.
+    /// Responds with 200 and this text.
     pub fn garbage(mut self, text: &str) -> Self {
         self.kind = Kind::Garbage(text.into());
         self
     }
 
-    /// Whether it strikes now; counts.
+    /// Whether it applies to this request; counts requests.
     pub(super) fn strikes(&mut self, request: &str) -> bool {
         if self.left == 0 || !request.starts_with(&self.beginning) {
             return false;

@@ -1,7 +1,7 @@
-//! A Kubernetes API server for tests: objects in memory, watches, logs, exec, and misbehaviour on demand.
+//! A Kubernetes API server for tests: objects in memory, watches, logs, exec, and injected faults.
 //!
-//! It stands on `tiny_http` and shares no type with the crate, so that both sides are not wrong together. Give it
-//! objects, point the program at [`ApiServer::kubeconfig`], look at what it asked for.
+//! Built on `tiny_http`; shares no type with the crate, so that both sides cannot share a mistake. Add objects, pass
+//! [`ApiServer::kubeconfig`] to the program, check the requests.
 //!
 //! ```text
 //! let api = ApiServer::start();
@@ -11,10 +11,10 @@
 //! api.wait(|api| api.count("DELETE ") == 3);      blocks until it is so; fails the test after a minute
 //! ```
 //!
-//! What it does as a real one: resource versions, pages, label and field selectors, bookmarks, dry run,
-//! finalizers, owner references, the end of a namespace with all that is in it, status subresources, both forms of
-//! discovery, access and token reviews, node proxies (as raw answers). What it does not: validation, defaults, patches other
-//! than merge, consistency of pages.
+//! Like a real server: resource versions, pages, label and field selectors, bookmarks, dry run, finalizers, owner
+//! references, the end of a namespace with all its objects, status subresources, both forms of discovery, access and token
+//! reviews, node proxies (as raw responses). Unsupported: validation, defaults, patches other than merge, consistency of
+//! pages.
 
 #![allow(dead_code)]
 
@@ -38,19 +38,19 @@ use store::{Store, parse};
 pub use stream::{Exec, ExecAnswer};
 use wire::Wire;
 
-/// Longer than any test needs, so that only what never comes fails it.
+/// Longer than any test needs, so that only a missing event fails it.
 const LIMIT: Duration = Duration::from_secs(60);
 
 type Controller = dyn Fn(&ApiServer, &Change) + Send + Sync;
 type Executor = dyn Fn(&Exec) -> ExecAnswer + Send + Sync;
-/// Says no: status, reason, message.
+/// Rejects an object with status, reason, message.
 type Admission = dyn Fn(&str, &Value) -> Option<(u16, String, String)> + Send + Sync;
 
 /// A running server; dropping it ends it.
 #[derive(Clone)]
 pub struct ApiServer {
     shared: Arc<Shared>,
-    /// Only the handle that the test holds ends the server.
+    /// Only the test's own handle ends the server.
     owner: Option<Arc<Owner>>,
 }
 
@@ -115,7 +115,7 @@ impl ApiServer {
         format!("http://{}", self.shared.wire.address)
     }
 
-    /// Writes a kubeconfig for this server into `folder`, with the token if one is demanded.
+    /// Writes a kubeconfig for this server into `folder`, with the token if required.
     pub fn kubeconfig(&self, folder: &Path) -> PathBuf {
         let path = folder.join("kubeconfig");
         let user = match &self.lock().token {
@@ -146,7 +146,7 @@ impl ApiServer {
         stored
     }
 
-    /// Merges into an object that is there, as a controller or kubelet does.
+    /// Merges into an existing object, as a controller or kubelet does.
     pub fn merge(&self, path: &str, patch: &Value) -> Value {
         let place = parse(path).unwrap();
         let changed = self.lock().store.merge(&place, patch);
@@ -160,12 +160,12 @@ impl ApiServer {
         self.lock().store.get(&parse(path)?)
     }
 
-    /// All objects of a collection; without a namespace those of all.
+    /// All objects of a collection; without a namespace those of all namespaces.
     pub fn list(&self, path: &str) -> Vec<Value> {
         self.lock().store.list(&parse(path).unwrap())
     }
 
-    /// Removes an object and what it owns, whatever its finalizers say.
+    /// Removes an object and its dependents, ignoring finalizers.
     pub fn remove(&self, path: &str) {
         let changes = self.lock().store.remove(&parse(path).unwrap());
         self.tell(changes);
@@ -183,29 +183,29 @@ impl ApiServer {
         self.shared.changed.notify_all();
     }
 
-    /// Ends the log of a container: who follows it sees the end.
+    /// Ends the log of a container, and the streams that follow it.
     pub fn end_log(&self, namespace: &str, pod: &str, container: &str) {
         let key = (namespace.to_owned(), pod.to_owned(), container.to_owned());
         self.lock().logs.entry(key).or_default().1 = true;
         self.shared.changed.notify_all();
     }
 
-    /// Answers GET of exactly this path with these bytes.
+    /// Responds to GET of exactly this path with these bytes.
     pub fn raw(&self, path: &str, code: u16, body: impl Into<Vec<u8>>) {
         self.lock().raw.insert(path.to_owned(), (code, body.into()));
     }
 
-    /// What exec does; without it every exec is an internal error.
+    /// Sets the result of exec; without it every exec is an internal error.
     pub fn on_exec(&self, executor: impl Fn(&Exec) -> ExecAnswer + Send + Sync + 'static) {
         self.lock().executor = Some(Arc::new(executor));
     }
 
-    /// Runs after every change, on the thread that made it: a kubelet, a controller.
+    /// Runs after every change, on the thread that caused it: a kubelet, a controller.
     pub fn controller(&self, controller: impl Fn(&Self, &Change) + Send + Sync + 'static) {
         self.lock().controllers.push(Arc::new(controller));
     }
 
-    /// May refuse what is created: a webhook, a quota, Pod Security. It is given plural and object.
+    /// May reject created objects: a webhook, a quota, Pod Security. Receives plural and object.
     pub fn admission(
         &self,
         judge: impl Fn(&str, &Value) -> Option<(u16, String, String)> + Send + Sync + 'static,
@@ -213,7 +213,7 @@ impl ApiServer {
         self.lock().admission = Some(Arc::new(judge));
     }
 
-    /// Demands this bearer token from now on; `None` demands nothing.
+    /// Requires this bearer token from now on; `None` requires none.
     pub fn demand_token(&self, token: Option<&str>) {
         self.lock().token = token.map(Into::into);
     }
@@ -223,7 +223,7 @@ impl ApiServer {
         self.lock().denied.push((verb.into(), plural.into()));
     }
 
-    /// Forbids nothing any more.
+    /// Removes all prohibitions.
     pub fn forbid_nothing(&self) {
         self.lock().denied.clear();
     }
@@ -233,17 +233,17 @@ impl ApiServer {
         self.lock().plain_discovery = true;
     }
 
-    /// Lets the server behind a `group/version` be away.
+    /// Makes the server behind a `group/version` unavailable.
     pub fn break_group(&self, group_version: &str) {
         self.lock().stale.push(group_version.to_owned());
     }
 
-    /// Misbehaves.
+    /// Adds a fault.
     pub fn fault(&self, fault: Fault) {
         self.lock().faults.push(fault);
     }
 
-    /// Forgets the past: older resource versions and `continue` tokens get 410.
+    /// Drops the history: older resource versions and `continue` tokens get 410.
     pub fn compact(&self) {
         self.lock().store.compact();
         self.shared.changed.notify_all();
@@ -255,13 +255,13 @@ impl ApiServer {
         self.shared.changed.notify_all();
     }
 
-    /// Ends every watch, as a server does that restarts.
+    /// Ends every watch, like a restarting server.
     pub fn drop_watches(&self) {
         self.lock().watch_drops += 1;
         self.shared.changed.notify_all();
     }
 
-    /// Cuts every connection, and refuses new ones for as long as `away` runs.
+    /// Cuts every connection, and refuses new ones while `away` runs.
     pub fn away<T>(&self, away: impl FnOnce() -> T) -> T {
         self.shared.wire.refuse(true);
         let outcome = away();
@@ -269,12 +269,12 @@ impl ApiServer {
         outcome
     }
 
-    /// How many connections were refused while it was away.
+    /// Number of connections refused meanwhile.
     pub fn refusals(&self) -> u64 {
         self.shared.wire.refused()
     }
 
-    /// Cuts every connection to a client after it got this many bytes; 0 is never.
+    /// Cuts every connection to a client after this many bytes; 0 means never.
     pub fn cut_every(&self, bytes: u64) {
         self.shared.wire.cut_every(bytes);
     }
@@ -284,19 +284,19 @@ impl ApiServer {
         self.lock().requests.clone()
     }
 
-    /// How many requests begin so.
+    /// Number of requests with this prefix.
     pub fn count(&self, beginning: &str) -> usize {
         self.lock().requests.iter().filter(|request| request.starts_with(beginning)).count()
     }
 
-    /// Blocks until `ready` says so, looking after every request and change.
+    /// Blocks until `ready` returns true, checking after every request and change.
     pub fn wait(&self, ready: impl Fn(&Self) -> bool) {
         let end = Instant::now() + LIMIT;
         while !ready(self) {
             let left = end.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "it did not come to pass; requests:\n{}", self.requests().join("\n"));
             let state = self.lock();
-            // Changes between `ready` and here would go unseen, hence the short limit.
+            // Changes between `ready` and here would be missed, hence the short timeout.
             let _ = self.shared.changed.wait_timeout(state, left.min(Duration::from_millis(20))).unwrap();
         }
     }
@@ -309,7 +309,7 @@ impl ApiServer {
         Self { shared: self.shared.clone(), owner: None }
     }
 
-    /// Wakes watchers and lets controllers see what happened.
+    /// Wakes watchers and notifies controllers of changes.
     fn tell(&self, changes: Vec<Change>) {
         self.shared.changed.notify_all();
         let controllers = self.lock().controllers.clone();

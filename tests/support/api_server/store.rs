@@ -1,10 +1,10 @@
-//! The objects, their versions and their past.
+//! The objects, their versions and their history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-/// Where an object or a collection is.
+/// Path of an object or a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) group: String,
@@ -12,11 +12,11 @@ pub(super) struct Place {
     pub(super) plural: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// What follows the name: `log`, `status`, `proxy/configz`.
+    /// The subresource: `log`, `status`, `proxy/configz`.
     pub(super) sub: String,
 }
 
-/// A kind that is served.
+/// A served kind.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
     pub(super) group: String,
@@ -26,14 +26,14 @@ pub(super) struct Kind {
     pub(super) namespaced: bool,
 }
 
-/// Something that happened to an object.
+/// A change of an object.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// `ADDED`, `MODIFIED` or `DELETED`.
     pub kind: &'static str,
     /// Its path.
     pub path: String,
-    /// Its state after that.
+    /// Its state after the change.
     pub object: Value,
     pub(super) version: u64,
     pub(super) place: Place,
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// The kinds that every server has, as far as tests touch them.
+/// The built-in kinds, as far as tests use them.
 pub(super) fn kinds() -> Vec<Kind> {
     [
         ("v1", "namespaces", "Namespace", false),
@@ -103,7 +103,7 @@ pub(super) fn parse(path: &str) -> Option<Place> {
     place.version = parts.next()?.to_owned();
     let rest: Vec<&str> = parts.collect();
     let rest = match rest.as_slice() {
-        // Parts of a namespace itself.
+        // Subresources of a namespace.
         ["namespaces", _, "status" | "finalize"] => rest.as_slice(),
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
             place.namespace = (*namespace).to_owned();
@@ -128,7 +128,7 @@ impl Place {
         format!("{root}/{}/{namespace}{}/{}", self.version, self.plural, self.name)
     }
 
-    /// Whether an object lies in this collection.
+    /// Whether an object belongs to this collection.
     pub(super) fn holds(&self, other: &Self) -> bool {
         self.group == other.group
             && self.version == other.version
@@ -192,7 +192,7 @@ impl Store {
         Some((change.object, changes))
     }
 
-    /// Deletes as a server does: finalizers hold an object, and whatever is in a namespace holds nothing.
+    /// Deletes as a real server does: finalizers delay the deletion of an object, but objects in a namespace do not.
     pub(super) fn delete(&mut self, place: &Place) -> Option<(Value, Vec<Change>)> {
         let place = place.object();
         let object = self.objects.get(&place)?.clone();
@@ -209,7 +209,7 @@ impl Store {
     pub(super) fn remove(&mut self, place: &Place) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut going = vec![place.object()];
-        // One pass for each generation: a set may own thousands.
+        // One pass per generation: a set may own thousands.
         while !going.is_empty() {
             let (mut owners, mut namespaces) = (BTreeSet::new(), BTreeSet::new());
             for place in going {

@@ -1,4 +1,4 @@
-//! Answers that go on: watches, logs, and the WebSocket side of exec.
+//! Streamed responses: watches, logs, and the WebSocket side of exec.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::ApiServer;
 use super::answer::{Call, bad_request, not_found};
 use super::store::{Place, selected};
 
-/// A command that somebody wants to run in a container.
+/// A command to run in a container.
 #[derive(Clone, Debug)]
 pub struct Exec {
     pub namespace: String,
@@ -20,7 +20,7 @@ pub struct Exec {
     pub command: Vec<String>,
 }
 
-/// What came of it.
+/// Result of a command.
 pub struct ExecAnswer {
     stdout: Box<dyn Read + Send>,
     stderr: Vec<u8>,
@@ -29,29 +29,29 @@ pub struct ExecAnswer {
 }
 
 impl ExecAnswer {
-    /// It wrote this and succeeded.
+    /// Success with this output.
     pub fn ok(stdout: impl Into<Vec<u8>>) -> Self {
         Self::stream(std::io::Cursor::new(stdout.into()))
     }
 
-    /// It writes this, as it comes.
+    /// Success with this output, streamed.
     pub fn stream(stdout: impl Read + Send + 'static) -> Self {
         Self { stdout: Box::new(stdout), stderr: Vec::new(), exit: 0, protocol: "v5.channel.k8s.io" }
     }
 
-    /// It wrote this and failed.
+    /// Failure with this exit code and stderr.
     pub fn failed(exit: i32, stderr: impl Into<Vec<u8>>) -> Self {
         Self { exit, stderr: stderr.into(), ..Self::ok("") }
     }
 
-    /// The server knows the older protocol only.
+    /// Limits the server to the older protocol.
     pub fn v4(mut self) -> Self {
         self.protocol = "v4.channel.k8s.io";
         self
     }
 }
 
-/// Chunked by hand: tiny_http sends a chunk when it likes to.
+/// Chunked by hand: tiny_http delays chunks.
 struct Chunks(Box<dyn Write + Send>);
 
 impl Chunks {
@@ -135,13 +135,13 @@ pub(super) fn watch(api: &ApiServer, call: &Call, place: &Place, request: Reques
     chunks.end();
 }
 
-/// Sends the line until nobody listens any more.
+/// Sends the line until the client disconnects.
 pub(super) fn endless(request: Request, line: &str) {
     let mut chunks = Chunks::start(request, "text/plain");
     while chunks.send(line.repeat(100).as_bytes()) {}
 }
 
-/// A container that is being created has no log, unless it is further than its status.
+/// Whether a container is still being created and has no log, unless one exists already.
 fn waits(api: &ApiServer, place: &Place, key: &(String, String, String)) -> bool {
     let state = api.lock();
     let pod = state.store.get(place).unwrap_or_default();
@@ -255,7 +255,7 @@ pub(super) fn upgrade(api: &ApiServer, call: &Call, request: Request) {
         if call.cut.is_some_and(|cut| sent >= cut) {
             let _ = socket.flush();
             peer.into_iter().for_each(|peer| api.shared.wire.end(&peer));
-            // What is closed with something unread, such as the answer to the ping, takes back what it has sent.
+            // Closing a socket with unread data, such as the reply to a ping, discards sent data.
             let _ = std::io::copy(&mut socket, &mut std::io::sink());
             return;
         }
@@ -274,11 +274,11 @@ pub(super) fn upgrade(api: &ApiServer, call: &Call, request: Request) {
         }
     }
     let _ = socket.write_all(&frame(8, &1000_u16.to_be_bytes())).and_then(|()| socket.flush());
-    // Closing at once could destroy what the client has not read yet.
+    // Closing at once could discard data that the client has not read yet.
     let _ = socket.read(&mut [0; 1024]);
 }
 
-/// A frame from a server: not masked.
+/// An unmasked frame, as servers send it.
 fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0x80 | opcode];
     match payload.len() {

@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 
 use super::{ApiServer, parse};
 
-/// A token that was given out.
+/// An issued token.
 #[derive(Clone)]
 pub(super) struct Token {
     text: String,
     audience: String,
-    /// The path of its pod, and its uid then.
+    /// The path of its pod, and the pod's uid at that time.
     pod: (String, Value),
     ended: bool,
 }
 
 impl ApiServer {
-    /// Gives out a token of a pod's account for this audience, as the kubelet asks for it.
+    /// Issues a token of a pod's account for this audience, as requested by the kubelet.
     pub fn issue_token(&self, pod: &str, audience: &str) -> String {
         let found = self.get(pod).unwrap_or_else(|| panic!("no pod at {pod}"));
         let mut state = self.lock();
@@ -28,7 +28,7 @@ impl ApiServer {
         text
     }
 
-    /// Lets the time of a token be over.
+    /// Makes a token expire.
     pub fn end_token(&self, text: &str) {
         let mut state = self.lock();
         state.tokens.iter_mut().filter(|token| token.text == text).for_each(|token| token.ended = true);

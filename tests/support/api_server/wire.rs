@@ -1,4 +1,4 @@
-//! What lies between clients and the server: it can be cut, and it can be away.
+//! The connections between clients and the server, which can be cut or refused.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -12,14 +12,14 @@ pub(super) struct Wire {
     shared: Arc<Shared>,
 }
 
-/// tiny_http hands a connection to an idle thread, miscounts those when two arrive at once, and then leaves one of
-/// them waiting for as long as the other lasts. A connection that comes and goes makes it look again.
+/// tiny_http hands a connection to an idle thread, miscounts those when two arrive at once, and then leaves one of them
+/// waiting while the other lasts. A short-lived connection makes it check again.
 const NUDGES: [Duration; 4] =
     [Duration::from_millis(5), Duration::from_millis(50), Duration::from_millis(300), Duration::from_secs(2)];
 
 #[derive(Default)]
 struct Shared {
-    /// By the address that the server sees.
+    /// Connections by the address that the server sees.
     open: Mutex<HashMap<SocketAddr, (TcpStream, TcpStream)>>,
     refusing: AtomicBool,
     refused: AtomicU64,
@@ -49,7 +49,7 @@ impl Wire {
                     continue;
                 };
                 std::thread::spawn(move || {
-                    // A server that no longer listens may still be heard.
+                    // A server that no longer accepts data may still send some.
                     if let Carried::All = pump(&client_in, &inner_out, || 0) {
                         close(&client_in, &inner_out);
                     }
@@ -65,14 +65,14 @@ impl Wire {
         wire
     }
 
-    /// Takes the client away from the server, which closes then; what it has sent still arrives.
+    /// Ends the server's input from the client, so that the server closes; data already sent still arrives.
     pub(super) fn end(&self, peer: &SocketAddr) {
         if let Some((_, inner)) = self.shared.open.lock().unwrap().get(peer) {
             let _ = inner.shutdown(Shutdown::Write);
         }
     }
 
-    /// Closes the connection that the server knows by this address, at once.
+    /// Closes the connection with this address at once.
     pub(super) fn cut(&self, peer: &SocketAddr) {
         if let Some((_, inner)) = self.shared.open.lock().unwrap().get(peer) {
             let _ = inner.shutdown(Shutdown::Both);
@@ -107,15 +107,15 @@ fn close(one: &TcpStream, other: &TcpStream) {
     let _ = (one.shutdown(Shutdown::Both), other.shutdown(Shutdown::Both));
 }
 
-/// How carrying bytes has ended.
+/// Outcome of forwarding bytes.
 enum Carried {
-    /// With the last one, or at the limit.
+    /// Forwarded all, or up to the limit.
     All,
-    /// Since nobody takes them any more.
+    /// The receiver closed the connection.
     Some,
 }
 
-/// Carries bytes until one side ends, or until the limit is reached.
+/// Forwards bytes until one side ends, or up to the limit.
 fn pump(mut from: &TcpStream, mut to: &TcpStream, limit: impl Fn() -> u64) -> Carried {
     let mut buffer = vec![0; 64 << 10];
     let mut carried = 0;
