@@ -65,6 +65,7 @@ mod seal;
 #[cfg(unix)]
 mod secrets;
 mod security;
+mod sentences;
 #[cfg(unix)]
 mod split;
 mod status;

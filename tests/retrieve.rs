@@ -234,6 +234,12 @@ fn a_run_without_an_archive_is_not_ready() {
     let done =
         run.retrieve("--partial").status(1).stderr_has("parts: there is no \\\"unfinished\\\" run").run();
     assert_eq!(done.stderr.matches("level=").count(), 1, "{}", done.stderr);
+    // The line that the program prints in the aggregator's container.
+    let (code, _, line) = Sonobuoy::new("splat . --partial").run_any_status();
+    run.api.on_exec(move |_| ExecAnswer::failed(code, line.clone()));
+    let says = "parts: there is no run under way in `.`; a finished one is fetched without --partial";
+    let done = run.retrieve("--partial").status(1).stderr_has(says).run();
+    assert_eq!(done.stderr.matches("level=").count(), 1, "{}", done.stderr);
     assert!(run.came().is_empty());
     // The original's command line knows an archive without entries.
     let done = Sonobuoy::new("splat .").stderr_has("there is no finished archive in `.`").run_any();

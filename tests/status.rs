@@ -1,4 +1,4 @@
-//! `status` against the fake API server and the status service: tables, sentences, exit codes, and JSON in every state.
+//! `status` against the fake API server and the status service: tables, exit codes, and JSON in every state.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -61,90 +61,6 @@ fn tables_and_sentences() {
         aggregator_pod(&api, json!({"phase": "Running"}), Some(&status(state, &json!([]))));
         ask(&config, "").status(code).stdout_has(sentence).run();
     }
-}
-
-/// What scripts of the original look for on stdout, byte for byte: the state of the run.
-const SENTENCES: &[(&str, &str, i32)] = &[
-    (
-        "running",
-        "Sonobuoy is still running. Runs can take 60 minutes or more depending on cluster and plugin configuration.",
-        0,
-    ),
-    ("failed", "Sonobuoy has failed. You can see what happened with `sonobuoy logs`.", 1),
-    ("complete", "Sonobuoy has completed. Use `sonobuoy retrieve` to get results.", 0),
-    ("post-processing", "Sonobuoy plugins have completed. Preparing results for download.", 0),
-    (
-        "x",
-        "Sonobuoy is in unknown state \"x\". Please report a bug at the page that this program comes from",
-        0,
-    ),
-];
-
-/// The same for an aggregator that publishes no status: the phase of its pod, and why its container waits.
-const SILENT_SENTENCES: &[(&str, &str, &str, i32)] = &[
-    (
-        "Running",
-        "",
-        "The Sonobuoy aggregator is running but is unable to obtain the plugin status information.\n\nIf this state \
-         persists, use kubectl to debug further.",
-        0,
-    ),
-    (
-        "Pending",
-        "ErrImagePull",
-        "The Sonobuoy aggregator is in the 'Pending' state and the container seems unable to pull the image.\n\nPod has the \
-         attached message: no such image",
-        1,
-    ),
-    (
-        "Pending",
-        "ImagePullBackOff",
-        "The Sonobuoy aggregator is in the 'Pending' state and the container seems unable to pull the image.\n\nPod has the \
-         attached message: no such image",
-        1,
-    ),
-    (
-        "Pending",
-        "ContainerCreating",
-        "The Sonobuoy aggregator is in the 'Pending' state. This is normal as the pod is created and begins to run, but if \
-         this state persists, use kubectl to debug further.",
-        0,
-    ),
-    (
-        "Succeeded",
-        "",
-        "The Sonobuoy aggregator ran successfully but has stopped. If you didn't intend for this to happen, submit a bug to \
-         the page that this program comes from.",
-        1,
-    ),
-    ("Failed", "", "The Sonobuoy aggregator is in the 'Failed' state. Use kubectl to debug further.", 1),
-    ("Unknown", "", "The Sonobuoy aggregator is in the 'Unknown' state. Use kubectl to debug further.", 1),
-];
-
-#[test]
-fn the_sentences_that_scripts_look_for_are_those_of_the_original() {
-    let (api, _folder, config) = cluster();
-    for (state, sentence, code) in SENTENCES {
-        aggregator_pod(&api, json!({"phase": "Running"}), Some(&status(state, &json!([]))));
-        let table = "   PLUGIN   STATUS   RESULT   COUNT   PROGRESS\n";
-        ask(&config, "").status(*code).stdout(&format!("{table}\n{sentence}\n")).run();
-        let line = format!("\n{sentence}\n");
-        ask(&config, "--show-all").status(*code).stdout_has(&line).run();
-    }
-    for (phase, reason, sentence, code) in SILENT_SENTENCES {
-        let waiting = json!({"reason": reason, "message": "no such image"});
-        let state = if reason.is_empty() { json!({}) } else { json!({"waiting": waiting}) };
-        let containers = json!([{"name": "kube-sonobuoy", "image": "worker:1", "state": state}]);
-        aggregator_pod(&api, json!({"phase": phase, "containerStatuses": containers}), None);
-        let done = ask(&config, "").status(*code).run_any();
-        assert!(done.stdout.starts_with(&format!("{sentence}\n")), "{phase}: {}", done.stdout);
-        assert_eq!(done.stderr.contains("level=error"), *code != 0, "{}", done.stderr);
-    }
-    // Additional information follows on separate lines.
-    let mut run: Value = serde_json::from_str(&status("failed", &json!([]))).unwrap();
-    run["error"] = "no space".into();
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&run.to_string()));
-    ask(&config, "").status(1).stdout_has("`sonobuoy logs`.\nThe run has failed: no space.\n").run();
 }
 
 #[test]

@@ -338,12 +338,19 @@ fn after_success_it_stays_until_it_is_told() {
     let (mut worker, aggregator) = start("single-node --sleep=-1 --level=trace -v=6 --logtostderr", &[], &[]);
     worker.finish("a.txt", "whole-result");
     aggregator.next();
-    let said = worker.says("the aggregator has accepted");
+    let said = worker.says("msg=\"Results transmitted to aggregator.  Sleeping forever.\"");
     assert!(worker.child.try_wait().unwrap().is_none());
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().0, Some(0));
     // The HTTP client would write out every byte that it sends and gets.
     assert!(!said.contains("whole-result") && !said.contains("HTTP/1.1"), "{said}");
+
+    let (worker, aggregator) = start("single-node --sleep=1", &[], &[]);
+    worker.finish("a.txt", "x");
+    aggregator.next();
+    let (code, said) = worker.end();
+    assert_eq!(code, Some(0));
+    assert!(said.contains("msg=\"Results transmitted to aggregator. Sleeping for 1 seconds\""), "{said}");
 }
 
 #[test]

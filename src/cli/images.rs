@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::ArgMatches;
 
 use super::image_call::{Push, all, client, dry, platform, translated, translation, wanted, work};
@@ -183,7 +183,13 @@ fn inspect(matches: &ArgMatches) -> Result<()> {
         output::print(format!("{image} {word}").trim_end())?;
         output::print("\n")?;
     }
-    if missing > 0 { Err(anyhow!("{missing} of the images were not found")) } else { Ok(()) }
+    if missing > 0 {
+        bail!("{missing} of the images were not found");
+    }
+    if !matches.get_flag("dry-run") {
+        log::info!("configured images available");
+    }
+    Ok(())
 }
 
 /// Whether the image is the own one, which is built or loaded and never pulled.

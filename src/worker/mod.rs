@@ -76,10 +76,21 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
 
 /// Sleeps after success, so that the pod is not restarted. Ends with `term`.
 pub(crate) fn linger(seconds: i64, term: &Stop) {
+    if term.stopped() {
+        return;
+    }
+    // Scripts look for these sentences, spaces included.
     match u64::try_from(seconds) {
-        Ok(seconds) => term.wait(Duration::from_secs(seconds)),
-        Err(_) => term.wait(Duration::MAX),
-    };
+        Ok(0) => {}
+        Ok(limit) => {
+            log::info!("Results transmitted to aggregator. Sleeping for {limit} seconds");
+            term.wait(Duration::from_secs(limit));
+        }
+        Err(_) => {
+            log::info!("Results transmitted to aggregator.  Sleeping forever.");
+            term.wait(Duration::MAX);
+        }
+    }
 }
 
 fn wait_and_submit(
